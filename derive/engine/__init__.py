@@ -1,1 +1,1 @@
-"""The engine: says which task runs when, what its transactions read, and what commits together."""
+"""The engine: schedules tasks, and decides what their transactions read and which ones commit together."""

@@ -1,9 +1,8 @@
-"""Acceptance: an edit after which a task would give what no fresh run gives waits until somebody accepts it.
+"""Acceptance: an edit whose result differs from that of a fresh run waits until the user accepts it.
 
-Most edits hold from now on. Some do more than that: what a task has published or stored would be counted a second
-time, or would be continued by other rules than those that made it. Nothing fails by that, and it cannot be taken back.
-So such an edit stops the task, and no other; `flowctl run --accept` lets it go on once, and what was accepted is
-remembered.
+Most edits apply from now on. Some would count published or stored documents a second time, or would continue them by
+other rules. Such an edit raises no error by itself, and cannot be undone. So the edit stops its task, and no other;
+`flowctl run --accept` applies it once, and the task records the acceptance.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class Unaccepted:
     """An edit that waits to be accepted.
 
     Attributes:
-        part: what was edited: an input, by state key.
-        message: what was edited, and what would follow.
-        hint: ways out, beside acceptance and starting over.
-        position: where the part is written.
-        accepted: what has followed, once the edit is accepted.
-        former: name of an input that is not in the catalog any more, and that the edit is about as well.
+        part: the edited part: an input, by state key.
+        message: the edit, and its consequence.
+        hint: alternatives to acceptance and starting over.
+        position: position of the part in the catalog.
+        accepted: the message after the edit is accepted.
+        former: name of an input that is not in the catalog any more, and that the edit also concerns.
     """
 
     part: str
@@ -38,28 +37,28 @@ class Unaccepted:
     former: str | None = None
 
     def remembered(self, upper: int, reset: str) -> Edit:
-        """The edit as it is remembered once it was accepted.
+        """Return the record of the edit after its acceptance.
 
         Args:
-            upper: of the task, from which time on it is in force.
+            upper: the task's upper, from which on the edit applies.
             reset: the command that starts the task over.
         """
         return Edit(self.part, self.accepted, f"to be rid of that start over: {reset}", upper)
 
 
 def reset_command(store: Kept | Runnable, name: str) -> str:
-    """The command that starts a task over, with `--cascade` where tasks that have run read it."""
+    """Return the command that starts a task over, with `--cascade` if tasks that have run read it."""
     readers = store.rights.readers([name]) - {name}
     is_read = any(store.task(reader) is not None for reader in readers)
     return f"flowctl reset --task {name}{' --cascade' if is_read else ''}"
 
 
 def refusal_of(task: str, edits: Sequence[Unaccepted], reset: str) -> UnacceptedError | None:
-    """The error of a task with edits that wait; None if there are none.
+    """Return the error of a task with edits to accept; None without edits.
 
     Args:
-        task: its name.
-        edits: those that wait.
+        task: name of the task.
+        edits: edits that wait to be accepted.
         reset: the command that starts the task over.
     """
     if not edits:

@@ -1,4 +1,4 @@
-"""The checkpoint of a task: how far it is, which commits together with what it has done."""
+"""The checkpoint of a task: its progress, which commits together with its output."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from derive.time.positions import Place
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a task is, as of its last commit.
+    """The progress of a task, as of its last commit.
 
     Attributes:
-        positions: for each input (by `state_key`), the adjusted clock below which it has processed everything.
-        places: for each input (by `state_key`), what its position is a position in.
-        shards: how many shards keep the task's state.
-        tokens: by shard number, the name of the attempt whose state the shard must be at.
+        positions: for each input (by `state_key`), the adjusted timestamp before which all documents are processed.
+        places: for each input (by `state_key`), the relation that its position refers to.
+        shards: number of shards with the task's state.
+        tokens: by shard number, the name of the attempt whose state the shard must have.
     """
 
     positions: Mapping[str, int]
@@ -27,24 +27,24 @@ class Checkpoint:
     tokens: Mapping[int, str]
 
     def position(self, spec: InputSpec) -> int:
-        """The adjusted clock below which an input has processed everything."""
+        """Return the adjusted timestamp before which an input has processed all documents."""
         return self.positions.get(spec.state_key, BEGINNING)
 
     def after(self, taking_part: Sequence[InputSpec], end: int, tokens: Mapping[int, str]) -> Checkpoint:
-        """The checkpoint that follows this one.
+        """Return the checkpoint after a transaction.
 
         Args:
-            taking_part: inputs that a transaction has read.
-            end: adjusted clock at which it ended.
-            tokens: of the shards whose state it has prepared.
+            taking_part: inputs that the transaction has read.
+            end: adjusted timestamp at which it ended.
+            tokens: tokens of the shards whose state it has prepared.
         """
         return self.moved({spec.state_key: end for spec in taking_part}, tokens)
 
     def moved(self, positions: Mapping[str, int], tokens: Mapping[int, str]) -> Checkpoint:
-        """The checkpoint that follows this one.
+        """Return the checkpoint after inputs have moved.
 
         Args:
-            positions: of inputs that have moved.
-            tokens: of the shards whose state was prepared.
+            positions: new positions of the inputs.
+            tokens: tokens of the shards whose state was prepared.
         """
         return replace(self, positions={**self.positions, **positions}, tokens={**self.tokens, **tokens})

@@ -1,4 +1,4 @@
-"""Derivations: the transactor that invokes lambdas, and publishes what they return to a collection."""
+"""Derivations: the transactor that runs lambdas, and publishes their documents to a collection."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from derive.time.positions import Place, offset_of
 
 @dataclass(slots=True)
 class Known:
-    """What a run has learnt of a derivation.
+    """Facts about a derivation found during a run.
 
     Attributes:
-        is_shared: whether several shards have published documents of one key in one tick.
+        is_shared: whether several shards have published documents with the same key in one tick.
     """
 
     is_shared: bool = False
@@ -47,10 +47,10 @@ class Derivation:
 
     Attributes:
         store: the data folder.
-        executor: carries transactions out.
+        executor: executes transactions.
         spec: the derivation.
-        shards: how many shards it gets if it has never run.
-        known: what this run has learnt of it.
+        shards: number of shards if it has never run.
+        known: facts found during this run.
     """
 
     store: Runnable
@@ -61,13 +61,13 @@ class Derivation:
 
     @property
     def has_to_execute(self) -> bool:
-        """Never: nothing is published for no documents."""
+        """Return False: without documents, nothing is published."""
         return False
 
     def open(self, *, if_free: bool = False) -> Opened:
-        """Take it over, and remove files and state that runs before have left and that nobody knows.
+        """Fence earlier runs of the task, and remove their uncommitted files and state.
 
-        Where its collection belongs to another writer, it is opened with that error, and writes nothing.
+        If its collection belongs to another writer, the task is opened with this error, and writes nothing.
         """
         store, spec, refused = self.store, self.spec, None
         try:
@@ -83,7 +83,7 @@ class Derivation:
         return self._opened(capability, state, refused)
 
     def _opened(self, capability: TaskCapability, state: TaskState, refused: OwnedError | None) -> Opened:
-        """The task as it goes on, by the names that its transforms have now."""
+        """Return the opened task, by the present names of its transforms."""
         store, spec = self.store, self.spec
         renamed = renaming_of(spec, state)
         if renamed is not None:
@@ -109,12 +109,12 @@ class Derivation:
         )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
-        """Have the executor ready."""
+        """Prepare the executor."""
         parts = 1 if shape_of(self.spec, shards) == "single" else shards
         return self.executor.prepare(Load(self.spec.name, waiting, parts), limits)
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
-        """Have workers invoke lambdas, and write what follows."""
+        """Run the lambdas on workers, and write their documents."""
         messages = self.executor.execute(self.plan(transaction), progress)
         self.known.is_shared |= any(message.is_shared for message in messages)
         _raise_first(messages)
@@ -125,7 +125,7 @@ class Derivation:
         )
 
     def plan(self, transaction: Transaction) -> Plan:
-        """A transaction as workers are told of it."""
+        """Return the plan of a transaction, for workers."""
         checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
         shape = shape_of(self.spec, checkpoint.shards)
         upper = transaction.capability.frontiers[self.spec.name]
@@ -157,19 +157,19 @@ class Derivation:
         return self.store.commit_task(capability, commit, [CollectionUpdate(name, prepared.segments, upper)])
 
     def cancel(self) -> None:
-        """Cancel what the executor is at."""
+        """Cancel the executor's work."""
         self.executor.cancel()
 
 
 def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
-    """What the position of a transform is a position in."""
+    """Return the relation and the shuffle that a transform's position refers to."""
     shuffle = transform.shuffle
     ways = {"any": "any", "key": f"key [{', '.join(shuffle.key)}]", "lambda": shuffle.script and shuffle.script.text}
     return Place(transform.input.source, offset_of(transform.input, spec.tick), ways[shuffle.kind] or "")
 
 
 def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
-    """The error of a task whose shards would look for state that others of them keep."""
+    """Return the error of a task whose shards would look for state on other shards than stored it; None without one."""
     for transform in spec.transforms:
         before, now = state.places.get(transform.input.state_key), place_of(spec, transform)
         if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
@@ -184,5 +184,5 @@ def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
 
 def _raise_first(messages: Sequence[Message]) -> None:
     errors = [FlowError.from_json(message.error) for message in messages if message.error]
-    if errors:  # the same one whatever came first, and one that will not go away before one that may
+    if errors:  # the result is deterministic, and permanent errors come before transient ones
         raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

@@ -1,6 +1,6 @@
-"""Waits of an edit: what a run tells other processes of tasks to which a later stage of an edit is yet to be applied.
+"""Pending edits: a run reports the tasks to which it has yet to apply an edit, for other processes.
 
-It is told in the log of the task, and holds for as long as the run that has said so.
+The report is an entry in the task's log, and is valid while the run is alive.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from derive.storage.task_log import TaskLog, recent_entries
 
 @dataclass(frozen=True, slots=True)
 class EditWait:
-    """A task to which an edit is yet to be applied.
+    """A task to which an edit has yet to be applied.
 
     Attributes:
-        tasks: names of those whose transactions have to end before.
-        since: when the edit was found to wait for them, RFC 3339.
+        tasks: names of the tasks whose transactions must end before.
+        since: time when the wait began, RFC 3339.
     """
 
     tasks: tuple[str, ...]
@@ -27,7 +27,7 @@ class EditWait:
 
 
 def begin_wait(root: Path, task: str, tasks: Sequence[str]) -> None:
-    """Tell that an edit is applied to a task once the transactions of some tasks, or its own, have ended."""
+    """Record that an edit is applied to a task after the transactions of some tasks have ended."""
     what = "its own transaction" if list(tasks) == [task] else f"transactions of {', '.join(tasks)}"
     TaskLog(root, task).write(
         "info", f"an edit is applied to it after {what}", waits_for=list(tasks), process=this_process()
@@ -35,12 +35,12 @@ def begin_wait(root: Path, task: str, tasks: Sequence[str]) -> None:
 
 
 def end_wait(root: Path, task: str) -> None:
-    """Tell that nothing of an edit waits any more for this task."""
+    """Record that no edit waits for this task any more."""
     TaskLog(root, task).write("info", "no edit waits for it any more", waits_for=[])
 
 
 def find_wait(root: Path, task: str) -> EditWait | None:
-    """What an edit of a task waits for; None if it does not, or if the run that said so has ended."""
+    """Return the wait of a task's edit; None without one, or if the recording run has ended."""
     told = [entry for entry in recent_entries(root, task) if "waits_for" in entry][-1:]
     for entry in told:
         if entry["waits_for"] and not is_dead(entry["process"]):

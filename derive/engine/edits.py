@@ -1,8 +1,8 @@
-"""Edits: what has changed in a derivation under documents that it had published already.
+"""Edits: changes of a derivation after it had published documents.
 
-A lambda may be edited, and most often that is meant: from then on documents are derived by the new one, and what is
-there stays as the old one made it. Nothing fails by that, so nothing would tell. Therefore a task remembers a
-fingerprint of each of its parts as it was last run, and every edit that has been made since its output began.
+Editing a lambda is usually intended: later documents are derived by the new lambda, and earlier ones stay. This causes
+no error, so the user would not notice it. Therefore a task records a fingerprint of each part at its last run, and
+every edit since its output began.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from derive.reduce.annotated import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 
 _SHARED = "/"
-"""What the part that is shared code begins with, before the name of the code; no transform's name does."""
+"""Prefix of parts with shared code; no transform's name begins with it."""
 
 _REDUCTIONS = "/reductions"
-"""The part that is how documents are reduced that are derived."""
+"""The part with the reductions of derived documents."""
 
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
-    """For each part of a derivation, by `state_key` or by what shared code is called, a text that an edit changes."""
+    """Return, for each part of a derivation by `state_key` or name of shared code, a text that an edit changes."""
     parts = {
         transform.input.state_key: f"{transform.input.source} {hash_of(transform)}" for transform in spec.transforms
     }
@@ -46,14 +46,14 @@ def edits_of(
     reset: str | None = None,
     told: Collection[str] = (),
 ) -> tuple[Edit, ...]:
-    """Every edit under a task's output: those that it remembers, and those that its next run will meet.
+    """Return every edit made after a task's output began: recorded ones, and those that its next run will find.
 
     Args:
         spec: the derivation as it is now.
-        state: what is known of the task.
-        upper: of its output, if it runs now: from which time on new edits are in force; None if it does not run.
-        reset: the command that starts the task over; None for the one of a task that no other reads.
-        told: names of transforms that are gone, of which something else tells.
+        state: recorded state of the task.
+        upper: the upper of its output, from which on new edits apply, if it runs now; None if it does not run.
+        reset: the command that starts the task over; None for that of a task without readers.
+        told: names of removed transforms that are reported elsewhere.
     """
     if not state.transactions or not state.fingerprints:
         return ()
@@ -93,18 +93,18 @@ def _compare(
 
 
 def name_of(key: str) -> str:
-    """The transform of a `state_key` or `former_key`, whatever its `backfill`."""
+    """Return the transform of a `state_key` or `former_key`, without its `backfill`."""
     return name_of_binding(key.partition(" ")[0])
 
 
 def name_of_binding(key: str) -> str:
-    """The binding of a `state_key`, whatever its `backfill`."""
+    """Return the binding of a `state_key`, without its `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 
 
 def source_of(fingerprint: str) -> str:
-    """The source that a transform has in its fingerprint."""
+    """Return the source in a transform's fingerprint."""
     return fingerprint.partition(" ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Executors: who carries out a plan. The in-process one is the oracle for Spark (law L1) and serves catalog tests."""
+"""Executors: execute plans. The in-process executor is the oracle for Spark (law L1), and runs catalog tests."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ _EVERY_SECONDS = 0.05
 
 
 class Executor(Protocol):
-    """Runs transactions up to, but not including, their commit."""
+    """Executes transactions up to, but not including, their commit."""
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
-        """Be ready for the next transaction of a task, which has something to read.
+        """Prepare for the next transaction of a task.
 
         Args:
-            load: what waits for the task.
-            limits: how its work may be cut.
+            load: the task's pending work.
+            limits: limits for cutting the work.
 
         Returns:
-            How it is to be cut where it will be carried out, which is within those limits.
+            Limits of the place that will execute the work, within the given ones.
         """
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
-        """Carry out a plan; returns what its workers said, errors included.
+        """Execute a plan; return the messages of its workers, including errors.
 
         Raises:
             LostError: workers were lost and could not be replaced.
         """
 
     def cancel(self) -> None:
-        """Make the transactions fail that are at work in other threads."""
+        """Make transactions in other threads fail."""
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all resources."""
 
 
 class InProcessExecutor:
-    """Runs the same shard runtime in this process, one shard after the other, with documents in memory."""
+    """Executes plans in this process, one shard after the other, with documents in memory."""
 
     _attempts = itertools.count()
     _is_cancelled = False
-    _plans: tuple[AnyPlan, ...] = ()  # that are at work
+    _plans: tuple[AnyPlan, ...] = ()  # running plans
     _turn = threading.Lock()
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
-        """It is ready."""
+        """Return `limits` unchanged."""
         return limits
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
-        """Carry out a plan."""
+        """Execute a plan."""
         done = 0
 
         def count(more: int) -> None:
@@ -78,16 +78,16 @@ class InProcessExecutor:
                     self._plans = tuple(other for other in self._plans if other is not plan)
 
     def cancel(self) -> None:
-        """Let what is at work fail with the SQL or the batch of documents that it is at; the executor runs no more."""
+        """Make running SQL or document batches fail; the executor cannot be used afterwards."""
         self._is_cancelled = True
         threading.Thread(target=self._interrupt, name="interrupt", daemon=True).start()
 
     def _interrupt(self) -> None:
-        """Interrupt what is at work; again and again, as it may have been between two statements."""
+        """Interrupt running plans repeatedly, because an interrupt between two statements has no effect."""
         while plans := self._plans:
             for plan in plans:
                 interrupt(plan)
             time.sleep(_EVERY_SECONDS)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""

@@ -1,11 +1,11 @@
-"""Following: an input goes on with the relation that has its source's name now.
+"""Following: an input moves to the relation that now has its source's name.
 
-An input of a table or materialized view takes a *switch*: at one time the rows of the former relation, as far as the
-input has read them, are taken back, and those of the other one are added. To the task that is one commit that empties a
-table and fills it again. The switch is noted with the task before anything of it is read, so it is the same after a
-crash; its rows lie in a file of the data folder, which is written anew where it is missing.
+An input of a table or materialized view takes a *switch*: at one timestamp, the rows of the former relation that the
+input has read are retracted, and those of the new relation are inserted. For the task this equals one commit that
+empties a table and fills it again. The switch is recorded with the task before its rows are read, so it is the same
+after a crash. Its rows are in a file of the data folder, which is written again if it is missing.
 
-A derivation that could not take rows back, and a reader of a collection that was reset, begin again.
+A derivation that cannot retract rows, and a reader of a collection that was reset, start over.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from derive.time.positions import Place, Switch, offset_of
 from derive.time.segment import Segment
 
 _INVERTIBLE = frozenset({"merge", "sum", "lastWriteWins"})
-"""Reductions that a later document can take back."""
+"""Reductions that a later document can undo."""
 
 _DELETION = "_meta"
-"""How a lambda asks whether a row is taken away."""
+"""The property by which a lambda recognizes a deleted row."""
 
 
 def takes_back(task: TaskSpec, spec: InputSpec) -> bool:
-    """Return whether a task can take back what an input has read: a switch is enough, and it need not begin again."""
+    """Return whether a task can retract the rows of an input, so that it need not start over."""
     if not isinstance(task, DerivationSpec):
         return True
     script = task.transforms[spec.index].script
@@ -63,13 +63,13 @@ def _strategies(schema: JSON) -> Iterator[JSON]:
 
 
 def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Literal["switch", "again", "wait"]:
-    """Return how an input goes over from the relation that it has read to the one with its source's name now."""
+    """Return how an input moves from the relation it has read to the one with its source's name now."""
     known = store.collection(spec.source)
     former = store.tables.of_relation(place.relation)
     other = known and store.tables.of_relation(known.relation)
-    if known is None or (former and not other and not known.documents):  # nothing has the name yet
+    if known is None or (former and not other and not known.documents):  # no relation has the name yet
         return "wait"
-    if other and store.replaces_nothing(spec.source, place.relation):  # there is nothing to take back
+    if other and store.replaces_nothing(spec.source, place.relation):  # there is nothing to retract
         return "switch"
     return "switch" if former and other and takes_back(task, spec) else "again"
 
@@ -77,16 +77,16 @@ def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Li
 def find_switch(
     store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int, reached: int
 ) -> Switch | None:
-    """Return the switch of an input that has read another relation; None if it has to wait for the other one.
+    """Return the switch of an input that has read another relation; None if it must wait for the new one.
 
     Args:
         store: the data folder.
-        task: which reads.
-        spec: its input.
-        place: the relation that it has read.
-        position: adjusted clock below which it has.
-        reached: adjusted clock below which an endpoint may have stored the former relation, as far as that goes, though
-            the data folder does not know; it passes over what comes to be read below that.
+        task: the reading task.
+        spec: the task's input.
+        place: the relation that the input has read.
+        position: adjusted timestamp before which the input has read it.
+        reached: adjusted timestamp before which an endpoint may have stored rows of the former relation, though the
+            data folder has not recorded them; the endpoint skips rows before it.
     """
     known = store.collection(spec.source)
     if known is None:
@@ -102,15 +102,15 @@ def find_switch(
 
 
 def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int) -> tuple[Segment, ...]:
-    """Write the rows of a switch: those that an input has read go, and those of the other relation come.
+    """Write the rows of a switch: deletions of rows that an input has read, and insertions of the new relation's rows.
 
-    Before that comes what the input has yet to read of the former relation, which an endpoint may have stored already.
+    They follow the rows of the former relation that the input has yet to read, which an endpoint may have stored.
 
     Returns:
-        Durable segments that are part of no collection; `remove_switches` removes them.
+        Durable segments that belong to no collection; `remove_switches` removes them.
 
     Raises:
-        StorageError: one of the relations is not known any more at its time.
+        StorageError: one of the relations is not known at its time any more.
     """
     switch = place.switch
     assert switch is not None
@@ -131,7 +131,7 @@ def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place,
 
 
 def _told(store: Readable, table: GlobalId, spec: InputSpec, end: int) -> Counter[tuple[str, bytes]]:
-    """Return what an input is told of a table before a time: each row, and how often it is there."""
+    """Return the rows that an input reads of a table before a time, with their counts."""
     counts: Counter[tuple[str, bytes]] = Counter()
     for update in read_updates(store, table, spec.not_before or BEGINNING, end):
         counts[update.text, update.key] += update.diff
@@ -151,7 +151,7 @@ def _written(root: Path, task: str, shape: Table, updates: list[RowUpdate]) -> t
 
 
 def remove_switches(root: Path, task: str) -> None:
-    """Remove the files of switches that a task has behind it, or has not begun."""
+    """Remove the files of switches that a task has completed or not begun."""
     shutil.rmtree(root / collection_folder(_collection_of(task)), ignore_errors=True)
     reach("switch.removed")
 

@@ -1,4 +1,4 @@
-"""What a task reads, as of one look at the store: segments of its sources, and how far those are final."""
+"""Inputs of a task at one time: segments of its sources, and their uppers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from derive.time.source_read import SourceRead, read_input
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the inputs of a task have yet to read at one moment.
+    """The unread segments of a task's inputs at one time.
 
     Attributes:
         root: the data folder.
         tick: length of the task's ticks, microseconds.
-        uppers: of its sources, by name.
-        segments: for each input (by index), those with documents that it has yet to read.
-        failures: of materialized views that have an error in the place of rows, by name, the error. To the task they
-            are final up to where that has come, as it may be corrected.
-        others: for each input (by index) that has yet to go over to another relation, about how many documents that is.
+        uppers: uppers of its sources, by name.
+        segments: for each input (by index), segments with unread documents.
+        failures: errors of materialized views that fail, by name. The task treats their last sound time as the upper,
+            because the error may be corrected.
+        others: for each input (by index) that has yet to move to another relation, an approximate number of documents.
     """
 
     root: Path
@@ -39,11 +39,11 @@ class Inputs:
     others: Mapping[int, int] = field(default_factory=dict)
 
     def read(self, spec: InputSpec, begin: int, end: int) -> SourceRead:
-        """What an input reads for adjusted clocks in `[begin, end)`."""
+        """Return the read of an input for adjusted timestamps in `[begin, end)`."""
         return read_input(spec, self.tick, self.segments[spec.index], begin, end)
 
     def earliest(self, spec: InputSpec, begin: int) -> int | None:
-        """The least adjusted clock at or above `begin` of a stored document this input reads; None if none is.
+        """Return the least adjusted timestamp at or after `begin` of a stored document of this input; None without one.
 
         Raises:
             SegmentError: a file of the source cannot be read.
@@ -53,7 +53,7 @@ class Inputs:
         return None if clock is None else clock + read.offset
 
     def pending(self, spec: InputSpec, begin: int) -> int:
-        """How many stored documents wait for this input at or above the adjusted clock `begin`.
+        """Return the number of stored documents of this input at or after the adjusted timestamp `begin`.
 
         Raises:
             SegmentError: a file of the source cannot be read.
@@ -68,17 +68,17 @@ def look(
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
 ) -> Inputs:
-    """What there is to read now.
+    """Return the inputs of a task now.
 
     Args:
         store: the data folder.
-        task: whose inputs.
-        positions: by `state_key`, the adjusted clock below which an input has processed everything.
-        places: by `state_key`, what that is a position in; None to read what the names of sources stand for.
-        switched: by `state_key`, what an input reads on its way to another relation, and nothing else.
+        task: the task.
+        positions: by `state_key`, the adjusted timestamp before which an input has processed all documents.
+        places: by `state_key`, the relation of the position; None to read the relations that the sources name now.
+        switched: by `state_key`, the segments of an input's switch to another relation.
 
     Raises:
-        SourceReplacedError: the name of a source stands for another relation than the one that was read so far.
+        SourceReplacedError: the name of a source stands for another relation than the one read so far.
     """
     uppers: dict[str, int] = {}
     failures: dict[str, ViewError] = {}
@@ -111,7 +111,7 @@ def look(
 
 
 def replaced(store: View, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
-    """The error of an input whose source is another relation than the one that it has read so far."""
+    """Return the error of an input whose source is another relation than the one it has read so far."""
     way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
     over = f"flowctl reset --task {task.name} --cascade"
     is_stored = not isinstance(task, DerivationSpec)

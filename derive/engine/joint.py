@@ -1,9 +1,9 @@
-"""Joint transactions: the derivations of a cycle go on together, as far as they can, and commit as one.
+"""Joint transactions: the derivations of a cycle advance together, and commit as one.
 
-By itself each task of a cycle takes one step after another, with a transaction and a commit for each; how far a step
-goes depends on what the others have published so far. A joint transaction has one worker take all those steps. Where it
-fails, the rounds of steps before are taken jointly once more, and then each task takes its own step, so that the one
-which fails is the one that stops, and the others go as far as they can.
+Alone, each task of a cycle takes one step after another, with a transaction and a commit for each; the length of a step
+depends on the output of the other tasks. In a joint transaction one worker takes all these steps. If it fails, the
+preceding rounds of steps are repeated jointly, and then each task takes its own step, so that only the failing task
+stops, and the others advance as far as possible.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Member:
     Attributes:
         task: the task.
         derivation: its transactor.
-        inputs: what it has seen.
-        step: what it would do next by itself, if anything.
+        inputs: its inputs.
+        step: its next step alone, if there is one.
     """
 
     task: Task
@@ -54,9 +54,9 @@ class Joint:
 
     Args:
         store: the data folder.
-        executor: carries them out.
-        derivations: of the cycle, in the order in which they take turns.
-        limits: how work is cut.
+        executor: executes the transactions.
+        derivations: derivations of the cycle, in the order of their turns.
+        limits: limits for cutting the work.
     """
 
     def __init__(self, store: Runnable, executor: Executor, derivations: Sequence[Derivation], limits: Limits) -> None:
@@ -65,8 +65,8 @@ class Joint:
         self._derivations = derivations
         self._limits = limits
         self._log = TaskLog(store.root, derivations[0].spec.name)
-        self._apart = 0  # how many turns each task takes by itself before the next joint transaction, …
-        self._patience = 1  # … and how many after the next one that fails
+        self._apart = 0  # number of turns that tasks take alone before the next joint transaction
+        self._patience = 1  # number of turns that tasks take alone after the next failure
 
     def advance(
         self,
@@ -79,19 +79,19 @@ class Joint:
         """Run one joint transaction, as far as frontiers and limits allow.
 
         Args:
-            tasks: of the cycle, by name.
-            looks: what each has seen.
-            steps: what each would do next by itself.
-            now: up to which the sources are sealed.
-            working: told of each task that it is at work, by its name and 0, and then how many documents the first one
-                has processed; not called if there is no transaction.
+            tasks: tasks of the cycle, by name.
+            looks: inputs of each task.
+            steps: next step of each task alone.
+            now: timestamp up to which the sources are sealed.
+            working: called with each task's name and 0 at the start, and then with the first task's number of processed
+                documents; not called without a transaction.
 
         Returns:
-            What was done, by task; empty if each task is to take its step by itself.
+            Committed work by task; empty if each task must take its step alone.
 
         Raises:
-            FencedError: another run has taken over.
-            EngineLostError: nothing can be run any more.
+            FencedError: another run has fenced this run.
+            EngineLostError: the executor is lost.
         """
         if self._apart:
             self._apart -= 1
@@ -109,7 +109,7 @@ class Joint:
         return self._try(members, now, partial(working, members[0].task.spec.name), begun)
 
     def _is_worthwhile(self, members: Sequence[Member]) -> bool:
-        """Whether there is more to do than to let time pass, and nothing that is better shared between shards."""
+        """Return whether there are documents to process, and few enough not to share them between shards."""
         steps = [(member, member.step) for member in members if member.step and member.step.has_documents]
         return bool(steps) and all(
             member.task.shards == 1
@@ -118,7 +118,7 @@ class Joint:
         )
 
     def _try(self, members: Sequence[Member], now: int, progress: Progress, begun: float) -> dict[str, Committed]:
-        """Run as many rounds of turns as go well, and commit them."""
+        """Run as many rounds of turns as succeed, and commit them."""
         rounds: int | None = None
         while True:
             limits = self._prepare(members, now)
@@ -140,7 +140,7 @@ class Joint:
             rounds = went_well
 
     def _prepare(self, members: Sequence[Member], now: int) -> Limits:
-        """Have the executor ready, which is told of all that waits; how work is cut where it is carried out."""
+        """Prepare the executor for all pending work; return the limits of the place that executes it."""
         waiting = [
             read for member in members for read in member.task.reads(member.inputs, member.task.spec.inputs, now)
         ]
@@ -152,10 +152,10 @@ class Joint:
             for member, transaction in zip(members, transactions, strict=True)
         ]
         limits, size = transactions[0].limits, size_of([read for part in transactions for read in part.reads])
-        # What is fed back is about as large as what is stored.
+        # Documents fed back are about as large as stored ones.
         documents = min(limits.documents, limits.bytes * size.documents // max(size.bytes, 1))
         uppers: dict[str, int] = {}
-        for member in members:  # which have not looked at the same moment: what one has not seen, none may go beyond
+        for member in members:  # the tasks looked at different times: no task may read beyond the lowest upper
             for name, upper in member.inputs.uppers.items():
                 uppers[name] = min(upper, uppers.get(name, upper))
         cycle = Cycle(
@@ -172,7 +172,7 @@ class Joint:
         return replace(plans[0], cycle=cycle)
 
     def _execute(self, plan: Plan, progress: Progress) -> list[Message]:
-        """Carry it out; whatever goes wrong is a message, and what a run ends by is raised."""
+        """Execute a plan; turn task errors into messages, and raise errors that end the run."""
         try:
             return self._executor.execute(plan, progress)
         except (FencedError, EngineLostError):
@@ -187,7 +187,7 @@ class Joint:
         messages: Sequence[Message],
         begun: float,
     ) -> dict[str, Committed]:
-        """Commit what all of them have prepared."""
+        """Commit the prepared work of all tasks."""
         prepared = [Prepared(message.documents_in, message.segments, message.shards) for message in messages]
         checkpoints, moves = [], []
         for member, transaction, message, ready in zip(members, transactions, messages, prepared, strict=True):

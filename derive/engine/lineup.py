@@ -1,4 +1,4 @@
-"""Lineups: the tasks that a run has at one time, and what follows from who reads whom."""
+"""Lineups: the tasks of a run at one time, and their reading relations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from derive.protocol.specs import CatalogSpec
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """The tasks of a run; once its catalog is edited, another lineup is.
+    """The tasks of a run; an edit of its catalog creates another lineup.
 
     Attributes:
-        catalog: what is defined.
-        tasks: those that run, by name.
-        joint: for cycles whose tasks may go on together, by their names, what does that.
-        sealable: collections that nobody derives.
-        absent: of each cycle, sources before readers, the names of those on it that do not run.
-        upstream: for each cycle, it and those from which it has its documents, by whatever way.
-        readers: for each cycle, the others that read it.
+        catalog: the catalog.
+        tasks: running tasks, by name.
+        joint: joint transactions of cycles that have them, by the names of the cycle.
+        sealable: collections that no task derives.
+        absent: for each cycle, sources before readers, the names of its tasks that do not run.
+        upstream: for each cycle, the cycle itself and its direct and indirect sources.
+        readers: for each cycle, the other cycles that read it.
     """
 
     catalog: CatalogSpec

@@ -1,7 +1,7 @@
 """Materializations: the transactor that stores the reduced documents of collections in an endpoint.
 
-The endpoint commits what is stored together with a checkpoint of its own, and the data folder notes afterwards that it
-did. A crash in between is seen when the endpoint is asked where it is; so every document is stored exactly once.
+The endpoint commits rows together with its own checkpoint, and the data folder records the commit afterwards. After a
+crash in between, the endpoint's checkpoint shows the commit; so every document is stored exactly once.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Materialization:
 
     Args:
         store: the data folder.
-        executor: carries transactions out.
+        executor: executes transactions.
         spec: the materialization.
-        shards: how many shards it gets if it has never run.
+        shards: number of shards if it has never run.
 
     Attributes:
         spec: the materialization.
@@ -72,11 +72,11 @@ class Materialization:
 
     @property
     def has_to_execute(self) -> bool:
-        """Until the endpoint has been asked: it may have lost what it had, or have tables that are to be altered."""
+        """Return whether the endpoint has yet to be asked: it may have lost rows, or need altered tables."""
         return self._prepared is None
 
     def open(self, *, if_free: bool = False) -> Opened:
-        """Take it over. Its endpoint fences the run before off when the first stream is opened."""
+        """Fence earlier runs of the task. The endpoint fences them when the first stream is opened."""
         store, spec = self._store, self.spec
         self._prepared = None
         self._keys = {}
@@ -98,15 +98,15 @@ class Materialization:
         )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
-        """Have the executor ready."""
+        """Prepare the executor."""
         return self._executor.prepare(Load(self.spec.name, waiting, shards), limits)
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
-        """Have workers store what is read; when this returns, the endpoint has committed it.
+        """Store the transaction's documents on workers; the endpoint has committed them on return.
 
         Raises:
-            FlowError: the endpoint cannot be made ready, or something of it failed. What the endpoint has committed is
-                passed over by the next attempt.
+            FlowError: the endpoint cannot be prepared, or has failed. The next attempt skips documents that the
+                endpoint has committed.
         """
         try:
             prepared = self._prepared or self._make_ready(transaction)
@@ -114,7 +114,7 @@ class Materialization:
             messages = self._executor.execute(self._plan(transaction, prepared), progress)
             _raise_first(messages)
         except FlowError:
-            self._prepared = None  # whatever has changed at the endpoint is seen by the next attempt
+            self._prepared = None  # the next attempt sees changes at the endpoint
             raise
         stepped_back: dict[str, int] = {}
         for message in messages:
@@ -132,10 +132,10 @@ class Materialization:
         )
 
     def _require_unique(self, transaction: Transaction, prepared: PreparedMaterialization) -> None:
-        """Require that tables have one row a key where the endpoint has.
+        """Require that tables have one row per key if the endpoint has.
 
         Raises:
-            TaskError: one has two of a key.
+            TaskError: a table has two rows with the same key.
         """
         for read in transaction.reads:
             item, binding = self.spec.inputs[read.index], prepared.bindings[read.index]
@@ -152,7 +152,7 @@ class Materialization:
             keys.require(read)
 
     def _make_ready(self, transaction: Transaction) -> PreparedMaterialization:
-        """Validate bindings and apply them; done once a run, and again after an error."""
+        """Validate bindings and apply them, once in a run, and again after an error."""
         checkpoint, state = transaction.checkpoint, self._store.task(self.spec.name)
         before = state.fingerprints if state else {}
         connector = connectors().connect(self.spec.endpoint)
@@ -171,10 +171,10 @@ class Materialization:
         return prepared
 
     def _require_history(self, positions: dict[str, int]) -> None:
-        """Require that what an endpoint has lost can be read again.
+        """Require that rows lost by an endpoint can be read again.
 
         Raises:
-            TaskError: it was compacted meanwhile.
+            TaskError: their history was compacted.
         """
         spec = self.spec
         wanted = needs(spec.inputs, spec.tick, positions)
@@ -195,7 +195,7 @@ class Materialization:
         self._log.write("info", f"the endpoint has less than was known, and is given more again: {when}")
 
     def _plan(self, transaction: Transaction, prepared: PreparedMaterialization) -> StorePlan:
-        """A transaction as workers are told of it."""
+        """Return the plan of a transaction, for workers."""
         checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
         slices: tuple[int, ...] = ()
         if checkpoint.shards > 1:
@@ -235,24 +235,24 @@ class Materialization:
         )
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
-        """Note how far the endpoint is."""
+        """Record the progress of the endpoint."""
         return self._store.commit_task(transaction.capability, commit)
 
     def cancel(self) -> None:
-        """Cancel what the executor is at, and end the streams that are under way."""
+        """Cancel the executor's work, and end the running streams."""
         self._executor.cancel()
         close_streams(self.spec.name)
 
 
 def _for_workers(spec: MaterializationSpec) -> MaterializationSpec:
-    """A materialization whose connector can be started where neither its variables nor its files are."""
+    """Return a materialization whose connector can start on machines without its variables and files."""
     if isinstance(spec.endpoint, LocalEndpoint):
         return replace(spec, endpoint=replace(spec.endpoint, env=spec.endpoint.env.revealed()))
     return spec
 
 
 def _mendable(error: CatalogError) -> FlowError:
-    """An error of a catalog; where it is about fields that the endpoint cannot take, one that may be mended there."""
+    """Return a catalog error; if the endpoint refuses fields, return an error that may be corrected there."""
     if any(issue.code != REFUSED for issue in error.issues):
         return error
     first = error.issues[0]
@@ -261,5 +261,5 @@ def _mendable(error: CatalogError) -> FlowError:
 
 def _raise_first(messages: Sequence[Message]) -> None:
     errors = [FlowError.from_json(message.error) for message in messages if message.error]
-    if errors:  # the same one whatever came first, and one that will not go away before one that may
+    if errors:  # the result is deterministic, and permanent errors come before transient ones
         raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

@@ -1,12 +1,12 @@
-"""News: which tasks of a run that goes on may have something to do, and when; an idle run costs next to nothing.
+"""Wake-ups: which tasks of a continuous run may have work, and when; an idle run costs almost nothing.
 
-To look for work is to seal the sources, and then to say of each derivation how far time has come. That is worth it for
-a cycle of tasks when the tick of a document that waits for it has ended, which is found without a commit: when another
-process calls that it has committed documents, and when the cycle is done with those it had. Otherwise to look now and
-then is enough, and tells readers that nothing has happened.
+Looking for work seals the sources, and then computes the upper of each derivation. This pays off when the tick of a
+waiting document has ended. Ends of ticks are found without a commit: when another process notifies of committed
+documents, and when a cycle has finished its documents. Otherwise an occasional look is enough, and tells readers that
+nothing has happened.
 
-A cycle that cannot go on when it is due waits for somebody else, who may be another run: that one is called, and lets
-time move on in what it derives.
+A cycle that is due and cannot advance waits for another process, perhaps another run. This process is notified, and
+advances the time of its derivations.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Cycle: TypeAlias = tuple[str, ...]
 """Names of tasks that read one another."""
 
 IDLE = 5_000_000
-"""How often all look where nothing happens, microseconds."""
+"""Interval between looks at all cycles without notifications, microseconds."""
 
 REST = 100_000
-"""How long after a call all look, microseconds: another run may wait for time to move on in what this one derives."""
+"""Delay from a notification to a look at all cycles, microseconds: another run may wait for this run's time."""
 
 _SHORTEST, _LONGEST = 20_000, 1_000_000
-"""How long a cycle is left alone that is due and cannot go on, at first and in the end, microseconds."""
+"""First and last pause of a cycle that is due and cannot advance, microseconds."""
 
 _STORM = 5_000
-"""How long after a call others are not heard, microseconds."""
+"""Interval after a notification in which others are ignored, microseconds."""
 
 
 class Due(NamedTuple):
-    """When a cycle has something to do.
+    """The time when a cycle has work.
 
     Attributes:
-        at: the end of the first tick in which a document waits for it, a clock.
-        is_held: somebody writes a source who does not let it become final up to then, and will call.
+        at: end of the first tick with a waiting document, a timestamp.
+        is_held: whether another writer keeps a source from being final up to then, and will notify.
     """
 
     at: int
@@ -47,12 +47,12 @@ class Due(NamedTuple):
 
 
 class News:
-    """When to look, and at which cycles. Threads may use it at the same time, one of them all of it.
+    """Schedules looks at cycles. Threads may use it at the same time; one of them calls all methods.
 
     Args:
-        store: where it happens.
-        cycles: all of the run.
-        find_due: finds out, without a commit, when a cycle has something to do; None if no document waits for it.
+        store: the data folder.
+        cycles: all cycles of the run.
+        find_due: finds out, without a commit, when a cycle has work; None if no document waits for it.
     """
 
     def __init__(self, store: Sealable, cycles: Sequence[Cycle], find_due: Callable[[Cycle], Due | None]) -> None:
@@ -66,14 +66,14 @@ class News:
         self._heard = self._all_at = 0
 
     def change(self, cycles: Sequence[Cycle]) -> None:
-        """The run has these cycles from here on, and all look."""
+        """Replace the cycles of the run, and look at all."""
         with self._turn:
             self._cycles = cycles
             self._at = {cycle: at for cycle, at in self._at.items() if cycle in cycles}
             self._all_at = 0
 
     def look(self, cycles: Collection[Cycle]) -> None:
-        """Begin to look at cycles; what others commit from here on is news."""
+        """Begin to look at cycles; later commits of others count as new."""
         if len(cycles) == len(self._cycles):
             self._call = self._store.changes.call()
             _, elapsed = self._store.timeline.elapsed()
@@ -83,17 +83,17 @@ class News:
                 self._at.pop(cycle, None)
 
     def begin(self, cycle: Cycle) -> None:
-        """Note that a cycle looks: whatever was committed before, it will see."""
+        """Record that a cycle looks and sees all earlier commits."""
         with self._turn:
             self._at.pop(cycle, None)
 
     def rest(self, cycle: Cycle, due: int | None, now: int) -> None:
-        """Note that a cycle has looked and has nothing to do.
+        """Record that a cycle has looked and has no work.
 
         Args:
-            cycle: has begun to look before.
-            due: the end of the first tick in which a document waits for it; None if none waits.
-            now: up to which the sources were sealed.
+            cycle: a cycle that has begun to look.
+            due: end of the first tick with a waiting document; None without one.
+            now: timestamp up to which the sources were sealed.
         """
         is_stuck = due is not None and due <= now
         with self._turn:
@@ -107,18 +107,18 @@ class News:
             self._store.changes.nudge()
 
     def _pause(self, cycle: Cycle) -> int:
-        """How long to leave a cycle alone that cannot go on: longer each time."""
+        """Return the pause of a cycle that cannot advance; each pause is longer than the one before."""
         pause = self._pauses[cycle] = min(2 * self._pauses.get(cycle, _SHORTEST // 2), _LONGEST)
         return pause
 
     def _wake(self, cycle: Cycle, at: int) -> bool:
-        """Look at a cycle by a time; returns whether that is before any other is looked at."""
+        """Schedule a look at a cycle; return whether it is the earliest one."""
         first = min(self._at.values(), default=None)
         self._at[cycle] = min(at, self._at.get(cycle, at))
         return first is None or at < first
 
     def find(self) -> Collection[Cycle] | None:
-        """Cycles that may have something to do now; None if there is no need to look."""
+        """Return cycles that may have work now; None if there is no need to look."""
         _, elapsed = self._store.timeline.elapsed()
         call = self._store.changes.call()
         if self._call is None:
@@ -137,7 +137,7 @@ class News:
         return [cycle for cycle, at in waiting.items() if at <= present] or None
 
     def _survey(self) -> None:
-        """Find out when each cycle is due, now that others have called."""
+        """Compute when each cycle is due, after a notification."""
         present = self._store.timeline.present()
         for cycle in self._cycles:
             due = self._find_due(cycle)
@@ -147,8 +147,8 @@ class News:
                     self._wake(cycle, present + REST if is_in_vain else due.at)
 
     def wait(self, seconds: float) -> None:
-        """Wait until there may be news, but not longer than so many seconds."""
-        call = self._store.changes.call()  # before looking at what may change with one
+        """Wait for possible work, at most `seconds`."""
+        call = self._store.changes.call()  # read before the state that a later notification may change
         _, elapsed = self._store.timeline.elapsed()
         left = [int(seconds * 1e6)]
         if self._call is not None:

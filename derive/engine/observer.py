@@ -1,4 +1,4 @@
-"""Observers: who is told what a run does."""
+"""Observers: receive the events of a run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from derive.errors import FlowError
 
 
 class Observer(Protocol):
-    """Is told what a run does."""
+    """Receives the events of a run."""
 
     def working(self, task: str, documents: int) -> None:
-        """A transaction of `task` has processed this many documents so far; it begins with 0."""
+        """A transaction of `task` has processed this many documents so far; the first call has 0."""
 
     def committed(self, task: str, done: Committed) -> None:
-        """The transaction is committed; it did not begin if there were no documents, and only time moved."""
+        """The transaction is committed; without documents, only time moved and `working` was not called."""
 
     def failed(self, task: str, error: FlowError) -> None:
         """The task stopped."""
 
 
 class Silent:
-    """An observer that is not interested."""
+    """An observer that ignores events."""
 
     def working(self, task: str, documents: int) -> None:
         """Ignore it."""

@@ -1,4 +1,4 @@
-"""Opening: a run takes its tasks over from whoever ran them before."""
+"""Opening: a run fences earlier runs of its tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_run(
     limits: Limits | None = None,
     observer: Observer | None = None,
 ) -> Run:
-    """Take over the tasks of a catalog; see `open_changing_run`."""
+    """Open the tasks of a catalog; see `open_changing_run`."""
     run, _ = open_changing_run(
         catalog, store, executor, tasks=tasks, shards=shards, cores=cores, limits=limits, observer=observer
     )
@@ -43,21 +43,21 @@ def open_changing_run(  # noqa: PLR0913 (what a command line may say)
     observer: Observer | None = None,
     accepted: Sequence[str] = (),
 ) -> tuple[Run, TaskReconciler]:
-    """Take over the tasks of a catalog, and have what brings them in line with later ones.
+    """Open the tasks of a catalog, and return the run with the reconciler that applies later catalogs.
 
     Args:
-        catalog: what is defined.
-        store: where it lives.
-        executor: carries out transactions.
-        tasks: names to run; None for all.
-        shards: for tasks that have never run; None for the default.
+        catalog: the catalog.
+        store: the data folder.
+        executor: executes transactions.
+        tasks: names of the tasks to run; None for all.
+        shards: number of shards of tasks that have never run; None for the default.
         cores: default number of shards; materializations have one.
-        limits: how work is cut.
-        observer: is told what happens.
-        accepted: names of those whose edits are accepted that wait for that.
+        limits: limits for cutting the work.
+        observer: receives the run's events.
+        accepted: names of tasks whose edits are accepted.
 
     Raises:
-        UsageError: the catalog has no task of such a name.
+        UsageError: the catalog has no task with such a name.
     """
     for name in (*(tasks or ()), *accepted):
         catalog.find_task(name)
@@ -66,5 +66,5 @@ def open_changing_run(  # noqa: PLR0913 (what a command line may say)
     reconciler.accept(accepted)
     run = Run(catalog, store, {}, observer)
     reconciler.apply(run, catalog)
-    reconciler.accept(())  # edits that nobody has seen yet
+    reconciler.accept(())  # later edits are not accepted
     return run, reconciler

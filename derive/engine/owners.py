@@ -1,4 +1,4 @@
-"""Owners of collections, as a catalog is checked: what it derives may belong to another writer in the data folder."""
+"""Owners of collections: check that no other writer in the data folder owns a derived collection."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def owner_issues(catalog: CatalogSpec, store: Kept) -> Iterator[Issue]:
     """Yield an issue for each derived collection that belongs to another writer; a run stops its task with the same.
 
     Args:
-        catalog: derives them; names of SQL are refused without a data folder already.
-        store: the data folder, which may be one that is only read.
+        catalog: the catalog; it has already refused names of SQL.
+        store: the data folder, which may be read-only.
     """
     for name, derivation in catalog.derivations.items():
         try:

@@ -1,12 +1,12 @@
-"""Rereadings: edits by which a derivation reads history again into a collection that has what followed from it.
+"""Rereadings: edits by which a derivation reads history again into a collection that already has its results.
 
-A transform reads its source from the start if it is new, and that is how a new source comes in. It is another thing if
-what it reads was read before: by a transform that it takes the place of under another name, by itself under a
-`backfill` that was lowered, or where it is turned to another source while all that followed from the old one stays.
-Sums would double. A raised `backfill` asks for just that, and is obeyed.
+A new transform reads its source from the start, as intended for a new source. This is wrong if the same history was
+read before: by a removed transform that it replaces under another name, by itself under a `backfill` that was lowered,
+or if it reads another source while the results of the old one stay. Sums would double. A raised `backfill` asks for
+exactly this, and is obeyed.
 
-The positions of transforms that are gone are kept, and tell what was read before. The fingerprint of a transform tells
-what it did in the last run: a transform that it has, with the same source, goes on, or was accepted.
+The positions of removed transforms are kept, and show the history read before. A fingerprint shows the last run of a
+transform: a transform with a fingerprint and the same source continues, or was accepted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class _Span:
     """A part of a source that a transform would read again.
 
     Attributes:
-        begin: clock of its source from which on it reads.
-        end: clock before which that was read.
-        why: what was edited.
-        ways: what to do instead.
-        former: name of the transform that is gone, if there is one.
+        begin: source timestamp at which the part begins.
+        end: source timestamp before which the part was read.
+        why: description of the edit.
+        ways: alternatives.
+        former: name of the removed transform, if there is one.
     """
 
     begin: int
@@ -46,7 +46,7 @@ class _Span:
 
 
 def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
-    """Return the keys that `formerly` carries over from one name to another; None if there is nothing to carry over."""
+    """Return the keys that `formerly` carries over from one name to another; None if there are none."""
     keys = {*state.positions, *state.fingerprints}
     names = {name_of(key) for key in keys}
     renamed: dict[str, str] = {}
@@ -59,7 +59,7 @@ def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
 
 
 def carried_over(state: TaskState, renamed: Renamed) -> TaskState:
-    """Return the state of a task whose parts have other names."""
+    """Return the state of a task under the new names of its parts."""
     keys = renamed.keys
     return replace(
         state,
@@ -71,12 +71,12 @@ def carried_over(state: TaskState, renamed: Renamed) -> TaskState:
 
 
 def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tuple[Unaccepted, ...]:
-    """The edits of a derivation by which it would read history again.
+    """Return the edits of a derivation by which it would read history again.
 
     Args:
         store: the data folder.
         spec: the derivation as it is now.
-        state: what is known of it, after `carried_over`.
+        state: recorded state of the task, after `carried_over`.
 
     Raises:
         SegmentError: a source's file cannot be read.
@@ -94,7 +94,7 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
 
 
 def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping[str, int]) -> bool:
-    """Whether a transform was there in the last run, and read what it reads now, whatever that was called."""
+    """Return whether a transform ran in the last run with the same relation, whatever the relation's name was."""
     before, place = state.fingerprints.get(transform.input.state_key), state.places.get(transform.input.state_key)
     source = transform.input.source
     return before is not None and (
@@ -103,7 +103,7 @@ def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping
 
 
 def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
-    """Whether a position is one in what a source is now: in its relation, or by its name where none is known."""
+    """Return whether a position refers to a source's present relation; by name if the relation is unknown."""
     relation = relations.get(source, 0)
     return place.relation == relation if place.relation and relation else place.source == source
 
@@ -133,7 +133,7 @@ def _spans(
 
 
 def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) -> list[str]:
-    """Keys of inputs that are known, and that no transform has any more."""
+    """Return recorded keys of inputs that no transform has any more."""
     present = {(other.name, other.input.source) for other in spec.transforms}
     related = {(other.name, relations.get(other.input.source, 0)) for other in spec.transforms}
     known = sorted(key for key in {*state.positions, *state.fingerprints} if not key.startswith("/"))
@@ -157,7 +157,7 @@ def _ways(former: str, transform: TransformSpec) -> str:
 def _replaced(
     store: View, spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
 ) -> Iterator[_Span]:
-    """Yield the part of a relation that a transform would read, and that a transform which is gone has read."""
+    """Yield the part of a relation that a transform would read, and that a removed transform has read."""
     if _is_as_before(transform, state, relations):
         return
     source = transform.input.source
@@ -176,7 +176,7 @@ def _replaced(
 def _renamed(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
 ) -> Iterator[_Span]:
-    """Yield the part of its source that was read by a transform which this one seems to be under another name."""
+    """Yield the part of its source that was read by a removed transform that this one seems to replace."""
     source = transform.input.source
     gone = _gone(spec, state, relations)
     ends = _ends(gone, source, state, relations)
@@ -196,7 +196,7 @@ def _renamed(
 
 
 def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:
-    """Up to which clock of a source inputs have read it, for those of these (by state key) that have."""
+    """Return the source timestamp reached by each of the inputs (by state key) that have read a source."""
     return {
         key: state.positions[key] - state.places[key].offset
         for key in keys
@@ -205,15 +205,15 @@ def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str
 
 
 def _source_of(key: str, state: TaskState) -> str:
-    """The source in which an input has a position; the one that it was about to read, if it has none."""
+    """Return the source of an input's position, or of its fingerprint if it has no position."""
     place = state.places.get(key)
     return source_of(state.fingerprints[key]) if place is None else place.source
 
 
 def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, span: _Span) -> Iterator[Unaccepted]:
-    """The edit, unless it is known that there is no document that would be read again."""
+    """Yield the edit, unless it is certain that no document would be read again."""
     name = transform.input.source
-    if span.end == END_OF_TIME:  # who derives it may have yet to begin
+    if span.end == END_OF_TIME:  # the deriving task may have yet to begin
         what = f"all documents of '{name}'"
         again = "from the start"
     else:

@@ -1,4 +1,4 @@
-"""Starting a task over: what it derived or stored, its state and its progress go, and its sources stay."""
+"""Starting a task over: its output, its state and its progress are removed, and its sources stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.time.frontier import tick_begin
 
 
 def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[str]:
-    """Tasks that have run and that read any of `names`, themselves or through others; in catalog order."""
+    """Return tasks that have run and read any of `names`, directly or indirectly, in catalog order."""
     reached = set(names)
     grown = True
     while grown:
@@ -30,21 +30,20 @@ def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[
 def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: bool = False) -> list[str]:
     """Start tasks over, all of them or none.
 
-    The metadata commit decides; files are removed after it, and what a crash leaves of them is collected when the task
-    runs again. A run that is under way is fenced by it.
+    The metadata commit decides; files are removed after it, and files left by a crash are collected when the task runs
+    again. Running transactions of the tasks are fenced.
 
     Args:
-        catalog: defines them.
-        store: holds what they derived.
-        names: of tasks.
-        cascade: also reset the tasks that read them; of a materialization, only the bindings that do.
+        catalog: the catalog with the tasks.
+        store: the data folder.
+        names: names of tasks.
+        cascade: whether to reset the tasks that read them, too; of a materialization, only the reading bindings.
 
     Returns:
-        What was reset.
+        Names of the reset tasks.
 
     Raises:
-        UsageError: a name is no task, or one that is read by another which is not reset, such as one of another
-            catalog.
+        UsageError: a name is no task, or a task that is not reset reads it, such as one of another catalog.
     """
     for name in names:
         catalog.find_task(name)
@@ -70,17 +69,17 @@ def start_over(
     parts: Mapping[str, Sequence[str]] | None = None,
     ticks: Collection[int] = (),
 ) -> None:
-    """Forget what tasks have derived and how far they were, whoever reads them; runs of them are fenced.
+    """Delete the output and progress of tasks, without regard to their readers; running transactions are fenced.
 
     Args:
-        store: holds what they derived.
-        names: of the tasks.
-        materialized: those that are materializations.
-        parts: of those of which only some bindings start over, the state keys of these.
-        ticks: of all tasks, microseconds.
+        store: the data folder.
+        names: names of the tasks.
+        materialized: names of those that are materializations.
+        parts: for tasks of which only some bindings start over, the state keys of these.
+        ticks: ticks of all tasks, microseconds.
     """
     parts = parts or {}
-    # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
+    # A run that begins meanwhile waits with its epoch, and so with its first file, until this block ends.
     with epochs_lock(store.root):
         for name in materialized:
             settle(store.root, name, store.task(name))
@@ -97,9 +96,9 @@ def start_over(
 
 
 def _uppers(store: Kept, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
-    """Before which clock the sources of a materialization (by name) have documents, or come to have them anew.
+    """Return, for each source of a materialization, a timestamp below which it has documents or will have them again.
 
-    Each is a clock that the frontier of the source reaches, whatever the ticks are by which it is derived.
+    Each source's frontier reaches its timestamp, whatever tick the source is derived by.
     """
     present = store.timeline.present()
     reached = tick_begin(present, lcm(*ticks))
@@ -112,7 +111,7 @@ def _uppers(store: Kept, state: TaskState, ticks: Collection[int]) -> dict[str, 
 
 
 def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) -> list[str]:
-    """State keys of the bindings of a materialization that read what is reset; none if that are all, or no bindings."""
+    """Return state keys of a materialization's bindings that read a reset collection; empty if all or none do."""
     spec, state = catalog.materializations.get(name), store.task(name)
     if spec is None or state is None:
         return []
@@ -123,7 +122,7 @@ def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) 
 
 
 def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool) -> None:
-    """Remove the files of a task that was reset, and tell of it; of a part of one, which keys that are."""
+    """Remove the files of a reset task, and log it; if `keys` is given, only these bindings were reset."""
     if keys:
         settle(store.root, name, store.task(name))
         what = ", ".join(f"'{key}'" for key in keys)
@@ -140,7 +139,7 @@ def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool
 
 
 def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:
-    """Require that no derivation which only another catalog defines has processed what is about to be reset."""
+    """Require that no derivation of another catalog has processed the collections to be reset."""
     others = []
     for name in sorted(store.rights.readers(names) - set(catalog.tasks)):
         state = store.task(name)

@@ -1,4 +1,4 @@
-"""Rights of tasks: each task of a catalog holds a right to read what it still needs of its sources; no others do."""
+"""Read holds of tasks: each task of a catalog, and no other, holds the source history that it still needs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def hold(
     *,
     keeps: bool = False,
 ) -> dict[str, Right]:
-    """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
+    """Set the read holds of a task to its needs; return what each input (by `state_key`) finds.
 
     Args:
         store: the data folder.
-        task: which reads.
-        positions: by `state_key`, where its inputs are.
-        capability: the right to run it; None if no run asks.
-        places: by `state_key`, in which relations that is, which are held whatever their names are now.
-        keeps: the task also keeps what it has held, as it does not begin to run by its definition yet.
+        task: the reading task.
+        positions: by `state_key`, the positions of its inputs.
+        capability: the capability to run the task; None outside of a run.
+        places: by `state_key`, the relations of the positions, which are held whatever their names are now.
+        keeps: whether to keep existing holds, because the task does not yet run by this definition.
 
     Raises:
-        FencedError: the capability, of the run that asks, is no longer valid.
+        FencedError: the capability is no longer valid.
     """
     wanted = needs(task.inputs, task.tick, positions)
     sources = {spec.state_key: (spec.source, wanted[spec.state_key]) for spec in task.inputs}
@@ -41,21 +41,21 @@ def hold(
 
 
 def gone(catalog: CatalogSpec, store: Kept) -> list[str]:
-    """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
+    """Return tasks that have read holds, do not run, and are not in the catalog; `settle` drops their holds."""
     others = sorted(store.rights.holders() - set(catalog.tasks))
     return [name for name in others if not store.rights.is_at_work(name)]
 
 
 def settle(catalog: CatalogSpec, store: Kept) -> list[str]:
-    """Make sure that every task of a catalog holds what it needs, and that no others hold anything.
+    """Set the read holds of every task of a catalog to its needs, and drop those of other tasks.
 
     Returns:
-        Names of tasks that are gone from the catalog, and whose rights were dropped.
+        Names of tasks that are not in the catalog any more, and whose holds were dropped.
     """
     holders = store.rights.holders()
     for name, task in catalog.tasks.items():
         state = store.task(name)
-        if state is not None and name not in holders:  # it has last run before there were rights to read
+        if state is not None and name not in holders:  # it last ran before read holds existed
             positions = current_positions(task.inputs, task.tick, state.positions, state.places)
             hold(store, task, positions, places=state.places)
     return [name for name in sorted(holders - set(catalog.tasks)) if store.rights.forget(name)]

@@ -1,6 +1,6 @@
-"""Running a catalog: seal the sources, then let each task go as far as time allows, sources before readers.
+"""Running a catalog: seal the sources, then advance each task as far as time allows, sources before readers.
 
-Tasks that read one another form a cycle, and go on together.
+Tasks that read one another form a cycle, and advance together.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from derive.time.positions import offset_of
 _HELD_SECONDS = 0.1
 
 _HEALING_SECONDS = 0.1
-"""How often a run looks whether a task that has failed is to be tried again."""
+"""Interval between checks for due retries, in seconds."""
 
 _WORTH_COMPACTING = 32
-"""How many small segments in a row a continuous run merges."""
+"""Number of consecutive small segments that a continuous run merges."""
 
 
 class Run:
-    """The tasks of a catalog, at work; `open_run` opens one.
+    """The running tasks of a catalog; `open_run` opens a run.
 
     Args:
-        catalog: what is defined.
-        store: where it lives.
-        tasks: those that run, by name.
-        observer: is told what happens.
-        retries: says when a task that has failed is tried again.
-        joint: for cycles whose tasks may go on together, by their names, what does that.
+        catalog: the catalog.
+        store: the data folder.
+        tasks: running tasks, by name.
+        observer: receives the run's events.
+        retries: schedules retries of failed tasks.
+        joint: joint transactions of cycles that have them, by the names of the cycle.
 
     Attributes:
-        lineup: its tasks, and who reads whom.
-        is_mended: whether somebody opens a task anew that was superseded, which otherwise is the end of the run.
+        lineup: its tasks, and their reading relations.
+        is_mended: whether fenced tasks are opened again; otherwise a fenced task ends the run.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class Run:
         self.lineup = Lineup(catalog, tasks, joint or {})
         self._stopped = self.is_mended = False
         self._retries = retries or Retries()
-        self._missed: dict[str, str] = {}  # by task, the message of a file that was missing
+        self._missed: dict[str, str] = {}  # by task, the message about a missing file
         self._news = News(store, self.cycles, self._find_due)
 
     @property
     def tasks(self) -> Mapping[str, Task]:
-        """Those that run, by name."""
+        """Return the running tasks, by name."""
         return self.lineup.tasks
 
     @property
     def cycles(self) -> list[Cycle]:
-        """Names of those that read one another, sources before readers."""
+        """Return the cycles of task names, sources before readers."""
         return list(self.lineup.absent)
 
     def change(self, lineup: Lineup) -> None:
-        """Go on with other tasks; no thread is at a cycle that is not the same in both."""
+        """Replace the tasks of the run; no thread may run a cycle that differs."""
         for name in self.tasks:
             if lineup.tasks.get(name) is not self.tasks[name]:
                 self._retries.succeed(name)
@@ -99,14 +99,14 @@ class Run:
         self._news.change(self.cycles)
 
     def seal(self, cycles: Collection[Cycle] | None = None) -> int:
-        """Seal the sources to the present, to look at some cycles, or at all; returns it."""
+        """Seal the sources up to the present, to look at some or all cycles; return the present."""
         self._news.look(self.cycles if cycles is None else cycles)
         return self._store.seal_now(self.lineup.sealable)
 
     def find_news(self) -> list[Cycle] | None:
-        """The cycles that may have something to do since they looked last, and those whose documents they wait for.
+        """Return the cycles that may have work since their last look, and the cycles whose documents they wait for.
 
-        It is None if there is no need to look. Where a run has no cycles its sources are sealed all the same.
+        Return None if there is no need to look. A run without cycles seals its sources all the same.
         """
         due = self._news.find()
         retried = [cycle for cycle in self.cycles if any(self._is_to_be_retried(self.tasks[name]) for name in cycle)]
@@ -116,19 +116,19 @@ class Run:
         return [cycle for cycle in self.cycles if any(cycle in self.lineup.upstream[reader] for reader in waking)]
 
     def wait(self, seconds: float) -> None:
-        """Wait until there may be news, but not longer than so many seconds."""
+        """Wait for possible work, at most `seconds`."""
         is_healing = any(task.error and task.error.heals for task in self.tasks.values())
         self._news.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
 
     def _find_due(self, cycle: Cycle) -> Due | None:
-        """When a cycle has something to do, found out without a commit."""
+        """Return when a cycle has work, computed without a commit; None without waiting documents."""
         due: list[Due] = []
         for task in (self.tasks[name] for name in cycle):
             if task.error:
                 continue
             try:
                 earliest = task.earliest(task.look())
-            except FlowError:  # which the cycle meets, too, when it looks
+            except FlowError:  # the cycle meets the same error when it looks
                 return Due(BEGINNING)
             if earliest is not None:
                 end = tick_end(earliest, task.spec.tick)
@@ -136,7 +136,7 @@ class Run:
         return min(due, default=None)
 
     def _is_held(self, task: Task, end: int) -> bool:
-        """Whether somebody else writes a source of a task who does not let it become final up to an adjusted clock."""
+        """Return whether another writer keeps a source of a task from being final up to an adjusted timestamp."""
         for spec in task.spec.inputs:
             held = None if spec.source in self.tasks else self._store.held(spec.source)
             if held is not None and held + offset_of(spec, task.spec.tick) < end:
@@ -144,11 +144,11 @@ class Run:
         return False
 
     def renew(self) -> None:
-        """Keep the right to write of tasks that have been in a transaction for long."""
+        """Renew the capabilities of tasks in long transactions."""
         self._store.renew_tasks()
 
     def step(self) -> bool:
-        """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved."""
+        """Seal, and advance every task as far as possible; return whether documents were processed or time moved."""
         now = self.seal()
         moved = False
         for cycle in self.cycles:
@@ -157,23 +157,23 @@ class Run:
         return moved
 
     def advance(self, cycle: Cycle, now: int) -> bool:
-        """Run a transaction of each task of a cycle; returns whether documents were processed or time moved.
+        """Run a transaction of each task of a cycle; return whether documents were processed or time moved.
 
         Threads may run different cycles at the same time.
 
         Args:
             cycle: one of `cycles`.
-            now: what `seal` returned.
+            now: the result of `seal`.
 
         Raises:
-            FencedError: another run has taken over.
-            EngineLostError: nothing can be run any more.
+            FencedError: another run has fenced this run.
+            EngineLostError: the executor is lost.
         """
         tasks = [self.tasks[name] for name in cycle]
         self._news.begin(cycle)
         if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False
-        # Before looking: what the others publish meanwhile is not below what they had reached.
+        # Read before the inputs: later publications of these tasks are not below their present uppers.
         absent = [self._store.upper(name) for name in self.lineup.absent[cycle]]
         looks: dict[str, Inputs] = {}
         for task in tasks:
@@ -198,7 +198,7 @@ class Run:
         return moved
 
     def _keep_up(self, task: Task) -> bool:
-        """Have a task follow its sources, from its beginning if it must; False if that has failed."""
+        """Let a task follow its sources, from the start if necessary; return False if that has failed."""
         with self._stopping(task):
             if task.follow():
                 name = task.spec.name
@@ -211,18 +211,18 @@ class Run:
     def _next_steps(
         self, cycle: Cycle, looks: Mapping[str, Inputs], absent: Sequence[int], now: int
     ) -> dict[str, Step | None]:
-        """What the tasks of a cycle do next, by themselves, but for those that cannot say.
+        """Return the next step of each task of a cycle alone, except for tasks with errors.
 
         Args:
-            cycle: their names.
-            looks: what each has seen.
-            absent: the `upper` of each derivation on the cycle that does not run now, from before those looks.
-            now: up to which the sources are sealed.
+            cycle: names of the tasks.
+            looks: inputs of each task.
+            absent: uppers of the cycle's derivations that do not run now, read before the inputs.
+            now: timestamp up to which the sources are sealed.
         """
         tasks = [self.tasks[name] for name in cycle]
         earliest = now
         if any(spec.feedback for task in tasks for spec in task.spec.inputs):
-            # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
+            # Tasks of the cycle that do not run now may later publish anything at or above their `upper`.
             causes = [*absent]
             for task in tasks:
                 with self._stopping(task):
@@ -244,7 +244,7 @@ class Run:
         steps: Mapping[str, Step | None],
         now: int,
     ) -> bool:
-        """Let the tasks of a cycle go on in one transaction; False if each of them has to go on by itself."""
+        """Advance the tasks of a cycle in one transaction; return False if each of them must advance alone."""
         done: dict[str, Committed] = {}
         with self._stopping(tasks[0]):
             by_name = {task.spec.name: task for task in tasks}
@@ -255,7 +255,7 @@ class Run:
         return bool(done)
 
     def _next_due(self, looks: Mapping[str, Inputs]) -> int | None:
-        """The end of the first tick in which a document waits for any of these tasks; None if none waits."""
+        """Return the end of the first tick with a document waiting for any of these tasks; None without one."""
         ends = []
         for name, inputs in looks.items():
             task = self.tasks[name]
@@ -266,7 +266,7 @@ class Run:
         return min(ends, default=None)
 
     def _may_run(self, task: Task) -> bool:
-        """Whether a task is well, or its error may have healed by now and has waited its time."""
+        """Return whether a task has no error, or a transient one whose retry is due."""
         if task.error is None:
             return True
         if not self._is_to_be_retried(task):
@@ -278,7 +278,7 @@ class Run:
         return task.error is not None and task.error.heals and self._retries.is_due(task.spec.name)
 
     def _take(self, task: Task, inputs: Inputs, step: Step | None) -> bool:
-        """Let a task take a step by itself, if there is one; returns whether it did."""
+        """Let a task take its step alone; return whether it did."""
         name = task.spec.name
         done = None
         if step is not None:
@@ -292,7 +292,7 @@ class Run:
 
     @contextmanager
     def _stopping(self, task: Task) -> Iterator[None]:
-        """Let what goes wrong with a task stop this one, and not the run."""
+        """Stop only the task, and not the run, if an error occurs in the block."""
         try:
             yield
         except EngineLostError:
@@ -312,9 +312,9 @@ class Run:
                 self._stop(task, error)
 
     def _look_again(self, task: str, error: SegmentMissingError) -> LostError | None:
-        """Return None if a task looks at its sources again, as one that was reset meanwhile has other files now.
+        """Return None if a task should look at its sources again, because a reset source has new files.
 
-        A file that is missing twice was not replaced: it is there, and a worker cannot see it. That is the error.
+        A file that is missing twice was not replaced: this machine has it, and a worker does not. Return this error.
         """
         if self._missed.get(task) != error.message:
             self._missed[task] = error.message
@@ -329,7 +329,7 @@ class Run:
         try:
             task.fail(error)
         except FencedError:
-            if self.is_mended:  # it was reset under the transaction, which has failed at that
+            if self.is_mended:  # it was reset during its failing transaction
                 return
             raise
         if error.heals:
@@ -337,7 +337,7 @@ class Run:
         self._observer.failed(name, error)
 
     def waiting(self) -> list[Waiting]:
-        """What is stored and not processed yet."""
+        """Return the stored documents that have not been processed yet."""
         waiting: list[Waiting] = []
         for task in self.tasks.values():
             if not task.error:
@@ -348,17 +348,17 @@ class Run:
     def until_idle(
         self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] | None = None
     ) -> list[Waiting]:
-        """Run until everything ingested before now is processed, and what it caused by feedback.
+        """Run until all documents ingested before now, and their results, are processed.
 
-        A tick ends before it is processed, so this may wait for the end of the present one. It does not wait for
-        tasks that have failed or are not part of this run.
+        A tick is processed after it ends, so this may wait for the end of the present one. It does not wait for tasks
+        that have failed or are not part of this run.
 
         Args:
-            step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
-            sleep: waits so many seconds; None for as long, unless there is something to do before.
+            step: advances every task, and returns whether anything moved; None to advance one task after the other.
+            sleep: waits for the given seconds; None to sleep until there is work, at most as long.
 
         Returns:
-            What still waits, for a read delay or for such a task.
+            Documents that still wait, for a read delay or for such a task.
         """
         start = self._store.timeline.read()
         while True:
@@ -376,13 +376,13 @@ class Run:
                 (sleep or time.sleep)(min(pause, 1.0))
             elif not moved and sleep:
                 sleep(_HELD_SECONDS)
-            elif not moved:  # somebody ingests, or a tick has ended just now
+            elif not moved:  # a process ingests, or a tick has just ended
                 self._store.changes.wait_for_call(call, _HELD_SECONDS)
 
     def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
-        """Say of documents which task they wait for, where that is one that does not go on by itself."""
+        """Set, for waiting documents, the stopped task that they wait for."""
         stopped = [name for name in self.lineup.catalog.derivations if name not in self.tasks or self.tasks[name].error]
-        for name in self.lineup.sealable:  # a run of another catalog may derive it, and have failed at that
+        for name in self.lineup.sealable:  # a run of another catalog may derive it, and have failed
             state = self._store.task(name)
             if state is not None and state.error:
                 stopped.append(name)
@@ -398,7 +398,7 @@ class Run:
         return documents
 
     def _is_due(self, documents: Waiting, start: int) -> bool:
-        """Whether these documents are part of the work: due by `start`, or derived from what was."""
+        """Return whether these documents belong to the work: due by `start`, or derived from such documents."""
         if documents.due < start or documents.delay:
             return documents.due < start
         inputs = self.tasks[documents.task].spec.inputs
@@ -407,21 +407,21 @@ class Run:
         )
 
     def tidy(self) -> None:
-        """Merge the small segments that many small transactions leave behind."""
+        """Merge the small segments of many small transactions."""
         from derive.storage.compaction import compact
 
         for spec in self.lineup.catalog.collections.values():
-            # There is nothing to lose, and whoever needs what it failed at is told.
+            # Compaction can be repeated, and these errors are reported elsewhere.
             with suppress(DiskFullError, BusyError, SegmentError):
                 compact(self._store, spec, fewest=_WORTH_COMPACTING, wait=False)
 
     def stop(self) -> None:
-        """Make transactions fail that other threads are at, without a trace of it."""
+        """Make running transactions in other threads fail, without recording an error."""
         self._stopped = True
         for task in self.tasks.values():
             task.cancel()
 
     def close(self) -> None:
-        """Give up the right to write."""
+        """Release the capabilities of all tasks."""
         for task in self.tasks.values():
             task.release()

@@ -1,7 +1,7 @@
-"""Several tasks at once: each cycle of tasks has a thread, which looks for work whenever there may be some.
+"""The scheduler: each cycle of tasks has a thread, which looks for work when there may be some.
 
-There may be some when time has moved, and when a task has committed that others read. How far others have come changes
-how documents fall into transactions and nothing else (law L1).
+There may be work when time has moved, and when a source task has committed. The progress of other tasks changes only
+how documents are divided into transactions (law L1).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from derive.engine.run import Run
 from derive.storage.metadata.capability import RENEW_SECONDS
 
 _PATIENCE = 10.0
-"""Seconds to wait for threads to end whose transactions were made to fail."""
+"""Seconds to wait for the end of threads whose transactions were cancelled."""
 
 
 class Scheduler:
     """Runs the cycles of a run on threads.
 
     Args:
-        run: whose cycles; nothing else may advance them meanwhile.
-        threads: how many transactions may be at work at the same time.
+        run: the run; only the scheduler may advance its cycles meanwhile.
+        threads: maximum number of concurrent transactions.
     """
 
     def __init__(self, run: Run, threads: int) -> None:
@@ -44,16 +44,16 @@ class Scheduler:
         return self
 
     def hold(self, cycles: Sequence[Cycle]) -> list[Cycle]:
-        """Let cycles begin no more transactions until `adopt`; returns those that are in the middle of one."""
+        """Prevent cycles from starting transactions until `adopt`; return the cycles that are in a transaction."""
         with self._changed:
             self._held = set(cycles)
             return [cycle for cycle in cycles if cycle in self._busy]
 
     def adopt(self, held: Sequence[Cycle] = ()) -> None:
-        """Go on with the cycles that the run has now: each has a thread, and those that are gone have none.
+        """Start threads for new cycles of the run, and end those of removed cycles.
 
         Args:
-            held: those that still begin no more transactions.
+            held: cycles that still start no transactions.
         """
         with self._changed:
             self._held = set(held)
@@ -83,13 +83,13 @@ class Scheduler:
             thread.join(_PATIENCE)
 
     def look(self, cycles: Sequence[Cycle] | None = None) -> None:
-        """Seal, and let cycles see whether there is work once they are at rest.
+        """Seal, and let cycles look for work once they are at rest.
 
         Args:
-            cycles: which; None for all.
+            cycles: cycles to look; None for all.
 
         Raises:
-            FencedError: another run has taken over.
+            FencedError: another run has fenced this run.
         """
         now = self._run.seal(cycles)
         with self._changed:
@@ -100,10 +100,10 @@ class Scheduler:
             self._changed.notify_all()
 
     def watch(self) -> None:
-        """Let those cycles look for which there may be anything to see since the last time.
+        """Let the cycles look that may have work since the last look.
 
         Raises:
-            FencedError: another run has taken over.
+            FencedError: another run has fenced this run.
         """
         cycles = self._run.find_news()
         if cycles is not None:
@@ -113,10 +113,10 @@ class Scheduler:
                 raise self._error
 
     def step(self) -> bool:
-        """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved.
+        """Seal, and advance every task as far as possible; return whether documents were processed or time moved.
 
         Raises:
-            FencedError: another run has taken over.
+            FencedError: another run has fenced this run.
         """
         self._moved = False
         self.look()
@@ -125,7 +125,7 @@ class Scheduler:
         return self._moved
 
     def _wait(self, seconds: float) -> bool:
-        """Wait until every cycle is at rest; False if they are not by then."""
+        """Wait until every cycle is at rest; return False after `seconds`."""
         with self._changed:
             at_rest = self._changed.wait_for(lambda: self._error or not (self._due or self._busy), seconds)
             if self._error:
@@ -137,13 +137,13 @@ class Scheduler:
             try:
                 with self._turns:
                     moved = self._run.advance(cycle, self._now)
-            except BaseException as error:  # whatever it is, it is raised where the run was started
+            except BaseException as error:  # any error is raised again in the thread of the run
                 self._end(cycle, moved=False, error=error)
                 return
             self._end(cycle, moved=moved)
 
     def _begin(self, cycle: Cycle) -> bool:
-        """Wait until there may be work; False if there will be none any more."""
+        """Wait until there may be work; return False once the cycle is removed or the scheduler stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over(cycle) or (cycle in self._due and cycle not in self._held))
             if self._is_over(cycle):

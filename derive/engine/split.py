@@ -1,8 +1,8 @@
-"""Splitting: twice as many shards, each beginning with a copy of the state it is split from.
+"""Splitting: doubling the shards of a task; each new shard starts with a copy of its predecessor's state.
 
-A shard owns a range of hashes, and its two successors own the halves of it. Both get all of its state; what belongs to
-the other's keys is never asked for again. Nothing is read anew, so a split costs a copy of the state databases. The
-state of a materialization is in its endpoint, and stays there.
+A shard owns a range of hashes, and its two successors own the halves. Both get all of its state; entries of the other
+half's keys are never read again. No documents are read again, so a split costs a copy of the state databases. The state
+of a materialization is in its endpoint, and stays there.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.roles import Runnable
 
 SPLIT = "split"
-"""For what a task is acquired while it is split."""
+"""The purpose with which a task is acquired for a split."""
 
 _MOST_SHARDS = 1024
 
 
 def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
-    """Double the shards of a task; a run that is under way is fenced by it, and one that watches goes on with them.
+    """Double the shards of a task; a running transaction is fenced, and a watching run continues with the new shards.
 
-    Until the metadata commit the task has the shards it had, and copies made for a split that never came to that are
-    made again.
+    Until the metadata commit the task has its former shards; copies of an uncommitted split are made again.
 
     Args:
         store: the data folder.
-        name: of the task.
-        is_materialized: it is a materialization.
+        name: name of the task.
+        is_materialized: whether it is a materialization.
 
     Returns:
-        How many shards it has now.
+        The new number of shards.
 
     Raises:
-        TaskError: it has never run, or has very many shards already.
+        TaskError: the task has never run, or has the maximum number of shards.
     """
     before = store.task(name)
     if before is None:
@@ -55,29 +54,29 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt)
     store.note_task(capability, Divided(count, tokens))
     reach("split.committed")
-    with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # else a newer run removes them
+    with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # otherwise a newer run removes them
         remove_shards(store.root, name, count)
     store.release_task(capability)
     return count
 
 
 def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: bool = False) -> int:
-    """Double the shards of a task until it has so many, which it may have already: doing it again changes nothing.
+    """Double the shards of a task until it has `shards`; a second call changes nothing.
 
     Args:
         store: the data folder.
-        name: of the task.
-        shards: how many it is to have.
-        is_materialized: it is a materialization.
+        name: name of the task.
+        shards: wanted number of shards.
+        is_materialized: whether it is a materialization.
 
     Returns:
-        How many shards it has now.
+        The new number of shards.
 
     Raises:
-        TaskError: it has never run, or doubling what it has does not make so many.
+        TaskError: the task has never run, or doubling its shards never gives this number.
     """
     state = store.task(name)
-    count = state.shards if state is not None else split(store, name)  # which says that it has never run
+    count = state.shards if state is not None else split(store, name)  # raises: it has never run
     if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
         raise TaskError(
             f"'{name}' has {count} shards, and doubling them never makes {shards}",
@@ -89,7 +88,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
 
 
 def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
-    """Copy the state of each shard for both of its successors; returns what each of these is at."""
+    """Copy the state of each shard to both of its successors; return the token of each successor."""
     root, name, tokens = store.root, state.name, {}
     old = [shard_folder(root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):
@@ -102,10 +101,10 @@ def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[i
 
 
 def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
-    """Copy what is kept of each shard of a materialization for both of its successors.
+    """Copy the kept file of each shard of a materialization to both of its successors.
 
-    An endpoint has them begin with the checkpoint of the range that was split, and fences off who had that. For one
-    that does not, or keeps no checkpoints, the successors know where they begin.
+    An endpoint starts the successors with the checkpoint of the split range, and fences its former owner. The kept file
+    is for endpoints that do not, or that store no checkpoints.
     """
     root, name, tokens = store.root, state.name, {}
     for number, token in state.tokens.items():

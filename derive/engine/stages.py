@@ -1,8 +1,8 @@
-"""Stages of an edit: what can be applied at once, while tasks that it changes are in the middle of transactions.
+"""Stages of an edit: the part that can be applied at once, while tasks that it changes are in transactions.
 
-Such a task stays as it was until its transaction has ended. So do those that are on a cycle with it, as the run has it
-or as the edited catalog does, and those that would meet what it still writes: readers of a collection that the edit
-defines otherwise, and materializations into the same endpoint. Everything else is defined as edited from now on.
+Such a task stays unchanged until its transaction has ended. So do the tasks on a cycle with it, in the present or the
+edited catalog, and tasks that would use its output: readers of a collection that the edit redefines, and
+materializations into the same endpoint. All other tasks are redefined at once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Spec = TypeVar("Spec")
 
 
 def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str]) -> frozenset[str]:
-    """Names of the tasks that stay as they are until those that are busy have ended their transactions.
+    """Return the names of tasks that stay unchanged until the busy ones have ended their transactions.
 
     Args:
-        present: the catalog that the tasks are at work by.
-        edited: what it was edited to.
-        busy: names of tasks that are in the middle of transactions, and that the edit changes.
+        present: the present catalog of the run.
+        edited: the edited catalog.
+        busy: names of changed tasks that are in transactions.
     """
     waiting = frozenset(busy)
     while True:
@@ -42,7 +42,7 @@ def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str
 
 
 def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> CatalogSpec:
-    """The edited catalog, but with some tasks, and what they derive, as they are now; without those that are new."""
+    """Return the edited catalog, with waiting tasks and their collections as they are now, without new waiting tasks."""
     if not waiting:
         return edited
     derivations = _mixed(present.derivations, edited.derivations, waiting)
@@ -58,13 +58,13 @@ def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -
 
 
 def _mixed(present: Mapping[str, Spec], edited: Mapping[str, Spec], waiting: Collection[str]) -> dict[str, Spec]:
-    """Entries as edited, but for those of names that wait."""
+    """Return the entries as edited, except those that wait."""
     others = {name: spec for name, spec in edited.items() if name not in waiting}
     return others | {name: spec for name, spec in present.items() if name in waiting}
 
 
 def _readers(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> set[str]:
-    """Tasks that read a collection which one that waits still writes, and which the edit defines otherwise."""
+    """Return tasks that read a collection which a waiting task still writes, and which the edit redefines."""
     changed = {
         name
         for name in waiting
@@ -76,7 +76,7 @@ def _readers(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]
 
 
 def _sharing(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> set[str]:
-    """Materializations into an endpoint into which one that waits still stores."""
+    """Return materializations into an endpoint into which a waiting one still stores."""
     endpoints = [spec.endpoint for name, spec in present.materializations.items() if name in waiting]
     return {
         name

@@ -1,9 +1,8 @@
-"""Stored bindings: how the rows of a materialization were made, so that an edit of how they are made is noticed.
+"""Stored bindings: how the rows of a materialization were made, to notice edits of that.
 
-Rows are reduced documents, and what is new is reduced onto them. If the reductions of a source are edited, a row is
-neither what the old ones make of its documents nor what the new ones do. And a column that is no longer written keeps
-values that its rows have no longer. Nothing fails by that, so it waits to be accepted; or the binding's `backfill` is
-raised, and its rows are stored anew.
+Rows are reduced documents, and new documents are reduced onto them. If the reductions of a source are edited, a row
+matches neither the old nor the new reductions. A column that is no longer written keeps outdated values. Neither causes
+an error, so the edit waits to be accepted; or the binding's `backfill` is raised, and its rows are stored again.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class StoredParts:
     """How the rows of a binding were made.
 
     Attributes:
-        is_delta: nothing is reduced onto rows.
-        fields: those that are materialized beside the key and the document.
-        reductions: for each location that the schema names, how its values are reduced; empty if nothing is said.
+        is_delta: whether rows are delta updates, which are not reduced.
+        fields: materialized fields beside the key and the document.
+        reductions: for each location that the schema names, its reduction; empty without one.
     """
 
     is_delta: bool
@@ -36,22 +35,22 @@ class StoredParts:
     reductions: Mapping[str, str]
 
     def to_text(self) -> str:
-        """As it is kept as a fingerprint."""
+        """Return the fingerprint."""
         return orjson.dumps([self.is_delta, self.fields, self.reductions]).decode()
 
     @staticmethod
     def from_text(text: str) -> StoredParts:
-        """Return the value that `to_text` has written."""
+        """Parse a fingerprint of `to_text`."""
         is_delta, fields, reductions = orjson.loads(text)
         return StoredParts(is_delta, tuple(fields), reductions)
 
 
 def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> dict[str, str]:
-    """Fingerprints of a materialization once its endpoint is ready.
+    """Return the fingerprints of a materialization whose endpoint is prepared.
 
     Args:
-        prepared: what was applied.
-        before: its fingerprints as they were; those of bindings that may come back are kept.
+        prepared: the applied bindings.
+        before: former fingerprints; those of removed bindings are kept, because the bindings may come back.
     """
     names = {binding.spec.name for binding in prepared.bindings}
     kept = {key: text for key, text in before.items() if name_of_binding(key) not in names}
@@ -66,12 +65,12 @@ def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> d
 
 
 def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """For each binding (by state key), the fields that were applied last."""
+    """Return, for each binding (by state key), the fields that were applied last."""
     return {key: StoredParts.from_text(text).fields for key, text in fingerprints.items()}
 
 
 def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -> dict[str, str]:
-    """Fingerprints of a materialization whose edits were accepted."""
+    """Return the fingerprints of a materialization whose edits were accepted."""
     settled = dict(fingerprints)
     for binding in spec.bindings:
         key = binding.input.state_key
@@ -85,13 +84,13 @@ def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -
 
 
 def remembered_edits(spec: MaterializationSpec, state: TaskState) -> tuple[Edit, ...]:
-    """The edits that were accepted, of bindings that have not been stored anew since."""
+    """Return the accepted edits of bindings that have not been stored again since."""
     keys = {binding.input.state_key for binding in spec.bindings}
     return tuple(edit for edit in state.edits if edit.part in keys)
 
 
 def find_stored_edits(spec: MaterializationSpec, state: TaskState) -> tuple[Unaccepted, ...]:
-    """The edits of a materialization that wait to be accepted."""
+    """Return the edits of a materialization that wait to be accepted."""
     return tuple(
         edit
         for binding in spec.bindings

@@ -1,7 +1,7 @@
-"""The executor of a run: begins in this process at once, and lets Spark take over where a backlog is worth its start.
+"""The executor of a run: starts in this process at once, and moves to Spark if a backlog is worth Spark's start.
 
-Spark starts in the background. Until it is up the backlog is worked off here, in transactions that are short, so that
-it takes over soon. Where a transaction is carried out changes nothing but its speed (law L1).
+Spark starts in the background. Meanwhile this process works on the backlog in short transactions, so that Spark takes
+over soon. The place of a transaction changes only its speed (law L1).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _POLL_SECONDS, _PATIENCE = 0.05, 5.0
 
 
 class Startable(Executor, Protocol):
-    """An executor that takes seconds to start, as Spark does."""
+    """An executor that takes seconds to start, such as Spark."""
 
     def warm_up(self) -> None:
-        """Start it, with its workers."""
+        """Start the executor and its workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """How much this process takes on at once.
+    """Limits of a transaction in this process.
 
     Attributes:
-        seconds: about how long a transaction takes while Spark starts. Otherwise it takes as long as it needs: where
-            much state is kept, many short ones take longer than one.
-        first: how many documents the first transaction of a task covers, whose rate nobody knows.
-        documents: how many a transaction of several shards covers at most, which is held in memory, …
-        bytes: … and how many bytes, as stored.
-        telling: so many documents tell the rate of their task.
-        rate: documents per second of a task whose rate is not known: fast, so that Spark does not start for nothing.
+        seconds: approximate duration of a transaction while Spark starts. Otherwise it is unlimited: with much state,
+            many short transactions take longer than one.
+        first: number of documents in the first transaction of a task, whose rate is unknown.
+        documents: maximum number of documents in a transaction of several shards, which is held in memory.
+        bytes: maximum stored bytes in such a transaction.
+        telling: number of documents that is enough to measure a task's rate.
+        rate: assumed documents per second of an unmeasured task: high, so that Spark does not start for nothing.
     """
 
     seconds: float = 1.5
@@ -56,24 +56,24 @@ class Here:
 
 @dataclass(slots=True)
 class Measure:
-    """What is measured of a transaction.
+    """The measurement of a transaction.
 
     Attributes:
-        documents: how many it has processed.
+        documents: number of processed documents.
     """
 
     documents: int = 0
 
 
 class TakeoverExecutor:
-    """Carries out transactions in this process, or on Spark where that is worth it.
+    """Executes transactions in this process, or on Spark if that pays off.
 
     Args:
         spark: Spark.
-        worth: when it is worth what it costs.
-        tell: tells people that Spark starts, or why it does not.
-        started: told how many seconds the start has taken.
-        here: how much this process takes on at once.
+        worth: cost model of Spark.
+        tell: prints that Spark starts, or why it does not.
+        started: called with the seconds of Spark's start.
+        here: limits of transactions in this process.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class TakeoverExecutor:
         self._in_process = InProcessExecutor()
         self._turn = threading.Lock()
         self._loads: dict[str, Load] = {}
-        self._elsewhere: set[str] = set()  # tasks whose next transaction is Spark's
-        self._lost: set[str] = set()  # tasks that have lost a transaction here, for want of memory perhaps
+        self._elsewhere: set[str] = set()  # tasks whose next transaction runs on Spark
+        self._lost: set[str] = set()  # tasks that have lost a transaction here, perhaps because of memory
         self._starter: threading.Thread | None = None
         self._failure: FlowError | None = None
         self._is_up = False
         self._is_over = False
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
-        """Choose where the next transaction of a task is carried out, and let Spark start if that is worth it."""
+        """Choose the place of a task's next transaction, and start Spark if that pays off."""
         task = load.task
         with self._turn:
             self._loads[task] = load
@@ -117,16 +117,16 @@ class TakeoverExecutor:
 
     def _limits_here(self, load: Load, limits: Limits) -> Limits:
         task, documents, size = load.task, limits.documents, limits.bytes
-        if load.parts > 1:  # what one shard reads streams through memory
+        if load.parts > 1:  # a single shard streams its documents
             documents, size = min(documents, self._here.documents), min(size, self._here.bytes)
         is_starting = self._starter is not None and not self._is_up and self._failure is None
         if is_starting or not self._rates.is_known(task):
             documents = min(documents, self._rates.documents(task))
-        # In one slice, as nothing runs beside it.
+        # One slice is enough: nothing runs in parallel.
         return replace(limits, documents=documents, bytes=size, small_documents=2 * documents, small_bytes=2 * size)
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
-        """Carry out a plan."""
+        """Execute a plan."""
         task = plan.spec.name
         if task not in self._elsewhere and self._fits(plan):
             with self._rates.measured(task) as measure:
@@ -145,7 +145,7 @@ class TakeoverExecutor:
         return messages
 
     def _fits(self, plan: AnyPlan) -> bool:
-        """Whether memory holds what of a transaction it must: a tick is never cut, and may have any number."""
+        """Return whether the transaction fits into memory: a tick is never cut, whatever its size."""
         if plan.shape != "sharded":
             return True
         size = size_of(plan.reads)
@@ -161,7 +161,7 @@ class TakeoverExecutor:
         begun = time.monotonic()
         try:
             self._spark.warm_up()
-        except Exception as exc:  # whatever it is, this process goes on without
+        except Exception as exc:  # this process continues without Spark after any error
             self._failure = exc if isinstance(exc, FlowError) else TaskError(f"Spark does not start: {exc}")
             if not self._is_over:
                 self._tell(f"{self._failure}; going on without Spark")
@@ -173,7 +173,7 @@ class TakeoverExecutor:
         """Wait until Spark is up.
 
         Raises:
-            FlowError: it does not start.
+            FlowError: Spark does not start.
         """
         with self._turn:
             if self._starter is None:
@@ -187,7 +187,7 @@ class TakeoverExecutor:
             raise self._failure
 
     def cancel(self) -> None:
-        """Make the transactions fail that are at work in other threads."""
+        """Make running transactions in other threads fail."""
         self._is_over = True
         self._in_process.cancel()
         self._spark.cancel()
@@ -198,40 +198,40 @@ class TakeoverExecutor:
         self._spark.close()
         if self._starter is not None:
             self._starter.join(_PATIENCE)
-            self._spark.close()  # it may have come up all the same
+            self._spark.close()  # it may have started in the meantime
 
 
 class Rates:
-    """How fast this process is, task by task.
+    """Rates of this process by task.
 
     Args:
-        here: how much it takes on at once.
+        here: limits of transactions in this process.
     """
 
     def __init__(self, here: Here) -> None:
         self._here = here
-        self._guessed: dict[str, float] = {}  # by the first transaction, which pays for what is done once
-        self._known: dict[str, float] = {}  # by later ones
+        self._guessed: dict[str, float] = {}  # from the first transaction, which includes one-time costs
+        self._known: dict[str, float] = {}  # from later transactions
         self._at_work = 0
         self._turn = threading.Lock()
 
     def work(self, load: Load) -> Work:
-        """What waits for a task, as work of this process."""
+        """Return the pending documents of a task as work of this process."""
         documents = load.size.documents
         return Work(documents, documents / self._known.get(load.task, self._here.rate), load.parts)
 
     def is_known(self, task: str) -> bool:
-        """Whether more than the first transaction of a task has told its rate."""
+        """Return whether a later transaction than the first has measured the task's rate."""
         return task in self._known
 
     def documents(self, task: str) -> int:
-        """How many documents of a task take about as long as a transaction may."""
+        """Return the number of a task's documents that take as long as a transaction may."""
         rate = self._known.get(task) or self._guessed.get(task)
         return self._here.first if rate is None else max(self._here.telling, int(rate * self._here.seconds))
 
     @contextmanager
     def measured(self, task: str) -> Iterator[Measure]:
-        """Measure a transaction, which says how many documents it had; few say nothing."""
+        """Measure a transaction; the block sets the number of documents, and small transactions are ignored."""
         with self._turn:
             self._at_work += 1
             abreast = self._at_work
@@ -242,7 +242,8 @@ class Rates:
         finally:
             with self._turn:
                 self._at_work -= 1
-        # Of the time that passes while several are at work, each has a share, and none less than it was busy.
+        # Concurrent transactions share the elapsed time equally, but each counts at least its own processor
+        # time.
         seconds = max(time.thread_time() - begun_busy, (time.monotonic() - begun) / abreast)
         if measure.documents >= self._here.telling:
             rates = self._known if task in self._guessed else self._guessed

@@ -1,7 +1,7 @@
-"""A task at work: what it reads next, transaction after transaction, whatever its transactor does with that.
+"""A running task: reads its inputs in transaction after transaction; its transactor processes the documents.
 
-A transaction is executed, and then committed in one metadata transaction; an error before that leaves nothing behind
-but garbage and the reason, which is recorded with the task.
+A transaction is executed, and then committed in one metadata transaction. An earlier error leaves nothing except
+garbage and its message, which is recorded with the task.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from derive.time.source_read import SourceRead
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """With what a task begins to run, as people are told.
+    """The state with which a task begins to run, for messages.
 
     Attributes:
-        again: inputs that are new to a task that has run before, and read their source from its start.
-        compacted: inputs that begin with a history that was compacted, each with the `since` of its source.
-        edits: what was edited under its output since the run before.
-        error: why no transaction of it can be run, if none can.
-        is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
-        is_accepted: edits that had waited to be accepted were.
+        again: new inputs of a task that has run before; they read their source from its start.
+        compacted: inputs that begin with compacted history, each with the `since` of its source.
+        edits: edits made since the previous run that concern its output.
+        error: the error that prevents all transactions, if there is one.
+        is_apart: whether inputs are independent, and each advances with its own source.
+        is_accepted: whether pending edits were accepted.
     """
 
     again: tuple[InputSpec, ...] = ()
@@ -62,20 +62,20 @@ class Beginning:
 
 
 class Task:
-    """One task, with the exclusive right to run it; `open_task` opens it.
+    """One task, with the exclusive capability to run it; `open_task` opens it.
 
     Args:
         store: the data folder.
-        transactor: what is done with the documents that it reads.
-        capability: the right to run it.
-        checkpoint: where it goes on.
-        beginning: with what it begins.
-        pace: how much it takes on at once.
+        transactor: processes the documents that the task reads.
+        capability: the capability to run the task.
+        checkpoint: its last checkpoint.
+        beginning: the state with which it begins.
+        pace: the size of its transactions.
 
     Attributes:
         spec: the task.
-        beginning: with what it has begun.
-        error: why it stopped, if it did.
+        beginning: the state with which it began.
+        error: the error that stopped it, if there is one.
     """
 
     def __init__(
@@ -95,53 +95,54 @@ class Task:
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
-        self._is_tidy = False  # files may be there that a run has left that was killed
-        self._due: set[str] = set()  # inputs that wait for the time at which they go over
-        # No run before, and none of its transactions, has given an endpoint anything at or above this adjusted clock.
+        self._is_tidy = False  # a killed run may have left files
+        self._due: set[str] = set()  # inputs that wait for the time of their switch
+        # No earlier run, and no transaction of this one, has sent rows at or after this adjusted timestamp to
+        # an endpoint.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
         self.beginning = beginning
         self.error: FlowError | None = None
 
     def move(self, transactor: Transactor) -> None:
-        """Its definition is the same and is written elsewhere, as errors are to say from here on."""
+        """Replace the transactor by one with the same definition at another position in the catalog, for errors."""
         self._transactor, self.spec = transactor, transactor.spec
 
     @property
     def transactor(self) -> Transactor:
-        """The work on the documents that the task reads."""
+        """Return the transactor."""
         return self._transactor
 
     @property
     def capability(self) -> TaskCapability:
-        """The right to run it."""
+        """Return the capability to run the task."""
         return self._capability
 
     @property
     def shards(self) -> int:
-        """How many shards keep its state."""
+        """Return the number of shards with the task's state."""
         return self._checkpoint.shards
 
     def look(self) -> Inputs:
         """Return the inputs as they are now.
 
         Raises:
-            SourceReplacedError: a source is another relation than the one that was read so far.
+            SourceReplacedError: a source is another relation than the one read so far.
         """
         checkpoint = self._checkpoint
         inputs = look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
-        # A table that replaces another one is to be read, also if it is empty.
+        # A table that replaces another one must be read even if it is empty.
         due = {spec.index: 1 for spec in self.spec.inputs if spec.state_key in self._due}
         return replace(inputs, others={**due, **inputs.others}) if due else inputs
 
     def follow(self) -> bool:
-        """Go over to relations that have come to have the names of sources, where nothing or the catalog forbids it.
+        """Move inputs to the relations that now have their sources' names, if the catalog allows it.
 
         Returns:
-            Whether the task has to begin again for that, which it cannot do by itself.
+            Whether the task must start over for that, which the caller does.
 
         Raises:
-            FlowError: that cannot be noted, or the relations cannot be read.
+            FlowError: the move cannot be recorded, or the relations cannot be read.
         """
         before = self._checkpoint.places
         places, is_over = self._followed(before)
@@ -151,7 +152,7 @@ class Task:
             positions = self._checkpoint.positions
             self._checkpoint = replace(self._checkpoint, places=places)
             hold(self._store, self.spec, positions, self._capability, places)
-            # A switch is the same after a crash, and so is noted before anything of it is read.
+            # A switch must be the same after a crash, so it is recorded before its rows are read.
             self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
             self._switched, self._is_tidy = {}, False
         if not self._is_tidy and not self._switched:
@@ -164,7 +165,7 @@ class Task:
         return False
 
     def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], bool]:
-        """The places of inputs once each has followed its source, and whether the task has to begin again for that."""
+        """Return the places of inputs after following their sources, and whether the task must start over."""
         places = dict(before)
         self._due = set()
         for spec in self.spec.inputs:
@@ -173,7 +174,7 @@ class Task:
             known = self._store.collection(spec.source)
             if known is None or place.switch is not None or known.relation == place.relation:
                 continue
-            if not place.relation or key not in self._checkpoint.positions:  # nothing was read of any other
+            if not place.relation or key not in self._checkpoint.positions:  # nothing was read of another relation
                 places[key] = place._replace(relation=known.relation)
             elif spec.follows or self._store.replaces_nothing(spec.source, place.relation):
                 way = way_to(self._store, self.spec, spec, place)
@@ -191,12 +192,12 @@ class Task:
         return places, False
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
-        """Go on as a task that has just been opened."""
+        """Continue as a task that has just been opened."""
         self._switched, self._is_tidy = {}, False
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:
-        """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
+        """Return the least adjusted timestamp of a stored document that is not processed yet; None without one."""
         return self._earliest(inputs, self.spec.inputs)
 
     def _earliest(self, inputs: Inputs, specs: Sequence[InputSpec]) -> int | None:
@@ -204,27 +205,27 @@ class Task:
         return min((clock for clock in clocks if clock is not None), default=None)
 
     def earliest_cause(self, inputs: Inputs) -> int:
-        """The least adjusted clock of a document, stored or still to come, that it has yet to process on its cycle."""
+        """Return the least adjusted timestamp of a stored or future document still to be processed on the cycle."""
         to_come = earliest_to_come(self.spec.inputs, self.spec.tick, inputs.uppers)
         stored = self.earliest(inputs)
         return to_come if stored is None else min(stored, to_come)
 
     def waiting(self) -> list[Waiting]:
-        """What each input still has to process."""
+        """Return the pending documents of each input."""
         checkpoint = self._checkpoint
         return find_waiting(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
 
     def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
-        """What it does next, as far as frontiers allow; None if nothing can move, not even time.
+        """Return the next step, as far as frontiers allow; None if neither documents nor time can advance.
 
         Args:
-            inputs: what `look` has seen.
-            earliest: clock before which nothing is published on the task's cycle; `now` if that does not bound it.
-            now: up to which the sources are sealed.
+            inputs: the result of `look`.
+            earliest: timestamp before which nothing is published on the task's cycle; `now` if it does not matter.
+            now: timestamp up to which the sources are sealed.
 
         Raises:
-            FlowError: no transaction of it can be run, or a source cannot be read.
-            ViewError: all before the time is done at which a materialized view that it reads has come to have an error.
+            FlowError: no transaction can run, or a source cannot be read.
+            ViewError: a materialized view that the task reads has an error, and everything before it is processed.
         """
         if self.beginning.error:
             raise self.beginning.error
@@ -240,13 +241,12 @@ class Task:
         """Run one transaction: a step, or as much of it as limits allow.
 
         Args:
-            inputs: what `look` has seen.
-            step: what `next_step` said.
-            progress: told how many documents have been processed, with 0 to begin with; not called where there are
-                none, and only time moves.
+            inputs: the result of `look`.
+            step: the result of `next_step`.
+            progress: called with the number of processed documents, first with 0; not called if only time moves.
 
         Raises:
-            FlowError: the transaction failed; nothing of it was committed.
+            FlowError: the transaction failed; nothing was committed.
         """
         tick, bound = self.spec.tick, step.bound
         reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
@@ -275,18 +275,18 @@ class Task:
             return committed
 
     def reads(self, inputs: Inputs, specs: Sequence[InputSpec], end: int) -> tuple[SourceRead, ...]:
-        """What some of its inputs read up to an adjusted clock, but for those that are there."""
+        """Return the reads of inputs that have not reached an adjusted timestamp, up to it."""
         positions = [(spec, self._checkpoint.position(spec)) for spec in specs]
         return tuple(inputs.read(spec, position, end) for spec, position in positions if position < end)
 
     def begin(self, inputs: Inputs, specs: Sequence[InputSpec], end: int, limits: Limits) -> Transaction:
-        """An attempt at a transaction.
+        """Return an attempt at a transaction.
 
         Args:
-            inputs: what `look` has seen.
-            specs: which of them go on to its end, unless they are there.
-            end: of the transaction.
-            limits: how its work is cut.
+            inputs: the result of `look`.
+            specs: inputs that advance to its end.
+            end: end of the transaction.
+            limits: limits for cutting its work.
         """
         number = next(self._numbers)
         return Transaction(
@@ -300,7 +300,7 @@ class Task:
         )
 
     def _carry_out(self, transaction: Transaction, progress: Callable[[int], None], *, is_empty: bool) -> Committed:
-        """Execute a transaction and commit it; where it is empty, only time moves."""
+        """Execute a transaction and commit it; in an empty one, only time moves."""
         begun = time.monotonic()
         prepared = Prepared()
         if not is_empty:
@@ -317,7 +317,7 @@ class Task:
         return self.moved(capability, checkpoint, prepared, begun)
 
     def commit_of(self, checkpoint: Checkpoint, prepared: Prepared) -> TaskCommit:
-        """The task's side of a commit that makes `prepared` count, and leaves it at a checkpoint."""
+        """Return the task's part of a commit of `prepared` at a checkpoint."""
         return TaskCommit(
             positions=checkpoint.positions,
             places=checkpoint.places,
@@ -329,13 +329,13 @@ class Task:
         )
 
     def moved(self, capability: TaskCapability, checkpoint: Checkpoint, prepared: Prepared, begun: float) -> Committed:
-        """Go on from what was committed.
+        """Continue from a commit.
 
         Args:
-            capability: the right to run the task from here on.
-            checkpoint: how far it is.
-            prepared: what was committed.
-            begun: when that was begun, by the monotonic clock.
+            capability: the new capability to run the task.
+            checkpoint: the committed checkpoint.
+            prepared: the committed work.
+            begun: monotonic start time, in seconds.
         """
         self._capability, self._checkpoint = capability, checkpoint
         committed = Committed(prepared.documents_in, prepared.documents_out, time.monotonic() - begun)
@@ -345,23 +345,23 @@ class Task:
         return committed
 
     def fail(self, error: FlowError) -> None:
-        """Record why the task stopped.
+        """Record the error that stopped the task.
 
         Raises:
-            FencedError: another run has taken over, and how it does is no longer for this one to say.
+            FencedError: another run has fenced this run, which may not record anything.
         """
         self.error = error
         self._log.write("error", str(error))
-        if isinstance(error, UnacceptedError):  # which whoever looks finds out, until the edit is accepted or undone
+        if isinstance(error, UnacceptedError):  # the edit itself shows it, until it is accepted or undone
             return
-        with suppress(DiskFullError, BusyError):  # then it cannot be recorded, and is only told
+        with suppress(DiskFullError, BusyError):  # then the error is only reported
             self._store.note_task(self._capability, Stopped(orjson.dumps(error.to_json()).decode()))
 
     def cancel(self) -> None:
-        """Make a transaction fail that is being executed in another thread."""
+        """Make a running transaction in another thread fail."""
         self._transactor.cancel()
 
     def release(self) -> None:
-        """Give up the right to run."""
-        with suppress(DiskFullError, BusyError):  # the next holder supersedes it anyway
+        """Release the capability to run."""
+        with suppress(DiskFullError, BusyError):  # the next holder fences it anyway
             self._store.release_task(self._capability)

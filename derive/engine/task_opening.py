@@ -1,4 +1,4 @@
-"""Opening a task: it is taken over, and it is seen with what it begins."""
+"""Opening a task: fence earlier runs, and determine the state with which it begins."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def open_task(
     if_free: bool = False,
     is_accepted: bool = False,
 ) -> Task:
-    """Take a task over: whoever ran it before can commit nothing more.
+    """Open a task: earlier runs of it cannot commit any more.
 
     Args:
         store: the data folder.
-        transactor: what is done with the documents that the task reads.
-        limits: how its work is cut.
-        refused: why it cannot be run as it is defined now, if it cannot.
-        if_free: only if nobody else runs it.
-        is_accepted: edits of it that wait to be accepted are accepted.
+        transactor: processes the documents that the task reads.
+        limits: limits for cutting its work.
+        refused: the error that prevents running it as it is defined, if there is one.
+        if_free: whether to fail if another process runs it.
+        is_accepted: whether its pending edits are accepted.
 
     Raises:
-        FencedError: yet another run has taken it over meanwhile; or somebody runs it who is not to be superseded.
+        FencedError: another run has fenced this one meanwhile, or runs the task and `if_free` is true.
     """
     opened = _begin(store, transactor, refused, if_free=if_free, is_accepted=is_accepted)
     capability, checkpoint, beginning = opened
@@ -50,10 +50,10 @@ def open_task(
 
 
 def reopen_task(store: Runnable, task: Task) -> None:
-    """Have a task of this run that was reset begin again.
+    """Open a reset task of this run again.
 
     Raises:
-        FencedError: another run has taken it over meanwhile.
+        FencedError: another run has fenced this run meanwhile.
     """
     task.begin_again(*_begin(store, task.transactor, None, if_free=True, is_accepted=False))
 
@@ -70,7 +70,7 @@ def _begin(
     places = {**former, **_places(task, opened.places, former, positions, relations)}
     refused = refused or opened.error
     unaccepted = None if is_accepted else refusal_of(task.name, opened.unaccepted, opened.reset)
-    keeps = refused is not None or unaccepted is not None  # whoever undoes the edit finds all that was to be read
+    keeps = refused is not None or unaccepted is not None  # if the edit is undone, all unread history is still there
     rights = hold(store, task, positions, opened.capability, places, keeps=keeps)
     upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
     edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
@@ -92,7 +92,7 @@ def _begin(
             is_accepted=bool(opened.unaccepted),
         )
     is_edited = (opened.fingerprints, edits) != (state.fingerprints, state.edits)
-    if is_edited and beginning.error is None:  # else nothing is derived by it, and it may be mended again
+    if is_edited and beginning.error is None:  # otherwise it has not derived anything, and may be edited again
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
     return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
 
@@ -104,7 +104,7 @@ def _read_before(
     positions: Mapping[str, int],
     relations: Mapping[str, int],
 ) -> FlowError | None:
-    """The error of an input whose `backfill` was raised, and which would read one relation on top of another."""
+    """Return the error of an input whose `backfill` was raised, and which would read one relation on top of another."""
     for spec in task.inputs:
         read = [
             place.relation
@@ -126,7 +126,7 @@ def _places(
     positions: Mapping[str, int],
     relations: Mapping[str, int],
 ) -> dict[str, Place]:
-    """Return the place of each input: in the relation that it has read, or in the one that has its source's name."""
+    """Return the place of each input: the relation that it has read, or the one that its source names now."""
     places = {}
     for spec in task.inputs:
         place, before = opened[spec.state_key], former.get(spec.state_key)

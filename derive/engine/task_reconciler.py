@@ -1,13 +1,13 @@
-"""The tasks of a run are brought in line with what is wanted: as the run begins, and whenever that has changed.
+"""Reconciliation of a run's tasks with their desired state, at its start and after each change.
 
-What is wanted is the catalog, and of each task what the data folder says: its epoch counts who has started, reset or
-split it, and of a run that holds an older one the task is opened anew. Whoever starts a run wants it to go on in the
-place of others, so a task that another run has taken over is not taken back. An edit starts no run, so a task that is
-new to a run is left to whoever runs it already.
+The desired state is the catalog, and the epoch of each task in the data folder: starting, resetting or splitting a task
+raises its epoch, and a run with an older epoch opens the task again. A new run replaces other runs, so a task that
+another run has fenced is not taken back. An edit starts no run, so a task that is new to a run stays with the process
+that runs it already.
 
-A task whose definition is the same goes on as it is. One that changed is released and opened anew, as by a restart; one
-that is gone is released, and its right to run with it. A task that had failed begins anew with any edit, as what it
-failed at may be what was mended.
+A task with the same definition continues. A changed task is released and opened again, as by a restart; a removed one
+is released together with its capability. A failed task is opened again after any edit, because the edit may correct the
+error.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of tasks; names of them.
+    """Names of tasks by their change.
 
     Attributes:
-        kept: those that go on.
-        restarted: those that were defined otherwise, or had failed.
-        started: those that are new.
-        stopped: those that are gone.
+        kept: tasks that continue.
+        restarted: tasks that were redefined, or had failed.
+        started: new tasks.
+        stopped: removed tasks.
     """
 
     kept: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class Change:
 
 
 class TaskReconciler:
-    """Brings the tasks of a run in line with what is wanted.
+    """Reconciles the tasks of a run with their desired state.
 
     Args:
         store: the data folder.
-        executor: carries out transactions.
-        tasks: names of those that may run; None for all.
-        shards: for tasks that have never run; None for the default.
+        executor: executes transactions.
+        tasks: names of tasks that may run; None for all.
+        shards: number of shards of tasks that have never run; None for the default.
         cores: default number of shards; materializations have one.
-        limits: how work is cut.
+        limits: limits for cutting the work.
     """
 
     def __init__(
@@ -95,27 +95,27 @@ class TaskReconciler:
 
     @property
     def root(self) -> Path:
-        """The data folder."""
+        """Return the data folder."""
         return self._store.root
 
     def accept(self, names: Collection[str]) -> None:
-        """Accept the edits of these tasks, and of no others, that wait for that when the tasks are opened; once."""
+        """Accept the pending edits of these tasks, once, when they are opened, and replace earlier acceptances."""
         self._accepted = frozenset(names)
 
     def find_superseded(self, run: Run) -> Mapping[str, str] | None:
-        """Tasks of which the right to run was taken away, each with what was done to it; `apply` opens them anew.
+        """Return tasks that other processes have fenced, each with the reason; `apply` opens them again.
 
         Returns:
-            None where something is being done to one of them still.
+            None while a process still resets or splits one of them.
 
         Raises:
-            FencedError: another run has taken over one of them.
+            FencedError: another run has fenced one of them.
         """
         fenced = [task.error for task in run.tasks.values() if isinstance(task.error, FencedError)]
-        tasks = {**run.tasks, **self._tasks}  # the latter where `apply` has not come to its end
+        tasks = {**run.tasks, **self._tasks}  # the latter after an incomplete `apply`
         names = self._store.rights.superseded(task.capability for task in tasks.values())
         if fenced and not names:
-            raise fenced[0]  # by what is not in this data folder, such as an endpoint
+            raise fenced[0]  # fenced outside this data folder, by an endpoint for example
         done: dict[str, str] = {}
         for name in names:
             runner = self._store.rights.runner(name)
@@ -132,7 +132,7 @@ class TaskReconciler:
         return done
 
     def leave(self, run: Run, catalog: CatalogSpec) -> Mapping[str, str]:
-        """Tasks of a catalog that are new to a run and that another process has, which it names; they stay there."""
+        """Return new tasks of a catalog that another process runs, with that process; they stay there."""
         self._left = {}
         new = [name for name in self._wanted(catalog) if name not in run.tasks]
         runners = self._store.rights.runners(new)
@@ -140,7 +140,7 @@ class TaskReconciler:
         return self._left
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
-        """The cycles of a run that do not go on with another catalog as they are."""
+        """Return the cycles of a run that change with another catalog."""
         self._waiting = ()
         wanted, present = self._wanted(catalog), self._reconciliation.present
         same = {name for name in present if name in wanted and not self._difference(name, present[name], wanted[name])}
@@ -149,24 +149,23 @@ class TaskReconciler:
         return [cycle for cycle in run.cycles if cycle not in groups or not same.issuperset(cycle)]
 
     def waiting(self, run: Run, catalog: CatalogSpec, busy: Sequence[Cycle]) -> frozenset[str]:
-        """Tasks that stay as they are while some of the cycles that are affected are in the middle of transactions."""
+        """Return the tasks that stay unchanged while some of the affected cycles are in transactions."""
         return find_waiting(run.lineup.catalog, catalog, {name for cycle in busy for name in cycle})
 
     def apply(self, run: Run, catalog: CatalogSpec, waiting: Collection[str] = ()) -> Change:
-        """Bring the tasks of a run in line with a catalog.
+        """Reconcile the tasks of a run with a catalog.
 
-        What is left undone by an error is done by the next call. A task whose collections the data folder does not take
-        is opened, and stops with that error.
+        Work left by an error is done by the next call. A task whose collections the data folder refuses is opened, and
+        stops with this error.
 
         Args:
             run: the run.
-            catalog: what is wanted.
-            waiting: names of tasks that stay as they are, as `waiting` says; no thread is at any of the other cycles
-                that are affected.
+            catalog: the desired catalog.
+            waiting: names of tasks that stay unchanged, from `waiting`; no thread runs any other affected cycle.
 
         Raises:
-            FencedError: another run has taken over one of them meanwhile.
-            FlowError: the data folder cannot do it now.
+            FencedError: another run has fenced one of them meanwhile.
+            FlowError: the data folder cannot be changed now.
         """
         self._waiting = waiting
         catalog = stage(run.lineup.catalog, catalog, waiting)
@@ -212,7 +211,7 @@ class TaskReconciler:
         if isinstance(spec, DerivationSpec):
             shards = self._shards or default_shards(spec, self._cores)
             return Derivation(self._store, self._executor, spec, shards)
-        from derive.engine.materialization import Materialization  # which loads gRPC
+        from derive.engine.materialization import Materialization  # imports gRPC
 
         return Materialization(self._store, self._executor, spec, self._shards or 1)
 
@@ -231,7 +230,7 @@ class TaskReconciler:
         self._accepted -= {name}
 
     def _create(self, collections: Sequence[CollectionSpec]) -> StorageError | None:
-        """Bind names of collections; returns why that is refused."""
+        """Bind the names of collections; return the error if the data folder refuses them."""
         try:
             self._store.create(*collections)
         except (BusyError, DiskFullError):

@@ -1,4 +1,4 @@
-"""Tidying: a run that goes on merges small segments now and then, beside its transactions, which do not wait for it."""
+"""Compaction in the background: a continuous run merges small segments from time to time, beside its transactions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from types import TracebackType
 
 EVERY_SECONDS = 60.0
-"""How often there may be something to tidy."""
+"""Interval between compactions, in seconds."""
 
 _PATIENCE_SECONDS = 10.0
 
 _SWITCH_SECONDS = 0.0005
-"""How long a thread that tidies keeps others waiting."""
+"""Python's thread switch interval during a compaction, which bounds delays of other threads."""
 
 
 class Tidying:
-    """Tidies in a thread of its own, for as long as the block takes.
+    """Compacts in a thread of its own for the length of the block.
 
     Args:
-        tidy: does it.
-        every: seconds from one time to the next.
+        tidy: runs a compaction.
+        every: seconds between two runs.
     """
 
     def __init__(self, tidy: Callable[[], None], every: float = EVERY_SECONDS) -> None:
@@ -42,7 +42,7 @@ class Tidying:
         self._thread.join(_PATIENCE_SECONDS)
 
     def check(self) -> None:
-        """Raise what went wrong since the last time, if anything did."""
+        """Raise the error since the last call, if there is one."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -53,7 +53,7 @@ class Tidying:
             sys.setswitchinterval(_SWITCH_SECONDS)
             try:
                 self._tidy()
-            except BaseException as error:  # whatever it is, it is raised where the run was started
+            except BaseException as error:  # any error is raised again in `check`
                 self._error = error
             finally:
                 sys.setswitchinterval(before)

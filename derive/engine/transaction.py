@@ -1,4 +1,4 @@
-"""Transactions of any task: what one attempt reads, and what has come of it."""
+"""Transactions of any task: the input of one attempt, and its result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Transaction:
     """One attempt at a transaction.
 
     Attributes:
-        number: counts the attempts that this run has begun for the task.
-        token: of this attempt alone; it begins with the identifier of the capability.
-        capability: the right to run the task, and to write for it.
-        checkpoint: what it builds on.
-        reads: what to read, one entry per input that takes part.
-        end: adjusted clock at which it ends, a tick boundary.
-        limits: how its work is cut.
+        number: number of the attempt in this run of the task, from 1.
+        token: unique name of the attempt; it begins with the identifier of the capability.
+        capability: the capability to run the task, and to write for it.
+        checkpoint: the checkpoint before the transaction.
+        reads: reads of its inputs, one entry per input.
+        end: adjusted timestamp at which it ends, a tick boundary.
+        limits: limits for cutting its work.
     """
 
     number: int
@@ -37,16 +37,16 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What an attempt has prepared, which is nobody's before the commit names it.
+    """The work that an attempt has prepared, which takes effect with the commit.
 
     Attributes:
-        documents_in: source documents it processed.
-        segments: files it wrote.
-        tokens: by number of each shard whose state is prepared, the name of the attempt that prepared it.
-        stored: documents that were stored elsewhere.
-        cleared: state keys of inputs that go on from their beginning: an endpoint has nothing of them any more.
-        stepped_back: instead of all that, where inputs (by state key) have to go on from, which is before what was
-            known to be done: an endpoint has lost it.
+        documents_in: number of processed source documents.
+        segments: written files.
+        tokens: by number of each shard with prepared state, the name of the attempt that prepared it.
+        stored: number of documents stored elsewhere.
+        cleared: state keys of inputs that start again, because an endpoint has none of their rows any more.
+        stepped_back: positions of inputs (by state key) to rewind to, because an endpoint has lost rows; without other
+            work.
     """
 
     documents_in: int = 0
@@ -58,18 +58,18 @@ class Prepared:
 
     @property
     def documents_out(self) -> int:
-        """Documents it wrote."""
+        """Return the number of written documents."""
         return sum(segment.documents for segment in self.segments) + self.stored
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction that is over.
+    """A committed transaction.
 
     Attributes:
-        documents_in: source documents it processed.
-        documents_out: documents it published.
-        seconds: how long it took.
+        documents_in: number of processed source documents.
+        documents_out: number of published documents.
+        seconds: duration.
     """
 
     documents_in: int

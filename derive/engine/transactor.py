@@ -1,8 +1,8 @@
-"""Transactors: what is done with the documents that a task reads.
+"""Transactors: process the documents that a task reads.
 
-A task reads its inputs as time allows, transaction after transaction, and goes on from its last checkpoint; all of that
-is the same for every task. What a transaction does with what is read, and where its results go, is its transactor's. A
-derivation is one: it invokes lambdas, and publishes to a collection.
+Every task reads its inputs as time allows, transaction after transaction, and resumes from its last checkpoint. Its
+transactor processes the documents of a transaction and writes the results. A derivation, for example, runs lambdas and
+publishes to a collection.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from derive.time.positions import Place
 
 
 class TaskSpec(Protocol):
-    """What is known of every task, whatever it does with what it reads."""
+    """The common properties of all tasks."""
 
     @property
     def name(self) -> str:
-        """Unique among all tasks."""
+        """Return the name, which is unique among all tasks."""
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What it reads, in catalog order."""
+        """Return the inputs, in catalog order."""
 
     @property
     def sources(self) -> Mapping[str, CollectionSpec]:
-        """Each collection that it reads, by name."""
+        """Return each source collection, by name."""
 
     @property
     def tick(self) -> int:
-        """Length of its ticks, microseconds."""
+        """Return the length of a tick, microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A task that has been taken over.
+    """A task whose earlier runs are fenced.
 
     Attributes:
-        capability: the right to run it, and to write for it.
-        state: what was known of it.
-        places: for each input (by `state_key`), what its position is a position in from now on.
-        fingerprints: of its parts, as in `TaskState`.
-        edits: of its parts, as in `TaskState`.
-        error: why nothing can be done for it, if nothing can.
+        capability: the capability to run it, and to write for it.
+        state: its recorded state.
+        places: for each input (by `state_key`), the relation that its position refers to from now on.
+        fingerprints: fingerprints of its parts, as in `TaskState`.
+        edits: edits of its parts, as in `TaskState`.
+        error: the error that prevents all transactions, if there is one.
         unaccepted: edits that wait to be accepted.
         reset: the command that starts it over.
-        is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
+        is_apart: whether inputs are independent, and each advances with its own source.
     """
 
     capability: TaskCapability
@@ -69,64 +69,64 @@ class Opened:
 
 
 class Transactor(Protocol):
-    """What is done with the documents of one task."""
+    """Processes the documents of one task."""
 
     @property
     def spec(self) -> TaskSpec:
-        """The task."""
+        """Return the task."""
 
     @property
     def has_to_execute(self) -> bool:
-        """Whether the next transaction has to be executed even if it has no documents, and only time moves."""
+        """Return whether the next transaction must be executed even if it has no documents, and only time moves."""
 
     def open(self, *, if_free: bool = False) -> Opened:
-        """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left.
+        """Fence earlier runs of the task, which then cannot commit, and remove their uncommitted files.
 
         Args:
-            if_free: only if nobody else runs it.
+            if_free: whether to fail if another process runs it.
 
         Raises:
-            FencedError: somebody else runs it, who is not to be superseded.
+            FencedError: another process runs the task, and `if_free` is true.
         """
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
-        """Be ready to execute a transaction that has something to read.
+        """Prepare for a transaction with documents.
 
         Args:
-            waiting: about how much there is to read, of which the transaction covers what its limits allow.
-            shards: how many the task has.
-            limits: how its work may be cut.
+            waiting: approximate size of the pending documents, of which the transaction reads what its limits allow.
+            shards: number of the task's shards.
+            limits: limits for cutting its work.
 
         Returns:
-            How its work is to be cut, which is within those limits.
+            Limits to use, within the given ones.
         """
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
-        """Carry a transaction out, up to its commit.
+        """Execute a transaction up to its commit.
 
         Args:
-            transaction: what to do.
-            progress: told now and then how many documents have been processed so far.
+            transaction: the transaction.
+            progress: called from time to time with the number of processed documents.
 
         Raises:
-            LostError: workers were lost; with fewer documents it may succeed.
-            FlowError: it failed.
+            LostError: workers were lost; with fewer documents the transaction may succeed.
+            FlowError: the transaction failed.
         """
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
-        """Commit what was prepared, together with how far the task is.
+        """Commit the prepared work together with the task's progress.
 
         Args:
-            transaction: what was done.
-            prepared: what came of it; nothing, if only time has moved.
-            commit: how far the task is.
+            transaction: the transaction.
+            prepared: its result; empty if only time has moved.
+            commit: the task's progress.
 
         Returns:
-            The right to run the task from here on.
+            The new capability to run the task.
 
         Raises:
-            FencedError: another run has taken over.
+            FencedError: another run has fenced this run.
         """
 
     def cancel(self) -> None:
-        """Make transactions fail that are being executed in other threads."""
+        """Make running transactions in other threads fail."""

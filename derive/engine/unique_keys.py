@@ -1,8 +1,9 @@
-"""Unique keys: a table of which each key is one row of an endpoint has at most one row of each key.
+"""Unique keys: check that a table has at most one row per key, if its endpoint has.
 
-Rows of a table are a multiset. An endpoint has one row a key: of two rows of one key it would show the last, and none
-once one of the two is deleted. So a materialization stops before it stores two rows of a key. What a table holds is
-counted by key, from its beginning once a run, and then as it changes; the counts are in a temporary database.
+Rows of a table are a multiset. An endpoint has one row per key: of two rows with the same key it would show the last,
+and none after one of them is deleted. So a materialization stops before it stores two rows with the same key. The rows
+of a table are counted by key, once in a run from the beginning, and then with each change; the counts are in a
+temporary database.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
 
 
 class UniqueKeys:
-    """The keys of the rows that one input has been told of.
+    """The keys of the rows that one input has read.
 
     Args:
         store: the data folder.
         task: name of the task.
         spec: the input.
-        table: that it reads.
-        relation: of the table, whatever its name is.
+        table: the source table.
+        relation: relation of the table, whatever its name is.
     """
 
     def __init__(self, store: Readable, task: str, spec: InputSpec, table: Table, relation: int) -> None:
         self._store, self._task, self._spec = store, task, spec
         self._table, self._relation = table, relation
         self._begin = spec.not_before or BEGINNING
-        self._counted = self._begin  # everything below this clock is
+        self._counted = self._begin  # all rows before this timestamp are counted
         self._db = apsw.Connection("")
         self._db.execute("PRAGMA synchronous=OFF").fetchall()
         self._db.execute("CREATE TABLE held (key BLOB PRIMARY KEY, n INTEGER NOT NULL CHECK (n <= 1)) WITHOUT ROWID")
 
     def require(self, read: SourceRead) -> None:
-        """Require that no key has two rows at any time that is read, and remember what each has then.
+        """Require that no key has two rows at any time of a read, and count its rows.
 
         Args:
-            read: what the input reads next, or has read by an attempt that failed.
+            read: the next read of the input, or that of a failed attempt.
 
         Raises:
-            TaskError: a key has two.
+            TaskError: a key has two rows.
         """
         if self._counted < read.clock_begin:
             segments = self._store.segments(self._table.spec, None, self._begin, self._relation)
@@ -85,7 +86,7 @@ class UniqueKeys:
         self._counted = read.clock_end
 
     def _violated(self, key: bytes, clock: int) -> TaskError:
-        """The error of a key that has two rows from a time on."""
+        """Return the error of a key that has two rows from a time on."""
         counts: Counter[str] = Counter()
         for update in read_updates(self._store, self._table.id, self._begin, clock + 1):
             if update.key == key:

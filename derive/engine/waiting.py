@@ -1,4 +1,4 @@
-"""What waits: documents that are stored, and that a task cannot process yet."""
+"""Pending documents: stored documents that a task cannot process yet."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Waiting:
     """Documents that one input of a task cannot process yet.
 
     Attributes:
-        task: its name.
+        task: name of the task.
         transform: name of the input.
         delay: the input's read delay, microseconds.
-        documents: how many.
-        due: least adjusted clock among them.
-        behind: the task they wait for, if that is one which has failed or is not at work.
+        documents: number of documents.
+        due: least adjusted timestamp among them.
+        behind: the failed or stopped task that they wait for, if there is one.
     """
 
     task: str
@@ -42,11 +42,11 @@ def find_waiting(
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
 ) -> list[Waiting]:
-    """Return the documents that each input of a task still has to process; arguments are as of `look`.
+    """Return the pending documents of each input of a task; arguments are as for `look`.
 
     Raises:
         SegmentError: a source's file cannot be read.
-        SourceReplacedError: the name of a source stands for another relation than the one that was read so far.
+        SourceReplacedError: the name of a source stands for another relation than the one read so far.
     """
     while True:
         try:
@@ -54,7 +54,7 @@ def find_waiting(
         except SegmentMissingError:
             if store.missing(task.sources):
                 raise
-            # A source was reset since it was looked at: look again.
+            # A source was reset since it was looked up: try again.
 
 
 def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
@@ -71,11 +71,11 @@ def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) ->
 
 
 def find_blamed(stopped: Iterable[str], sources: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Tasks that cannot go on by themselves, each with the one that is to blame.
+    """Return the tasks that cannot advance by themselves, each with the task that blocks it.
 
     Args:
-        stopped: those that have failed, or are not at work; each is to blame for itself, …
-        sources: … and for those that read it. For every task at work, the names of what it reads.
+        stopped: tasks that have failed or do not run; each blocks itself and its readers.
+        sources: for every running task, the names of its sources.
     """
     blamed = {name: name for name in stopped}
     count = -1

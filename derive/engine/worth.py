@@ -1,9 +1,9 @@
-"""Worth: when Spark is worth what it costs, from what waits, how fast this process is, and how long Spark takes.
+"""The cost model of Spark: whether Spark pays off, from the pending work, this process's rates, and Spark's start time.
 
-Work that this process would do in `w` seconds takes Spark `w / g`, where `g` is its gain: how many cores it finds work
-for, less what it costs to move documents to its workers. Before that come `c` seconds: its start, or for one more
-transaction a job. While it starts this process works on at a part `k` of its speed. So Spark is done earlier if
-`c + (w - k * c) / g < w`, which is to say `w > c * (g - k) / (g - 1)`.
+Work that takes this process `w` seconds takes Spark `w / g`, where the gain `g` is the number of cores with work, less
+the cost of moving documents to workers. Before that come `c` seconds: Spark's start, or a job for one more transaction.
+While Spark starts, this process works at a fraction `k` of its speed. So Spark is faster if `c + (w - k * c) / g < w`,
+that is if `w > c * (g - k) / (g - 1)`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 START_SECONDS = 10.5
-"""How long Spark takes to start, with its workers, where nobody has seen it start: measured on two cores."""
+"""Default seconds of Spark's start, with its workers: measured on two cores."""
 
 JOB_SECONDS = 0.2
-"""What a job costs, whatever is in it."""
+"""Fixed cost of a Spark job, in seconds."""
 
 EFFICIENCY = 0.85
-"""What a core of Spark's does for each that this process does."""
+"""Work of a Spark core relative to this process."""
 
 STARTING_TAKES = 0.8
-"""How many cores the start of Spark takes from this process."""
+"""Number of cores that Spark's start takes from this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What waits for one task.
+    """Pending work of one task.
 
     Attributes:
-        documents: about how many.
-        seconds: about how long this process would take over them.
-        parts: into how many parts that can be worked on side by side it is cut.
+        documents: approximate number of documents.
+        seconds: approximate seconds in this process.
+        parts: number of parts that can run in parallel.
     """
 
     documents: int
@@ -41,12 +41,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """When Spark is worth what it costs.
+    """The cost model of Spark.
 
     Attributes:
-        cores: that Spark has.
-        start_seconds: how long it takes to start.
-        local_documents: so many documents are worked on in this process, and more on Spark; None for what measures say.
+        cores: number of Spark's cores.
+        start_seconds: seconds of Spark's start.
+        local_documents: maximum number of documents to process in this process; None to use the model.
     """
 
     cores: int
@@ -54,14 +54,14 @@ class Worth:
     local_documents: int | None = None
 
     def is_start(self, waiting: Collection[Work]) -> bool:
-        """Whether Spark is worth its start, by all that waits."""
+        """Return whether all pending work is worth Spark's start."""
         if self.local_documents is not None:
             return any(work.documents > self.local_documents for work in waiting)
         kept = max(0.0, 1 - STARTING_TAKES / self.cores)
         return self._pays(sum(work.seconds for work in waiting), waiting, self.start_seconds, kept)
 
     def is_job(self, work: Work, waiting: Collection[Work]) -> bool:
-        """Whether Spark, which is there, is worth a job for a task; what waits for others may keep it busy as well."""
+        """Return whether a job on running Spark pays off for a task; other pending work counts as parallel parts."""
         if self.local_documents is not None:
             return work.documents > self.local_documents
         return self._pays(work.seconds, waiting, JOB_SECONDS, 0.0)
