@@ -42,7 +42,7 @@ def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str
 
 
 def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> CatalogSpec:
-    """Return the edited catalog, with waiting tasks and their collections as they are now, without new waiting tasks."""
+    """Return the edited catalog with waiting tasks and their collections as they are now, without new waiting ones."""
     if not waiting:
         return edited
     derivations = _mixed(present.derivations, edited.derivations, waiting)
