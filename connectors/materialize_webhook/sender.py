@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -19,9 +18,12 @@ from connectors.materialize_webhook.limited import (
     connected,
     interrupt,
 )
+from derive.backoff import Backoff
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_BACKOFF = Backoff(0.5, 60.0, jitter=0.5)
+"""Pauses, in seconds, before a request is posted again."""
+
 _LATER = frozenset({408, 425, 429})
 """Statuses, beside those of 500 and more, that mean that the same request may do later."""
 
@@ -76,7 +78,7 @@ class Sender:
             if failure is None:
                 return
             attempt += 1
-            pause = _pause_before(attempt) if wished is None else min(wished, _LONGEST_PAUSE)
+            pause = _BACKOFF.pause(attempt) if wished is None else min(wished, _BACKOFF.most)
             if self._clock() + pause - begun > self._config.retry_seconds:
                 what = f"{self._config.host} has not taken documents in {attempt} attempts: {failure}"
                 raise EndpointGoneError(what, hint="nothing is lost: they are posted again")
@@ -131,11 +133,6 @@ class Sender:
         if not self._target.query:
             return joined
         return f"{joined}{'&' if '?' in joined else '?'}{self._target.query}"
-
-
-def _pause_before(attempt: int) -> float:
-    # Whoever was refused at the same time does not come back at the same time.
-    return float(min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)) * random.uniform(0.5, 1.0)
 
 
 def _wished(value: str | None) -> float | None:

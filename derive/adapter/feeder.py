@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from derive.adapter.file_access import ALL_FILES, FileAccess
 from derive.adapter.sources import FedSource, polled
 from derive.adapter.timeline import Write
+from derive.backoff import Backoff
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.table_input import table_at
@@ -18,8 +19,8 @@ from derive.storage.store import Store
 _LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
 """How often a source is looked at, unless that takes long, and how often while there is more."""
 
-_LAST_SECONDS = 3.0
-"""How long at most a source that has failed is not looked at; the first time it is so long as nothing is looked at."""
+_BACKOFF = Backoff(_LOOK_SECONDS, 3.0)
+"""Pauses, in seconds, before a source that failed is polled again."""
 
 
 class Feeder:
@@ -78,18 +79,19 @@ class Feeder:
         if self._predecessor is not None:
             self._predecessor.join()
             self._predecessor = None
-        pause = 0.0
+        pause, failures = 0.0, 0
         while not self._ended.wait(pause):
             begun = time.monotonic()
             try:
                 is_idle = not self._feed_once()
                 pause = max(_LOOK_SECONDS, 10 * (time.monotonic() - begun)) if is_idle else _BREATH_SECONDS
-                self.failure = None
+                self.failure, failures = None, 0
             except Exception as error:  # whatever it is, it is told, and tried again
                 self._position = None  # it is not known whether it was committed
                 self.failure = error
                 self._tell()
-                pause = min(max(2 * pause, _LOOK_SECONDS), _LAST_SECONDS)
+                failures += 1
+                pause = _BACKOFF.pause(failures)
 
     def _feed_once(self) -> bool:
         """Commit what is new; whether there was something."""

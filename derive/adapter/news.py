@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from derive.backoff import Backoff
 from derive.storage.changes import Changes
 
 _SECONDS = 0.5
 """How long nothing is looked at where nothing is committed."""
 
-_LAST_SECONDS = 30.0
-"""How long at most work that has failed is not tried again; the first time it is so long as nothing is looked at."""
+_BACKOFF = Backoff(_SECONDS, 30.0)
+"""Pauses, in seconds, before failed work is retried."""
 
 
 class News:
@@ -34,8 +35,7 @@ class News:
         report: Callable[[Exception | None], None] = lambda _: None,
     ) -> None:
         self._changes, self._work, self._report = changes, work, report
-        self._pause = self._due = 0.0
-        self._has_failed = False
+        self._due, self._failures = 0.0, 0
         self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
         self._closing = threading.Event()
@@ -79,16 +79,14 @@ class News:
         except Exception as error:
             self._fail(error)
             return False
-        if self._has_failed:
-            self._has_failed = False
-            self._pause = 0.0
+        if self._failures:
+            self._failures = 0
             self._report(None)
         return has_more
 
     def _fail(self, error: Exception) -> None:
-        self._pause = min(max(2 * self._pause, _SECONDS), _LAST_SECONDS)
-        self._due = time.monotonic() + self._pause
-        self._has_failed = True
+        self._failures += 1
+        self._due = time.monotonic() + _BACKOFF.pause(self._failures)
         self._report(error)
 
     def _tell(self) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from derive.backoff import Backoff, Retries
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Instance
 from derive.compute.memory import Memory
@@ -38,12 +39,14 @@ from derive.compute.protocol.messages import (
     Welcome,
     reads_of,
 )
-from derive.compute.retries import Retries
 from derive.compute.session import Identity, Session, check_hello
 from derive.compute.tails import Opener, RunningTail
 from derive.errors import FlowError, FrontierError
 from derive.reconcile.reconciliation import Reconciliation
 from derive.time.frontier import END_OF_TIME
+
+_BACKOFF = Backoff(0.5, 30.0)
+"""Pauses, in seconds, before a failed dataflow is retried."""
 
 
 class Reconciler:
@@ -98,7 +101,7 @@ class Reconciler:
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
         self._memory = Memory()
-        self._retries = Retries(clock)
+        self._retries: Retries[GlobalId] = Retries(_BACKOFF, clock)
         self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
 
     # -- Commands
@@ -166,7 +169,7 @@ class Reconciler:
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
             has_more = True
-        for identifier in self._retries.due():
+        for identifier in self._retries.take_due():
             self._try_again(identifier)
         has_more |= self._instance.step()
         present = self._dataflows.present
@@ -296,7 +299,7 @@ class Reconciler:
         self._told.pop(identifier, None)
         self._told_failures.pop(identifier, None)
         self._attached.discard(identifier)
-        self._retries.forget(identifier)
+        self._retries.succeed(identifier)
         if isinstance(dataflow.export, Tail):
             tail = self._tails.pop(identifier, None)
             if tail is not None:
@@ -320,11 +323,12 @@ class Reconciler:
             self._tell_failure(dataflow, failure)
             has_begun = self._instance.has_begun(identifier)
             if failure is not None:
-                if not has_begun or self._instance.can_go_on(identifier):
-                    self._retries.note(identifier)
+                can_retry = not has_begun or self._instance.can_go_on(identifier)
+                if can_retry and not self._retries.is_waiting(identifier):
+                    self._retries.fail(identifier)
             else:
                 if has_begun:
-                    self._retries.forget(identifier)
+                    self._retries.succeed(identifier)
                 upper = Upper(identifier, *self._instance.frontiers(identifier), dataflow.number)
                 if self._told.get(identifier) != upper:
                     self._told[identifier] = upper

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from derive.backoff import Backoff
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Input, Instance
 from derive.compute.protocol.messages import Dataflow, Welcome
@@ -23,8 +24,8 @@ from derive.storage.store import Store
 _SECONDS = 0.5
 """How long nothing is looked at where nothing is committed."""
 
-_FIRST_PAUSE, _MOST_PAUSE = 0.1, 10.0
-"""Seconds for which nothing is done after work has failed, at first and at most."""
+_BACKOFF = Backoff(0.1, 10.0)
+"""Pauses, in seconds, before failed work is retried."""
 
 _MOST_THREADS = 2000
 """Queries and tails that are worked on at once.
@@ -96,19 +97,18 @@ class Worker:
         return inputs
 
     def _work(self) -> None:
-        pause, has_failed = _FIRST_PAUSE, False
+        failures = 0
         while not self._closed.is_set():
             mark = self._store.changes.mark()
             try:
                 has_more = self.reconciler.work()
             except Exception as error:  # the disk may be full, or the metadata busy: it is tried again
-                has_failed = True
+                failures += 1
                 self._report(error)
-                self._closed.wait(pause)
-                pause = min(2 * pause, _MOST_PAUSE)
+                self._closed.wait(_BACKOFF.pause(failures))
                 continue
-            if has_failed:
-                has_failed, pause = False, _FIRST_PAUSE
+            if failures:
+                failures = 0
                 self._report(None)
             if not has_more:
                 self._store.changes.wait(mark, _SECONDS)

@@ -12,9 +12,11 @@ advances the time of its derivations.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
+from derive.backoff import Backoff
 from derive.storage.changes import Call
 from derive.storage.roles import Sealable
 
@@ -27,8 +29,8 @@ IDLE = 5_000_000
 REST = 100_000
 """Delay from a notification to a look at all cycles, microseconds: another run may wait for this run's time."""
 
-_SHORTEST, _LONGEST = 20_000, 1_000_000
-"""First and last pause of a cycle that is due and cannot advance, microseconds."""
+_BACKOFF = Backoff(20_000, 1_000_000)
+"""Pauses, in microseconds, before a cycle that is due and cannot go on is looked at again."""
 
 _STORM = 5_000
 """Interval after a notification in which others are ignored, microseconds."""
@@ -61,7 +63,7 @@ class News:
         self._find_due = find_due
         self._turn = threading.Lock()
         self._at: dict[Cycle, int] = {}
-        self._pauses: dict[Cycle, int] = {}
+        self._stuck: Counter[Cycle] = Counter()
         self._call: Call | None = None
         self._heard = self._all_at = 0
 
@@ -98,7 +100,7 @@ class News:
         is_stuck = due is not None and due <= now
         with self._turn:
             if not is_stuck:
-                self._pauses.pop(cycle, None)
+                self._stuck.pop(cycle, None)
             wake = now + self._pause(cycle) if is_stuck else due
             is_first = wake is not None and self._wake(cycle, wake)
         if is_stuck:
@@ -108,8 +110,8 @@ class News:
 
     def _pause(self, cycle: Cycle) -> int:
         """Return the pause of a cycle that cannot advance; each pause is longer than the one before."""
-        pause = self._pauses[cycle] = min(2 * self._pauses.get(cycle, _SHORTEST // 2), _LONGEST)
-        return pause
+        self._stuck[cycle] += 1
+        return int(_BACKOFF.pause(self._stuck[cycle]))
 
     def _wake(self, cycle: Cycle, at: int) -> bool:
         """Schedule a look at a cycle; return whether it is the earliest one."""

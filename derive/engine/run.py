@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from derive.backoff import Backoff, Retries
 from derive.engine.inputs import Inputs
 from derive.engine.joint import Joint
 from derive.engine.lineup import Lineup
 from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
 from derive.engine.reset import start_over
-from derive.engine.retries import Retries
 from derive.engine.task import Task
 from derive.engine.task_opening import reopen_task
 from derive.engine.transaction import Committed
@@ -42,6 +42,9 @@ _HELD_SECONDS = 0.1
 
 _HEALING_SECONDS = 0.1
 """Interval between checks for due retries, in seconds."""
+
+RETRY_BACKOFF = Backoff(1.0, 60.0)
+"""Pauses, in seconds, before a task that failed with a transient error is retried."""
 
 _WORTH_COMPACTING = 32
 """Number of consecutive small segments that a continuous run merges."""
@@ -69,14 +72,14 @@ class Run:
         store: Operable,
         tasks: Mapping[str, Task],
         observer: Observer | None = None,
-        retries: Retries | None = None,
+        retries: Retries[str] | None = None,
         joint: Mapping[Cycle, Joint] | None = None,
     ) -> None:
         self._store = store
         self._observer = observer or Silent()
         self.lineup = Lineup(catalog, tasks, joint or {})
         self._stopped = self.is_mended = False
-        self._retries = retries or Retries()
+        self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file
         self._news = News(store, self.cycles, self._find_due)
 
@@ -333,7 +336,7 @@ class Run:
                 return
             raise
         if error.heals:
-            self._retries.postpone(name)
+            self._retries.fail(name)
         self._observer.failed(name, error)
 
     def waiting(self) -> list[Waiting]:

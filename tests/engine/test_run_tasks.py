@@ -9,11 +9,11 @@ import pytest
 from conftest import World, write_catalog
 from failing_executor import FailsFirst
 
+from derive.backoff import Retries
 from derive.catalog import load
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
-from derive.engine.retries import Retries
-from derive.engine.run import Run
+from derive.engine.run import RETRY_BACKOFF, Run
 from derive.engine.split import split, split_up_to
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder
@@ -79,7 +79,7 @@ def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> N
     now = 0.0
     executor = FailsFirst(times=3)
     tasks = open_run(world.catalog, world.store, executor).tasks
-    run = Run(world.catalog, world.store, tasks, retries=Retries(lambda: now))
+    run = Run(world.catalog, world.store, tasks, retries=Retries(RETRY_BACKOFF, lambda: now))
     failures = []
     for now in (0.0, 0.9, 1.0, 2.9, 3.0, 6.9, 7.0):
         run.step()

@@ -1,10 +1,9 @@
-"""Whom documents wait for, and when what has failed is tried again."""
+"""The tasks that documents wait for."""
 
 from __future__ import annotations
 
 import pytest
 
-from derive.engine.retries import Retries
 from derive.engine.waiting import find_blamed
 
 SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
@@ -27,21 +26,3 @@ def test_what_a_task_reads_is_to_blame_for_it(stopped: list[str], expected: dict
 
 def test_tasks_that_read_one_another_wait_for_the_same_one() -> None:
     assert find_blamed(["a"], {"ping": ["pong", "a"], "pong": ["ping"]}) == {"a": "a", "ping": "a", "pong": "a"}
-
-
-def test_pauses_double_up_to_a_minute_and_begin_again_after_a_success() -> None:
-    now = 0.0
-    retries = Retries(lambda: now)
-    pauses = []
-    for _ in range(8):
-        retries.postpone("t/task")
-        before = now
-        while not retries.is_due("t/task"):
-            now += 0.5
-        pauses.append(now - before)
-    retries.succeed("t/task")
-    retries.postpone("t/task")
-    now += 1.0
-
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert retries.is_due("t/task")

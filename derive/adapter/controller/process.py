@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derive.backoff import Backoff
 from derive.compute.folder_lock import holder_of
 from derive.compute.protocol.security import Security
 from derive.errors import FlowError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from derive.adapter.controller.controller import Controller
     from derive.adapter.controller.remote import RemoteReplica
 
-_FIRST_SECONDS, _MOST_SECONDS = 0.2, 20.0
-"""How long nothing is started after a process has ended, at first and at most."""
+_BACKOFF = Backoff(0.2, 20.0)
+"""Pauses, in seconds, before a process that ended is started again."""
 
 _STEADY_SECONDS = 30.0
 """Whatever has lived for so long is started again as if it had never ended."""
@@ -102,7 +103,7 @@ class ReplicaProcess:
         self._thread.join()
 
     def _keep_alive(self) -> None:
-        pause = _FIRST_SECONDS
+        failures = 0
         while not self._closed.is_set():
             begun = time.monotonic()
             try:
@@ -113,9 +114,9 @@ class ReplicaProcess:
                 return
             self._report(self._trouble)
             if time.monotonic() - begun > _STEADY_SECONDS:
-                pause = _FIRST_SECONDS
-            self._closed.wait(pause)
-            pause = min(2 * pause, _MOST_SECONDS)
+                failures = 0
+            failures += 1
+            self._closed.wait(_BACKOFF.pause(failures))
 
     def _live(self) -> str:
         """Start the process, and be connected to it until it ends; why it did.

@@ -10,12 +10,12 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from random import uniform
 
 import grpc
 import grpc.aio
 
 from derive.adapter.controller.controller import Controller
+from derive.backoff import Backoff
 from derive.compute.protocol.messages import Command
 from derive.compute.protocol.security import Security
 from derive.compute.protocol.transport import SessionCall, open_channel, open_session
@@ -24,8 +24,8 @@ from derive.errors import ProtocolError
 from derive.handover import Handover
 from derive.protocol.stubs import compute_pb2 as pb
 
-_FIRST_SECONDS, _MOST_SECONDS = 0.05, 2.0
-"""How long nothing is tried after a connection was lost, at first and at most."""
+_BACKOFF = Backoff(0.05, 2.0, jitter=0.5)
+"""Pauses, in seconds, before a lost connection is opened again."""
 
 
 class RemoteReplica:
@@ -62,17 +62,17 @@ class RemoteReplica:
             self._controller.detach(self.name, link)
 
     async def _keep_connected(self) -> None:
-        pause = _FIRST_SECONDS
+        failures = 0
         while True:
             try:
                 if await self._connect():
-                    pause = _FIRST_SECONDS
+                    failures = 0
             except Exception as error:
                 self.trouble = f"{type(error).__name__}: {error}"
                 message = f"replica {self.name} is connected to again, after a defect"
                 asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-            await asyncio.sleep(uniform(pause / 2, pause))
-            pause = min(2 * pause, _MOST_SECONDS)
+            failures += 1
+            await asyncio.sleep(_BACKOFF.pause(failures))
 
     async def _connect(self) -> bool:
         """Be connected for as long as it lasts; whether it began at all."""

@@ -15,6 +15,7 @@ from derive.adapter.controller.answers import PendingTail
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.peeks import Peeks
 from derive.adapter.controller.replica import Replica
+from derive.backoff import Retries
 from derive.compute.dataflow.halts import Halts
 from derive.compute.protocol.messages import (
     AllowCompaction,
@@ -26,7 +27,6 @@ from derive.compute.protocol.messages import (
     Tail,
 )
 from derive.compute.reconciler import Reconciler
-from derive.compute.retries import Retries
 from derive.reconcile.reconciliation import Reconciliation
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -327,7 +327,7 @@ MUTANTS: dict[str, Mutant] = {
     # Retries
     "what has come to a halt stays there": without(Halts, "go_on"),
     "what has come to a halt is not known to go on": without(Halts, "can_go_on", False),
-    "nothing is tried again": without(Retries, "due", []),
+    "nothing is tried again": without(Retries, "take_due", []),
     "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),
 }

@@ -19,7 +19,6 @@ from derive.compute.algebra.relation import Filter, Finishing, Get
 from derive.compute.algebra.types import Row, Type
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query, Tail, TailResponse
-from derive.compute.retries import Retries
 from derive.errors import FlowError
 
 TYPES = (Type.BIGINT, Type.BIGINT)
@@ -242,21 +241,6 @@ def test_a_tail_ends_once_the_last_replica_that_went_on_with_it_is_lost(world: W
     del told[:]
     world.controller.detach("b", world.wires["b"].link)
     assert [str(response.failure) for response in told] == ["the disk is away"]
-
-
-def test_each_retry_is_told_once() -> None:
-    seconds = 0.0
-    retries = Retries(lambda: seconds)
-    retries.note(1)
-    assert retries.due() == []
-    retries.hasten(1)
-    assert retries.due() == [1]
-    assert retries.due() == []
-    retries.note(1)
-    seconds = 0.9  # the pause is twice as long by now
-    assert retries.due() == []
-    seconds = 1.0
-    assert retries.due() == [1]
 
 
 def test_whoever_waits_is_told_of_what_nobody_foresaw(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
