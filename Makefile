@@ -44,8 +44,8 @@ torture: $(READY) ## Kill both examples, the SQL server and its instances at ran
 	@$(BIN)/python tests/engine/torture.py --example flights --rounds 50
 	@for example in acmebank flights; do \
 	    PYTHONPATH=. $(BIN)/python tests/materialize/torture_tables.py --example $$example --rounds 100 || exit 1; done
-	@PYTHONPATH=. $(BIN)/python tests/adapter/torture_sql.py --rounds 100
-	@PYTHONPATH=. $(BIN)/python tests/adapter/controller/torture_instances.py --rounds 200
+	@PYTHONPATH=. $(BIN)/python tests/sql/torture_sql.py --rounds 100
+	@PYTHONPATH=. $(BIN)/python tests/sql/maintenance/controller/torture_instances.py --rounds 200
 	@$(BIN)/python -m pytest -m torture
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
 

@@ -28,9 +28,9 @@ import apsw
 from bench.process import end, has_ended
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
-from derive.adapter.computing import FOLDER
-from derive.adapter.instances import PROCESSES
 from derive.compute.dataflow.database import NAME
+from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.instances import FOLDER
 from derive.storage.task_log import recent_entries
 
 MOST_ANSWER_SECONDS = 2.0

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from derive.compute.algebra.expression import Call, Column, Parameter
-from derive.compute.algebra.relation import Aggregate, Filter, Finishing, Get, Join, Reduce
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.expression import Call, Column, Parameter
+from derive.algebra.relation import Aggregate, Filter, Finishing, Get, Join, Reduce
+from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
-from derive.compute.scalar.registry import resolve_aggregate, resolve_operator
+from derive.functions.registry import resolve_aggregate, resolve_operator
 
 ORDERS, CUSTOMERS, CITIES = 200_000, 20_000, 200
 TICKS = ((1, 300), (100, 50), (10_000, 3))

@@ -18,10 +18,10 @@ from bench.report import Column, Report, Value
 from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
 from derive.engine.executor import Executor
+from derive.engine.hybrid_executor import TakeoverExecutor
 from derive.engine.opening import open_run
-from derive.engine.takeover import TakeoverExecutor
+from derive.engine.spark_cost import Worth
 from derive.engine.transaction import Committed
-from derive.engine.worth import Worth
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store
 

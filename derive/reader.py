@@ -23,7 +23,7 @@ from derive.errors import FrontierError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from derive.compute.relations.columns import Source
+    from derive.relations.columns import Source
     from derive.storage.store import Store
 
 Time: TypeAlias = int | str | datetime
@@ -172,8 +172,8 @@ class Contents:
     @property
     def schema(self) -> pa.Schema:
         """Its columns."""
-        from derive.compute.relations.arrow import arrow_schema
-        from derive.compute.relations.columns import columns_of
+        from derive.relations.arrow import arrow_schema
+        from derive.relations.columns import columns_of
 
         return arrow_schema(columns_of(self.source))
 
@@ -183,9 +183,9 @@ class Contents:
         Raises:
             FrontierError: what it held at that time is no longer, or not yet, known.
         """
-        from derive.compute.relations.arrow import arrow_rows
-        from derive.compute.relations.columns import columns_of
-        from derive.compute.relations.contents import contents_at
+        from derive.relations.arrow import arrow_rows
+        from derive.relations.columns import columns_of
+        from derive.relations.contents import contents_at
 
         columns = columns_of(self.source)
         with closing(contents_at(self.store, self.source, self.time)) as batches:

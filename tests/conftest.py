@@ -17,9 +17,9 @@ from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
+from derive.lambda_sql.heap import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
-from derive.sql.heap import HEAP
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import TaskCommit

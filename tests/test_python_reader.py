@@ -14,14 +14,14 @@ import pytest
 from conftest import World, write_catalog
 
 import derive
+from derive.algebra.types import Type
 from derive.catalog import load
-from derive.compute.algebra.types import Type
-from derive.compute.relations.arrow import arrow_rows
-from derive.compute.relations.columns import columns_of
-from derive.compute.relations.table_rows import TableRows
-from derive.compute.scalar.values import datum_of_text
 from derive.errors import FrontierError, UsageError
+from derive.functions.types.values import datum_of_text
 from derive.reader import clock_of
+from derive.relations.arrow import arrow_rows
+from derive.relations.columns import columns_of
+from derive.relations.tables.rows import TableRows
 from derive.storage.table import TableColumn
 
 CATALOG = """

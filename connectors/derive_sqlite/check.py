@@ -13,11 +13,11 @@ from connectors.derive_sqlite.other_keys import check_other_keys
 from connectors.derive_sqlite.program import Program, compile_program
 from connectors.derive_sqlite.table import check_tables
 from derive.errors import Issue, LambdaError
+from derive.lambda_sql.chance import Chance
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.watch import Watch
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec
-from derive.sql.chance import Chance
-from derive.sql.guard import Guard
-from derive.sql.watch import Watch
 
 
 def check_sql(spec: DerivationSpec) -> list[Issue]:

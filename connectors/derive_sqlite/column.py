@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from connectors.derive_sqlite.column_place import place_of
 from connectors.derive_sqlite.program import Program
 from derive.errors import Issue
+from derive.lambda_sql.block import Statement
+from derive.lambda_sql.parameter import find_projection
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
 from derive.schema.shape import Shape, locate
-from derive.sql.block import Statement
-from derive.sql.parameter import find_projection
 from derive.suggest import distance, suggest
 
 _SHOWN = 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from derive.lambda_sql.block import Statement
 from derive.position import Position, Script
-from derive.sql.block import Statement
 
 
 def place_of(script: Script, statement: Statement, column: str, number: int = 0) -> Position:

@@ -13,10 +13,10 @@ import apsw
 
 from connectors.derive_sqlite.program import Program, Step
 from derive.errors import LambdaError
+from derive.lambda_sql.failure import FAILURES, hint_of, reason_of, show_document
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.watch import Watch
 from derive.protocol.specs import Document
-from derive.sql.failure import FAILURES, hint_of, reason_of, show_document
-from derive.sql.guard import Guard
-from derive.sql.watch import Watch
 
 _I64 = 1 << 63
 _SHOWN_CHARACTERS = 1000

@@ -7,11 +7,11 @@ the text that was applied.
 from __future__ import annotations
 
 from derive.errors import Issue, LambdaError
+from derive.lambda_sql.block import first_issue, read_block
+from derive.lambda_sql.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
+from derive.lambda_sql.guard import MIGRATIONS, Guard
+from derive.lambda_sql.watch import Watch
 from derive.position import Position, Script
-from derive.sql.block import first_issue, read_block
-from derive.sql.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
-from derive.sql.guard import MIGRATIONS, Guard
-from derive.sql.watch import Watch
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 

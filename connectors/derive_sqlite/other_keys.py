@@ -16,10 +16,10 @@ import apsw
 
 from connectors.derive_sqlite.program import SCHEMA, Program, Step
 from derive.errors import Issue
+from derive.lambda_sql.block import Statement
+from derive.lambda_sql.parameter import find_projection
+from derive.lambda_sql.token import Token, tokens_of
 from derive.protocol.specs import DerivationSpec
-from derive.sql.block import Statement
-from derive.sql.parameter import find_projection
-from derive.sql.token import Token, tokens_of
 
 _HINT = "compare a column that holds the shuffle key with the document's"
 _RESTRICTING = frozenset({"WHERE", "ON", "USING", "NATURAL", "HAVING"})

@@ -12,15 +12,15 @@ from connectors.derive_sqlite.column_place import place_of
 from connectors.derive_sqlite.returning import split_returning
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
+from derive.lambda_sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
+from derive.lambda_sql.block import Statement, read_block
+from derive.lambda_sql.failure import FAILURES
+from derive.lambda_sql.field import named_fields
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.parameter import find_projection, mentioned_projections
+from derive.lambda_sql.token import shorten
 from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
-from derive.sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
-from derive.sql.block import Statement, read_block
-from derive.sql.failure import FAILURES
-from derive.sql.field import named_fields
-from derive.sql.guard import Guard
-from derive.sql.parameter import find_projection, mentioned_projections
-from derive.sql.token import shorten
 
 SCHEMA = "sqlite_master"
 """The table with SQLite's schema: a statement that changes a definition writes to it, too."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import apsw
 
-from derive.sql.block import Statement
-from derive.sql.token import outer_tokens, parameters_of
+from derive.lambda_sql.block import Statement
+from derive.lambda_sql.token import outer_tokens, parameters_of
 
 _RETURNS_PARAMETERS = re.compile(
     r"INSERT (?:OR \w+ )?INTO \S+ (?:\( \) )?VALUES \( \) (?:ON .*)?RETURNING (\$\S+(?: , \$\S+)*)(?: ;)?",

@@ -23,13 +23,13 @@ from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import Row, RowLayout
 from derive.errors import LambdaError
+from derive.lambda_sql.block import first_issue
+from derive.lambda_sql.chance import Chance, calls_chance
+from derive.lambda_sql.failure import ENVIRONMENT, FAILURES
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.watch import Watch
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import JSON, DerivationSpec, Document
-from derive.sql.block import first_issue
-from derive.sql.chance import Chance, calls_chance
-from derive.sql.failure import ENVIRONMENT, FAILURES
-from derive.sql.guard import Guard
-from derive.sql.watch import Watch
 
 
 class SqliteSession:

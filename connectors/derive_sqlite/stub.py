@@ -9,11 +9,11 @@ from collections.abc import Collection
 
 from connectors.derive_sqlite.config import migrations_of
 from derive.document.pointer import parse_pointer
+from derive.lambda_sql.parameter import parameter_of
+from derive.lambda_sql.stub import describe, listed_fields
 from derive.protocol.authoring import GeneratedFile, stub_file
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.schema.projection import DOCUMENT, PUBLISHED_AT
-from derive.sql.parameter import parameter_of
-from derive.sql.stub import describe, listed_fields
 
 
 def sql_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:

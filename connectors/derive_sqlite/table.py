@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from connectors.derive_sqlite.program import SCHEMA, Program
 from derive.errors import Issue
-from derive.sql.block import Statement
+from derive.lambda_sql.block import Statement
 
 _HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from derive.catalog.build import Build, build
 from derive.errors import CatalogError, Issue
+from derive.lambda_sql.shuffle import check_shuffles
 from derive.protocol.installed import find_authoring
 from derive.protocol.specs import CatalogSpec, DerivationSpec
-from derive.sql.shuffle import check_shuffles
 
 
 def check(spec: CatalogSpec) -> list[Issue]:

@@ -16,11 +16,11 @@ from derive.catalog.build import Build, build
 from derive.catalog.loading.project import project_root
 from derive.catalog.loading.resources import Resources
 from derive.errors import FlowError, Issue
+from derive.lambda_sql.stub import shuffle_stubs
 from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation
 from derive.protocol.installed import find_authoring
 from derive.protocol.resource import show
 from derive.protocol.specs import DerivationSpec
-from derive.sql.stub import shuffle_stubs
 
 _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
 

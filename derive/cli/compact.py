@@ -79,7 +79,7 @@ def _forecast(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None
 ) -> list[Forecast]:
     from derive.cli.console import note
-    from derive.engine.rights import gone
+    from derive.engine.source_capabilities import gone
     from derive.storage.forecast import forecast
 
     absent = gone(catalog, store) if since is not None else []
@@ -112,7 +112,7 @@ def _compact(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
-    from derive.engine.rights import settle
+    from derive.engine.source_capabilities import settle
     from derive.storage.compaction import compact
 
     if since is not None:

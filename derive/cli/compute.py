@@ -77,10 +77,10 @@ def command(
     import threading
     from contextlib import closing
 
-    from derive.compute.folder_lock import locked
     from derive.compute.protocol.address import place_of
-    from derive.compute.serving import InstanceServer
-    from derive.compute.worker import Worker
+    from derive.compute.replica.folder_lock import locked
+    from derive.compute.replica.serving import InstanceServer
+    from derive.compute.replica.worker import Worker
     from derive.storage.store import Store
 
     security = security_of(token_file, tls_certificate, tls_key, tls_authority)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from derive.adapter.recording import Record
+    from derive.sql.maintenance.recording import Record
 
 _COLUMNS = ["instance", "state", "address", "process", "dataflows", "lag", "memory MiB", "reason"]
 _SPARE = ("address", "process", "memory MiB")
@@ -25,9 +25,9 @@ def print_instances(folder: Path, present: int, output: str | None, *, wide: boo
         output: as for `print_rows`.
         wide: as for `print_rows`.
     """
-    from derive.adapter.recording import read_record
     from derive.cli.console import note, print_rows
     from derive.document.clock import format_rfc3339
+    from derive.sql.maintenance.recording import read_record
     from derive.storage.metadata.process import show_process
 
     record = read_record(folder)

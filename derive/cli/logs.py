@@ -50,8 +50,8 @@ def command(
       flowctl logs --task acmeBank/balances --follow
       flowctl logs --level error -o json
     """
-    from derive.adapter.recording import LOG
     from derive.document.clock import format_rfc3339
+    from derive.sql.maintenance.recording import LOG
     from derive.storage.task_log import LEVELS, LogChanges, LogReader
 
     catalog = optional_catalog(source, data)

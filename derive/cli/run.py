@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.engine.executor import Executor
+    from derive.engine.pending import Waiting
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.transaction import Committed
-    from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.limits import LambdaLimits
     from derive.protocol.specs import CatalogSpec
@@ -160,8 +160,8 @@ def _executors(
 ) -> tuple[SparkExecutor, Executor]:
     """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
     from derive.cli.console import note
-    from derive.engine.takeover import TakeoverExecutor
-    from derive.engine.worth import Worth
+    from derive.engine.hybrid_executor import TakeoverExecutor
+    from derive.engine.spark_cost import Worth
     from derive.spark.executor import SparkExecutor
     from derive.spark.start_time import remember_start, start_seconds
 

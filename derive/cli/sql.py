@@ -17,9 +17,9 @@ from derive.cli.options import catalog_options, data_folder, optional_catalog
 from derive.cli.visible import visible_line
 
 if TYPE_CHECKING:
-    from derive.adapter.outcome import CopyOut, Result, ResultColumn
-    from derive.adapter.session import SqlSession
-    from derive.compute.algebra.types import Row
+    from derive.algebra.types import Row
+    from derive.sql.outcome import CopyOut, Result, ResultColumn
+    from derive.sql.session import SqlSession
 
 
 class _SqlGroup(click.Group):
@@ -114,7 +114,7 @@ def _text_of(file: Path | None) -> tuple[str, str]:
 async def _run(
     scripts: Sequence[tuple[str, str]], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
-    from derive.adapter.opening import open_coordinator
+    from derive.sql.opening import open_coordinator
 
     catalog = optional_catalog(source, data)
     coordinator = open_coordinator(catalog, data_folder(source, data))
@@ -214,7 +214,7 @@ class _LinePrinter:
         """Print rows."""
         import orjson
 
-        from derive.compute.scalar.values import text_function
+        from derive.functions.types.values import text_function
 
         texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
@@ -237,7 +237,7 @@ class _TablePrinter:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Collect rows."""
-        from derive.compute.scalar.values import text_function
+        from derive.functions.types.values import text_function
 
         texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
@@ -279,7 +279,7 @@ def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColu
 
 
 def _numeric_types() -> frozenset[Any]:
-    from derive.compute.algebra.types import Type
+    from derive.algebra.types import Type
 
     return frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP})
 
@@ -289,9 +289,9 @@ def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
 
     import orjson
 
-    from derive.compute.algebra.types import Type
-    from derive.compute.scalar.json_functions import json_datum_of
-    from derive.compute.scalar.values import text_of
+    from derive.algebra.types import Type
+    from derive.functions.scalar.json import json_datum_of
+    from derive.functions.types.values import text_of
 
     values: dict[str, Any] = {}
     for column, datum in zip(columns, row, strict=True):

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from ssl import SSLContext
 
-    from derive.adapter.backends import Backends
-    from derive.adapter.coordinator import Coordinator
-    from derive.adapter.file_access import FileAccess
-    from derive.adapter.instances import Instances
-    from derive.adapter.outcome import Session
-    from derive.adapter.ownership import Ownership
-    from derive.adapter.server.connection import OpenSession
-    from derive.adapter.server.passwords import Passwords
-    from derive.adapter.server.server import Server
-    from derive.adapter.user import User
+    from derive.sql.backends import Backends
+    from derive.sql.coordinator import Coordinator
+    from derive.sql.execution.user import User
+    from derive.sql.maintenance.instance_options import Instances
+    from derive.sql.outcome import Session
+    from derive.sql.pgwire.connection import OpenSession
+    from derive.sql.pgwire.passwords import Passwords
+    from derive.sql.pgwire.server import Server
+    from derive.sql.sources.file_access import FileAccess
+    from derive.sql.transactions.ownership import Ownership
 
 _THREADS = 64
 """Maximum number of queries computed at the same time."""
@@ -143,13 +143,13 @@ def command(
     with _started(folder, instances) as ownership:
         import asyncio
 
-        from derive.adapter.server.server import Server
         from derive.event_loop import new_event_loop
+        from derive.sql.pgwire.server import Server
 
         catalog = optional_catalog(source, data)
 
         async def serve() -> None:
-            from derive.adapter.coordinator import Coordinator
+            from derive.sql.coordinator import Coordinator
 
             coordinator = Coordinator(folder, catalog, kept, instances, files)
             try:
@@ -188,11 +188,11 @@ def _clients(
         raise UsageError("--tls-key needs a certificate", hint="give it with --tls-certificate")
     passwords = tls = None
     if password_file:
-        from derive.adapter.server.passwords import Passwords
+        from derive.sql.pgwire.passwords import Passwords
 
         passwords = Passwords.of_file(password_file)
     if certificate:
-        from derive.adapter.server.server import tls_context
+        from derive.sql.pgwire.server import tls_context
 
         tls = tls_context(certificate, key)
     return passwords, tls
@@ -204,7 +204,7 @@ def _started(folder: Path, instances: Instances) -> Iterator[Ownership]:
 
     In a data folder where SQL was never served, the replicas have nothing to load, so they start later.
     """
-    from derive.adapter.ownership import Ownership
+    from derive.sql.transactions.ownership import Ownership
 
     ownership = Ownership(folder)
     try:
@@ -233,10 +233,10 @@ def _instances(
     """
     from functools import partial
 
-    from derive.adapter.instances import Instances
     from derive.cli.compute import security_of
     from derive.compute.protocol.address import place_named, place_of
     from derive.errors import UsageError
+    from derive.sql.maintenance.instance_options import Instances
 
     security = security_of(compute_token_file, compute_tls_certificate, compute_tls_key, compute_tls_authority)
     for address in addresses:
@@ -264,8 +264,8 @@ def _connections(most: int) -> tuple[int, int]:
 
     Connections never use the file descriptors that queries of clients need.
     """
-    from derive.adapter.server.descriptors import raised_limit, shares
     from derive.cli.console import note
+    from derive.sql.pgwire.descriptors import raised_limit, shares
 
     limit = raised_limit()
     connections, waiting = shares(most, limit)
@@ -277,7 +277,7 @@ def _connections(most: int) -> tuple[int, int]:
 
 def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:
     """Return the files that sources may read: all of them, or the given folders without files that hold secrets."""
-    from derive.adapter.file_access import ALL_FILES, FileAccess
+    from derive.sql.sources.file_access import ALL_FILES, FileAccess
 
     if passwords is None and not folders:
         return ALL_FILES
@@ -287,10 +287,10 @@ def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwor
 def _sessions(
     coordinator: Coordinator, most_bytes: int | None, most_connections: int, passwords: Passwords | None
 ) -> OpenSession:
-    from derive.adapter.described import described
-    from derive.adapter.pg_catalog.objects import SessionFacts
-    from derive.adapter.pg_catalog.session import DescribingSession
-    from derive.adapter.session import SqlSession
+    from derive.sql.pg_catalog.described import described
+    from derive.sql.pg_catalog.objects import SessionFacts
+    from derive.sql.pg_catalog.session import DescribingSession
+    from derive.sql.session import SqlSession
 
     fixed = {"max_connections": str(most_connections)}
 
@@ -308,8 +308,8 @@ def _sessions(
 
 
 def _user(name: str, passwords: Passwords | None) -> User:
-    from derive.adapter.server.passwords import CHANGES_REPLICAS, READS_FILES
-    from derive.adapter.user import User
+    from derive.sql.execution.user import User
+    from derive.sql.pgwire.passwords import CHANGES_REPLICAS, READS_FILES
 
     if passwords is None:
         return User(name)

@@ -12,7 +12,7 @@ from derive.cli.options import catalog_options, open_store, optional_catalog, ou
 
 if TYPE_CHECKING:
     from derive.engine.acceptance import Unaccepted
-    from derive.engine.waiting import Waiting
+    from derive.engine.pending import Waiting
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec, InputSpec, MaterializationSpec
     from derive.storage.metadata.descriptions import Edit, TaskState
@@ -113,7 +113,7 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
 
     from derive.document.clock import format_duration, format_rfc3339
     from derive.engine.acceptance import refusal_of, reset_command
-    from derive.engine.waiting import find_waiting
+    from derive.engine.pending import find_waiting
     from derive.errors import FlowError, SourceReplacedError, StorageError
 
     task, reset = _task(store, spec), reset_command(store, spec.name)

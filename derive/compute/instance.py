@@ -18,23 +18,23 @@ from typing import Any
 
 import apsw
 
-from derive.compute.algebra.relation import Finishing, GlobalId, Relation
-from derive.compute.algebra.types import Datum, Row
+from derive.algebra.relation import Finishing, GlobalId, Relation
+from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
+from derive.compute.dataflow.dataflow_request import Wish
 from derive.compute.dataflow.dataflows import Dataflows, integer
-from derive.compute.dataflow.explanation import explained
 from derive.compute.dataflow.hydration import Progress
 from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input, Update
-from derive.compute.dataflow.operator import weighted
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
-from derive.compute.dataflow.prompt_reader import PromptReader
+from derive.compute.dataflow.point_lookup import PromptReader
 from derive.compute.dataflow.staging import Stage, Staging
-from derive.compute.dataflow.wish import Wish
-from derive.compute.lowering.connection import translated
-from derive.compute.lowering.planning import plan_of
-from derive.compute.lowering.pruning import pruned
 from derive.compute.oneshot import fetched, interrupted, limited
+from derive.compute.operators.operator import weighted
+from derive.compute.plans.explanation import explained
+from derive.compute.plans.planning import plan_of
+from derive.compute.plans.pruning import pruned
+from derive.compute.sqlite.connection import translated
 from derive.errors import FlowError, FrontierError
 from derive.time.frontier import END_OF_TIME
 

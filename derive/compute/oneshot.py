@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 import apsw
 
-from derive.compute.algebra.expression import Literal
-from derive.compute.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Relation
-from derive.compute.algebra.types import Datum, Row
-from derive.compute.lowering.block import names
-from derive.compute.lowering.connection import connect, translated
-from derive.compute.lowering.expressions import has_subquery
-from derive.compute.lowering.query import finished_select
+from derive.algebra.expression import Literal
+from derive.algebra.expression_parts import has_subquery
+from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Relation
+from derive.algebra.types import Datum, Row
 from derive.compute.recursion import loop_of, table_of, unrolled
-from derive.compute.scalar.running import cancellation, running
+from derive.compute.sqlite.block import names
+from derive.compute.sqlite.connection import connect, translated
+from derive.compute.sqlite.query import finished_select
 from derive.errors import SqlError
+from derive.functions.cancellation import cancellation, running
 
 Contents: TypeAlias = Callable[[GlobalId, Collection[int]], Iterator[list[Row]]]
 """Rows of what is known under an identifier, in batches; of columns other than those asked for, anything will do."""

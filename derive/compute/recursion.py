@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import apsw
 
-from derive.compute.algebra.recursion import Recurring, Recursion
-from derive.compute.algebra.relation import Get, GlobalId
-from derive.compute.lowering.block import names
-from derive.compute.lowering.query import select_of
+from derive.algebra.recursion import Recurring, Recursion
+from derive.algebra.relation import Get, GlobalId
+from derive.compute.sqlite.block import names
+from derive.compute.sqlite.query import select_of
 from derive.errors import SqlError
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ import orjson
 from derive.engine.acceptance import reset_command
 from derive.engine.edits import edits_of, fingerprints_of
 from derive.engine.executor import Executor
+from derive.engine.partitioning import shape_of
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
-from derive.engine.shape import shape_of
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.errors import FlowError, OwnedError, TaskError

@@ -30,7 +30,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.restart import last_restart, settle
+from derive.materialize.reset_marker import last_restart, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.endpoint import LocalEndpoint
 from derive.protocol.materialization import MaterializationSpec

@@ -7,7 +7,7 @@ from math import lcm
 
 from derive.errors import UsageError
 from derive.failpoint import reach
-from derive.materialize.restart import KEPT, announce, next_restart, settle
+from derive.materialize.reset_marker import KEPT, announce, next_restart, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.metadata.descriptions import TaskState

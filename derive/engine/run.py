@@ -13,14 +13,14 @@ from dataclasses import replace
 from derive.backoff import Backoff, Retries
 from derive.engine.inputs import Inputs
 from derive.engine.joint import Joint
-from derive.engine.lineup import Lineup
-from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
+from derive.engine.pending import Waiting, find_blamed
 from derive.engine.reset import start_over
 from derive.engine.task import Task
+from derive.engine.task_graph import Lineup
 from derive.engine.task_opening import reopen_task
 from derive.engine.transaction import Committed
-from derive.engine.waiting import Waiting, find_blamed
+from derive.engine.wakeups import Cycle, Due, News
 from derive.errors import (
     BusyError,
     DiskFullError,

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from derive.engine.news import Cycle
 from derive.engine.run import Run
+from derive.engine.wakeups import Cycle
 from derive.storage.metadata.capability import RENEW_SECONDS
 
 _PATIENCE = 10.0

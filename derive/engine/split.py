@@ -12,8 +12,8 @@ from contextlib import suppress
 from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import Kept, ShardCheckpoint
-from derive.materialize.kept_file import KeptFile
-from derive.materialize.restart import clocks_of
+from derive.materialize.reset_marker import clocks_of
+from derive.materialize.shard_file import KeptFile
 from derive.shard.attempt import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState

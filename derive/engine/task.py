@@ -19,10 +19,10 @@ from derive.document.clock import format_rfc3339
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
 from derive.engine.inputs import Inputs, look
-from derive.engine.rights import hold
+from derive.engine.pending import Waiting, find_waiting
+from derive.engine.source_capabilities import hold
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
-from derive.engine.waiting import Waiting, find_waiting
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
 from derive.protocol.specs import InputSpec
 from derive.storage.metadata.capability import TaskCapability

@@ -8,7 +8,7 @@ from derive.engine.acceptance import refusal_of
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.edits import name_of_binding
 from derive.engine.inputs import replaced
-from derive.engine.rights import hold
+from derive.engine.source_capabilities import hold
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import FlowError

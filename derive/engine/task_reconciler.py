@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.engine.derivation import Derivation
+from derive.engine.edit_scope import find_waiting, stage
 from derive.engine.executor import Executor
 from derive.engine.joint import Joint
-from derive.engine.lineup import Lineup
-from derive.engine.news import Cycle
+from derive.engine.partitioning import default_shards, has_feedback
 from derive.engine.run import Run
-from derive.engine.shape import default_shards, has_feedback
 from derive.engine.split import SPLIT
-from derive.engine.stages import find_waiting, stage
 from derive.engine.task import Task
+from derive.engine.task_graph import Lineup
 from derive.engine.task_opening import open_task
+from derive.engine.wakeups import Cycle
 from derive.errors import BusyError, DiskFullError, FencedError, StorageError
 from derive.protocol.definition import is_same_definition
 from derive.protocol.materialization import MaterializationSpec

@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
-from derive.materialize.restart import Restart, binding_of
+from derive.materialize.reset_marker import Restart, binding_of
 from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING, END_OF_TIME
 

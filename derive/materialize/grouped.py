@@ -19,7 +19,7 @@ from derive.document.key import show_key
 from derive.document.pointer import JSON, MISSING
 from derive.errors import ProtocolError, ReductionError
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.known import Known, LastStored
+from derive.materialize.key_filter import Known, LastStored
 from derive.protocol.collection import Document
 from derive.reduce.combiner import key_failure
 from derive.storage.segments.rows import ReadRows

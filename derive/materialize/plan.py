@@ -8,7 +8,7 @@ from pathlib import Path
 
 from derive.materialize.binding import StoredBinding
 from derive.materialize.cutting import MOST_BYTES, MOST_DOCUMENTS, Extent
-from derive.materialize.restart import Restart
+from derive.materialize.reset_marker import Restart
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.attempt import Attempt
 from derive.shard.plan import Shape

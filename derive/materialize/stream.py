@@ -18,8 +18,8 @@ from derive.materialize.arena import write_loads, write_stores
 from derive.materialize.binding import CompiledBinding
 from derive.materialize.checkpoint import Kept, Resumed, ShardCheckpoint, merge_patch, resume
 from derive.materialize.grouped import Grouped
-from derive.materialize.known import Known
-from derive.materialize.restart import Restart
+from derive.materialize.key_filter import Known
+from derive.materialize.reset_marker import Restart
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows

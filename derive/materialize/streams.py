@@ -18,8 +18,8 @@ from typing import TypeAlias
 from derive.errors import FencedError, TaskError
 from derive.materialize.binding import CompiledBinding, reading_of
 from derive.materialize.connector import Connectors
-from derive.materialize.kept_file import KeptFile
 from derive.materialize.plan import StorePlan
+from derive.materialize.shard_file import KeptFile
 from derive.materialize.stream import ShardStream, open_stream
 from derive.materialize.wire import GrpcWire
 from derive.protocol.stubs import flow_pb2 as flow

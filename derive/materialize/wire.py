@@ -10,7 +10,7 @@ import grpc
 
 from derive.errors import EndpointGoneError
 from derive.materialize.connector import Connector
-from derive.materialize.silence import WATCH, Silence
+from derive.materialize.stall_monitor import WATCH, Silence
 from derive.protocol.stubs import materialize_pb2 as pb
 
 

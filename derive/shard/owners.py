@@ -12,12 +12,12 @@ from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, pack
 from derive.document.key_columns import pack_components
 from derive.errors import DocumentError
+from derive.lambda_sql.shuffle import ComputedShuffle
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import compile_validator
 from derive.shard.fields import FieldValues, Reading, StoredDocuments
 from derive.shard.plan import Plan
-from derive.sql.shuffle import ComputedShuffle
 from derive.storage.segments.rows import ReadRows
 from derive.time.positions import offset_of
 

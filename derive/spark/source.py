@@ -19,18 +19,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from derive.compute.algebra.types import Row, Type
-from derive.compute.relations.arrow import arrow_rows, arrow_schema
-from derive.compute.relations.columns import RelationColumn, columns_of
-from derive.compute.relations.shares import (
+from derive.algebra.types import Row, Type
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
+from derive.relations.arrow import arrow_rows, arrow_schema
+from derive.relations.columns import RelationColumn, columns_of
+from derive.relations.shares import (
     Share,
     rows_of_share,
     shares_at,
     shares_between,
     updates_of_share,
 )
-from derive.errors import FencedError, FrontierError, UsageError
-from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
 from derive.storage.metadata.held import Capability
 from derive.storage.table import Table
 

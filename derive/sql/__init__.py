@@ -1,5 +1,1 @@
-"""SQL that a catalog runs over documents, whatever the language of its lambdas: parameters, statements, shuffles.
-
-Shuffles belong to the runtime, and computed shuffles are written in SQL in every derivation. The SQLite connector
-builds its lambdas from the same parts.
-"""
+"""SQL over collections: statements become commands to storage and compute, each at one exact time."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
-from derive.engine.waiting import Waiting
+from derive.engine.pending import Waiting
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
 from derive.storage.store import Store

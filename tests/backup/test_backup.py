@@ -20,7 +20,6 @@ import pytest
 from backed_up import BASE, SECOND, go_on, in_child, take, world_of, wrong, wrong_with_backup
 from sql_world import Client
 
-from derive.adapter.coordinator import Coordinator
 from derive.backup.manifest import read_manifest
 from derive.backup.restoring import restore
 from derive.backup.taking import back_up
@@ -29,6 +28,7 @@ from derive.engine.split import split
 from derive.errors import FlowError, StorageError, UsageError
 from derive.shard.lock import locked
 from derive.shard.state import epochs_lock, shard_folder, still
+from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 

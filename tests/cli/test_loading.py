@@ -26,7 +26,7 @@ import sys
 from derive.cli.main import flowctl
 flowctl.main(sys.argv[1:], standalone_mode=False)
 heavy = {
-    "asyncio", "derive.adapter.session", "derive.compute.algebra", "derive.materialize.plan", "duckdb", "google.protobuf", "grpc",
+    "asyncio", "derive.sql.session", "derive.algebra", "derive.materialize.plan", "duckdb", "google.protobuf", "grpc",
     "http.client", "importlib.metadata", "numpy", "pandas", "pyarrow", "pyspark", "rich",
 }
 print(*sorted(heavy & set(sys.modules)), file=sys.stderr)

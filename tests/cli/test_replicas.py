@@ -18,9 +18,9 @@ import psycopg
 import pytest
 from test_sql_serve import Served, refused, serve
 
-from derive.compute.folder_lock import holder_of
 from derive.compute.protocol.messages import Hello
-from derive.compute.session import check_hello
+from derive.compute.replica.folder_lock import holder_of
+from derive.compute.replica.session import check_hello
 from derive.errors import ProtocolError
 from derive.storage.task_log import recent_entries
 

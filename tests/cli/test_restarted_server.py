@@ -11,9 +11,9 @@ import apsw
 import psycopg
 from test_sql_serve import serve
 
-from derive.adapter.computing import FOLDER
-from derive.adapter.instances import PROCESSES
 from derive.compute.dataflow.database import NAME
+from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.instances import FOLDER
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 

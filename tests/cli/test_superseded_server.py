@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from test_sql_serve import serve
 
-from derive.adapter.catalog import Catalog
-from derive.adapter.controller.place import ReplicaPlace
-from derive.adapter.ownership import FILE
 from derive.errors import FencedError
+from derive.sql.catalog.items import Catalog
+from derive.sql.catalog.replica_place import ReplicaPlace
+from derive.sql.transactions.ownership import FILE
 from derive.storage.store import Store
 
 _PATIENCE_SECONDS = 120.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.types import Row, Type
 from derive.compute.dataflow.input import Update
 from derive.errors import FrontierError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
-from derive.compute.algebra.expression import (
+from derive.algebra.expression import (
     Call,
     Case,
     Column,
@@ -15,8 +15,8 @@ from derive.compute.algebra.expression import (
     Subquery,
     SubqueryKind,
 )
-from derive.compute.algebra.recursion import Recurring, Recursion
-from derive.compute.algebra.relation import (
+from derive.algebra.recursion import Recurring, Recursion
+from derive.algebra.relation import (
     Aggregate,
     Bound,
     Constant,
@@ -38,8 +38,8 @@ from derive.compute.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.compute.algebra.types import Datum, Type
-from derive.compute.scalar.values import text_of
+from derive.algebra.types import Datum, Type
+from derive.functions.types.values import text_of
 
 SYMBOLS = {
     "equal": "=",

@@ -9,7 +9,7 @@ from random import Random
 from changing import Changing
 from relations_sample import aggregate, call
 
-from derive.compute.algebra.expression import (
+from derive.algebra.expression import (
     Call,
     Case,
     Column,
@@ -19,7 +19,7 @@ from derive.compute.algebra.expression import (
     Subquery,
     SubqueryKind,
 )
-from derive.compute.algebra.relation import (
+from derive.algebra.relation import (
     Aggregate,
     Bound,
     Constant,
@@ -43,8 +43,8 @@ from derive.compute.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.compute.algebra.types import Datum, Row, Type
-from derive.compute.scalar.registry import builder_of
+from derive.algebra.types import Datum, Row, Type
+from derive.functions.registry import builder_of
 
 INTEGERS: Sequence[Datum] = (-1, 0, 1, 2, 3)
 TEXTS: Sequence[Datum] = ("a", "b", "A", "")

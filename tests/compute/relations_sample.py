@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from derive.compute.algebra.expression import Call, Column, Expression, Literal
-from derive.compute.algebra.relation import Aggregate, Finishing, Get, GlobalId, Relation
-from derive.compute.algebra.types import Row, Type
-from derive.compute.scalar.registry import resolve_aggregate, resolve_operator
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.relation import Aggregate, Finishing, Get, GlobalId, Relation
+from derive.algebra.types import Row, Type
+from derive.functions.registry import resolve_aggregate, resolve_operator
 
 ORDERS = Get(1, (Type.BIGINT, Type.TEXT, Type.BIGINT, Type.DOUBLE))
 """Number, customer, amount, weight."""

@@ -9,9 +9,9 @@ import pytest
 from changing import Changing
 from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column
 
-from derive.compute.algebra.expression import Column
-from derive.compute.algebra.relation import Join, Reduce, Relation
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.expression import Column
+from derive.algebra.relation import Join, Reduce, Relation
+from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import NAME
 from derive.compute.instance import Instance
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_relations import RandomRelations
 
-from derive.compute.algebra.relation import Finishing, Get, Relation
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.relation import Finishing, Get, Relation
+from derive.algebra.types import Row, Type
 from derive.compute.instance import Progress
 from derive.compute.protocol.encoding import decode, encode
 from derive.compute.protocol.messages import (

@@ -10,8 +10,8 @@ from changing import Changing
 from relations_sample import CUSTOMERS, ORDERS, aggregate, column
 from test_instance import rows_of, settled
 
-from derive.compute.algebra.relation import Get, Reduce
-from derive.compute.algebra.types import Row
+from derive.algebra.relation import Get, Reduce
+from derive.algebra.types import Row
 from derive.compute.instance import Instance
 from derive.errors import SqlError
 

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
 from relations_sample import ORDERS, aggregate, call, column, number, shown
 
-from derive.compute.algebra.expression import Column
-from derive.compute.algebra.relation import Distinct, Get, Join, Project, Reduce, Relation, UnionAll
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.expression import Column
+from derive.algebra.relation import Distinct, Get, Join, Project, Reduce, Relation, UnionAll
+from derive.algebra.types import Row, Type
 from derive.compute.dataflow.staging import Order, Staged, carry_out
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate

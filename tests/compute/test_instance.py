@@ -13,9 +13,9 @@ import pytest
 from changing import Changing
 from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column, number, shown
 
-from derive.compute.algebra.expression import Column, Parameter
-from derive.compute.algebra.relation import Filter, Finishing, Get, Join, Project, Reduce, Relation
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.expression import Column, Parameter
+from derive.algebra.relation import Filter, Finishing, Get, Join, Project, Reduce, Relation
+from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import NAME
 from derive.compute.dataflow.peek import PreparedPeek
 from derive.compute.instance import Instance

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
 from relations_sample import shown
 
-from derive.compute.algebra.relation import Get, Relation
-from derive.compute.algebra.types import Row
+from derive.algebra.relation import Get, Relation
+from derive.algebra.types import Row
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError

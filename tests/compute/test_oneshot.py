@@ -19,8 +19,8 @@ from relations_sample import (
     shown,
 )
 
-from derive.compute.algebra.expression import Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
-from derive.compute.algebra.relation import (
+from derive.algebra.expression import Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.relation import (
     Constant,
     Distinct,
     Filter,
@@ -41,7 +41,7 @@ from derive.compute.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row, Type
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 

@@ -16,10 +16,10 @@ from postgres_server import server
 from random_relations import COLLECTIONS, RandomRelations, random_changes
 from relations_sample import blanked, shown
 
-from derive.compute.algebra.relation import Constant, Relation
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.algebra.relation import Constant, Relation
+from derive.algebra.types import Datum, Row, Type
 from derive.compute.oneshot import evaluate
-from derive.compute.scalar.values import datum_of_text
+from derive.functions.types.values import datum_of_text
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
 

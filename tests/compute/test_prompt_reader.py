@@ -11,9 +11,9 @@ import apsw
 from changing import Changing
 from relations_sample import ORDERS, aggregate, call, column, number
 
-from derive.compute.algebra.expression import Parameter
-from derive.compute.algebra.relation import Filter, Finishing, Get, Project, Reduce, Relation
-from derive.compute.algebra.types import Datum, Type
+from derive.algebra.expression import Parameter
+from derive.algebra.relation import Filter, Finishing, Get, Project, Reduce, Relation
+from derive.algebra.types import Datum, Type
 from derive.compute.dataflow.peek import PreparedPeek
 from derive.compute.instance import Instance
 

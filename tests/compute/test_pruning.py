@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from relations_sample import call
 
-from derive.compute.algebra.expression import Column
-from derive.compute.algebra.relation import Get, Join, Project
-from derive.compute.algebra.types import Type
-from derive.compute.lowering.plan import Linear, Source
-from derive.compute.lowering.planning import plan_of
-from derive.compute.lowering.pruning import pruned
+from derive.algebra.expression import Column
+from derive.algebra.relation import Get, Join, Project
+from derive.algebra.types import Type
+from derive.compute.plans.plan import Linear, Source
+from derive.compute.plans.planning import plan_of
+from derive.compute.plans.pruning import pruned
 
 DOCUMENTS = Get(1, (Type.JSONB, Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT))
 JOINED = Join((DOCUMENTS, DOCUMENTS), (call("=", Column(1, Type.BIGINT), Column(5, Type.BIGINT)),))

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from relations_sample import aggregate, call, column, number
 
-from derive.compute.algebra.expression import Column
-from derive.compute.algebra.relation import Get, Project, Reduce
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.expression import Column
+from derive.algebra.relation import Get, Project, Reduce
+from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
-from derive.compute.relations.table_input import table_at
-from derive.compute.writeback import Writeback
+from derive.compute.replica.writeback import Writeback
 from derive.errors import FrontierError, ViewError
+from derive.relations.tables.input import table_at
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sqlite_derivation import CLOCK, field
 
 from derive.document.pointer import MISSING, compile_pointer
+from derive.lambda_sql.binding import compile_binding, compile_columns, compile_getter
+from derive.lambda_sql.parameter import mentioned_projections
 from derive.protocol.specs import ProjectionSpec
-from derive.sql.binding import compile_binding, compile_columns, compile_getter
-from derive.sql.parameter import mentioned_projections
 
 S = "string"
 

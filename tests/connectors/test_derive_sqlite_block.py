@@ -7,9 +7,9 @@ import pytest
 from sqlite_derivation import script
 
 from derive.errors import Issue
+from derive.lambda_sql.block import Statement, read_block
+from derive.lambda_sql.guard import Guard
 from derive.position import Position
-from derive.sql.block import Statement, read_block
-from derive.sql.guard import Guard
 
 
 def read(text: str) -> list[Statement | Issue]:

@@ -8,9 +8,9 @@ from sqlite_derivation import BY_ID, database, derivation, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import Issue
+from derive.lambda_sql.guard import Guard
 from derive.position import Position
 from derive.protocol.specs import ShuffleSpec
-from derive.sql.guard import Guard
 
 ANY = ShuffleSpec("any")
 TABLES = "CREATE TABLE t (id PRIMARY KEY, a); CREATE TABLE u (id); CREATE TABLE rates (id, rate);"

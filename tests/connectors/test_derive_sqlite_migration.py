@@ -8,9 +8,9 @@ from sqlite_derivation import AT, database, script
 
 from connectors.derive_sqlite.migration import apply_migrations
 from derive.errors import LambdaError
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.watch import Watch
 from derive.position import Position
-from derive.sql.guard import Guard
-from derive.sql.watch import Watch
 
 
 def migrate(db: apsw.Connection, *texts: str) -> None:

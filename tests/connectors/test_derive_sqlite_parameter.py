@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlite_derivation import field
 
-from derive.sql.parameter import find_projection, parameter_of
+from derive.lambda_sql.parameter import find_projection, parameter_of
 
 FIELDS = [field(name, "string") for name in ("a b", "a-b", "a_b", "a/b", "c d", "with$Dollar", "x-y", "hello, world!")]
 

@@ -13,8 +13,8 @@ from sqlite_derivation import derivation, run, script
 
 from connectors.derive_sqlite.returning import split_returning
 from derive.errors import LambdaError
-from derive.sql.block import Statement, read_block
-from derive.sql.guard import Guard
+from derive.lambda_sql.block import Statement, read_block
+from derive.lambda_sql.guard import Guard
 
 TABLES = """
     CREATE TABLE t (a, b, c DEFAULT 7, PRIMARY KEY (a), UNIQUE (b), CHECK (c < 9));

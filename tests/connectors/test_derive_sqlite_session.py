@@ -15,13 +15,13 @@ from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.row import compile_row
 from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
+from derive.lambda_sql.binding import compile_getter
+from derive.lambda_sql.block import Statement, read_block
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.parameter import find_projection
 from derive.position import Position
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
-from derive.sql.binding import compile_getter
-from derive.sql.block import Statement, read_block
-from derive.sql.guard import Guard
-from derive.sql.parameter import find_projection
 
 TRANSFERS = [
     {"id": 1, "sender": "alice", "amount": 5},

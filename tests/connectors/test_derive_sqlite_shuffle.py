@@ -9,9 +9,9 @@ import pytest
 from sqlite_derivation import CLOCK, derivation, script
 
 from derive.errors import LambdaError
+from derive.lambda_sql.shuffle import ComputedShuffle, check_shuffles
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, ShuffleSpec
-from derive.sql.shuffle import ComputedShuffle, check_shuffles
 
 
 def shuffled(sql: str, *types: str) -> DerivationSpec:

@@ -10,10 +10,10 @@ from sqlite_derivation import batch, database, derivation, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import LambdaError
+from derive.lambda_sql.shuffle import ComputedShuffle
+from derive.lambda_sql.watch import Watch
 from derive.position import Position, Script
 from derive.protocol.specs import ShuffleSpec
-from derive.sql.shuffle import ComputedShuffle
-from derive.sql.watch import Watch
 
 LONG = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT max(i) FROM n"
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE $id > 1) SELECT max(i) AS i FROM n"

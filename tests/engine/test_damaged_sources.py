@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.pending import find_waiting
 from derive.engine.reset import reset
-from derive.engine.waiting import find_waiting
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CollectionSpec, SelectorSpec

@@ -20,7 +20,7 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
-from derive.engine.rights import settle
+from derive.engine.source_capabilities import settle
 from derive.engine.split import split
 from derive.errors import EndpointError, FencedError, UsageError
 from derive.materialize.streams import close_streams

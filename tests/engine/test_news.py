@@ -14,9 +14,9 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.news import IDLE, Cycle
 from derive.engine.opening import open_run
 from derive.engine.scheduler import Scheduler
+from derive.engine.wakeups import IDLE, Cycle
 from derive.errors import FencedError
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from derive.catalog import load
-from derive.compute.relations.table_rows import TableRows
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import FencedError, SourceReplacedError
+from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.subscription import subscribe_at

@@ -25,7 +25,7 @@ from conftest import World, write_catalog
 from crash_client import CrashServer, crash_server
 
 from derive.catalog import load
-from derive.compute.relations.table_rows import TableRows
+from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.table import TableColumn

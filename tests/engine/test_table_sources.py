@@ -12,11 +12,11 @@ from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from derive.algebra.types import Row
 from derive.catalog import load
-from derive.compute.algebra.types import Row
-from derive.compute.relations.table_rows import TableRows
 from derive.errors import StorageError
 from derive.protocol.specs import CatalogSpec
+from derive.relations.tables.rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here

@@ -24,10 +24,10 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.hybrid_executor import Here, TakeoverExecutor
 from derive.engine.observer import Silent
-from derive.engine.takeover import Here, TakeoverExecutor
+from derive.engine.spark_cost import Worth
 from derive.engine.transaction import Committed
-from derive.engine.worth import Worth
 from derive.errors import LostError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message

@@ -11,7 +11,7 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.reset import reset
-from derive.engine.rights import hold, settle
+from derive.engine.source_capabilities import hold, settle
 from derive.errors import FencedError, TaskError
 from derive.storage.compaction import compact
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.engine.worth import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, Work, Worth
+from derive.engine.spark_cost import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, Work, Worth
 
 
 def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.key import pack
-from derive.materialize.known import Known, LastStored
+from derive.materialize.key_filter import Known, LastStored
 
 NUMBERS = st.sets(st.integers(0, 40))
 

@@ -10,7 +10,7 @@ from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
 from derive.materialize.checkpoint import FROM_NOTHING, Kept, ShardCheckpoint, merge_patch, resume
-from derive.materialize.restart import Restart, announce, last_restart, next_restart, settle
+from derive.materialize.reset_marker import Restart, announce, last_restart, next_restart, settle
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.positions import Place
 

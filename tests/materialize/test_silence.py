@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_runs import Project, connector_of, end, sales, sqlite, until
 
-from derive.materialize.silence import Silence, SilenceWatch
+from derive.materialize.stall_monitor import Silence, SilenceWatch
 
 
 def test_silence_is_told_of_ever_less_often() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from conftest import World, write_catalog
 
+from derive.algebra.types import Row
 from derive.catalog import load
-from derive.compute.algebra.types import Row
-from derive.compute.relations.contents import contents_at
-from derive.compute.relations.shares import rows_of_share, shares_at, shares_between, updates_of_share
-from derive.compute.relations.table_rows import TableRows
 from derive.errors import FrontierError, UsageError
+from derive.relations.contents import contents_at
+from derive.relations.shares import rows_of_share, shares_at, shares_between, updates_of_share
+from derive.relations.tables.rows import TableRows
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
 from derive.storage.reduced_read import reduced_here

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from derive.catalog import load
-from derive.compute.relations.table_rows import TableRows
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.owners import owner_issues
@@ -22,6 +21,7 @@ from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import FlowError, OwnedError, TaskError, UsageError
 from derive.protocol.specs import CatalogSpec
+from derive.relations.tables.rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.table import RowUpdate, TableColumn, TableUpdate

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from derive.compute.algebra.expression import Column, Expression
-from derive.compute.algebra.relation import GlobalId, Relation
-from derive.compute.algebra.types import Row
-from derive.compute.dataflow.anew import KeyedOperator, RecomputedOperator
-from derive.compute.dataflow.arrangement import Arrangement
+from derive.algebra.expression import Column, Expression
+from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.types import Row
 from derive.compute.dataflow.database import packed, record_errors, unpacked
 from derive.compute.dataflow.feed import Feed
-from derive.compute.dataflow.groups import GroupsOperator
 from derive.compute.dataflow.input import Input
-from derive.compute.dataflow.linear import LinearOperator
-from derive.compute.dataflow.operator import Fed, Operator, Tick
-from derive.compute.lowering.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
+from derive.compute.operators.arrangement import Arrangement
+from derive.compute.operators.groups import GroupsOperator
+from derive.compute.operators.linear import LinearOperator
+from derive.compute.operators.operator import Fed, Operator, Tick
+from derive.compute.operators.recompute import KeyedOperator, RecomputedOperator
+from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 from derive.errors import InternalError
 from derive.time.frontier import END_OF_TIME
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from derive.compute.lowering.connection import connect, translated
+from derive.compute.sqlite.connection import connect, translated
 
 NAME = "compute.db"
 
@@ -100,10 +100,11 @@ def open_reader(folder: Path) -> apsw.Connection:
 
 @cache
 def code_digest() -> str:
-    """Tells versions of the code apart whose databases differ, or may."""
+    """Return a digest of the code on which the contents of a database depend: other code, another database."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for room in ("algebra", "functions", "relations", "compute"):
+        for path in sorted((Path(__file__).parents[2] / room).rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

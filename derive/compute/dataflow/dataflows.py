@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import apsw
 
-from derive.compute.algebra.relation import GlobalId
-from derive.compute.algebra.types import Datum
+from derive.algebra.expression_parts import gets_of
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Datum
 from derive.compute.dataflow.adoption import drop_unnamed
-from derive.compute.dataflow.chained import ChainedInput
 from derive.compute.dataflow.cohort import Cohort, reachable
+from derive.compute.dataflow.cross_group_input import ChainedInput
 from derive.compute.dataflow.database import unpacked
-from derive.compute.dataflow.halts import Halts
+from derive.compute.dataflow.dataflow_request import Dataflow, Wish
+from derive.compute.dataflow.failures import Halts
 from derive.compute.dataflow.hydration import Hydration, Progress, clear, operators_of, sources_of
 from derive.compute.dataflow.hydrations import MOST_HERE, Hydrations
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import Kept
 from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure
-from derive.compute.dataflow.wish import Dataflow, Wish
-from derive.compute.lowering.expressions import gets_of
 from derive.errors import FlowError, FrontierError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from derive.compute.algebra.types import Row
+from derive.algebra.types import Row
 from derive.compute.dataflow.input import Input, Update
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import apsw
 
-from derive.compute.algebra.relation import GlobalId
+from derive.algebra.relation import GlobalId
 from derive.compute.dataflow.adoption import Adoption
 from derive.compute.dataflow.database import folder_of
 from derive.compute.dataflow.input import MovableInput
 from derive.compute.dataflow.staging import FirstDataflow, Order, Stage
-from derive.compute.lowering.plan import Plan, Source, inputs_of
+from derive.compute.plans.plan import Plan, Source, inputs_of
 from derive.failpoint import reach
 
 FOLDER = "hydrating"

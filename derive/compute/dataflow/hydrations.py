@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import apsw
 
-from derive.compute.algebra.relation import GlobalId
+from derive.algebra.relation import GlobalId
 from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.hydration import Hydration, Progress
 from derive.compute.dataflow.input import Input, MovableInput

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from derive.compute.algebra.types import Row, Type
+from derive.algebra.types import Row, Type
 
 Update: TypeAlias = tuple[int, Row, int]
 """Time, row and diff."""

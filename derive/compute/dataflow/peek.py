@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from derive.compute.algebra.expression import Column, Parameter
-from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
-from derive.compute.algebra.types import Datum
-from derive.compute.dataflow.arrangement import copies, rows_as_of
-from derive.compute.lowering.block import names
-from derive.compute.lowering.expressions import gets_of
-from derive.compute.lowering.query import PARAMETERS, finished_select
+from derive.algebra.expression import Column, Parameter
+from derive.algebra.expression_parts import gets_of
+from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.types import Datum
+from derive.compute.operators.arrangement import copies, rows_as_of
+from derive.compute.sqlite.block import names
+from derive.compute.sqlite.query import PARAMETERS, finished_select
 from derive.errors import FrontierError, SqlError
 
 ErrorUpdate: TypeAlias = tuple[int, str, str, int]

@@ -20,14 +20,14 @@ from typing import Any, Protocol, TypeAlias
 
 import apsw
 
-from derive.compute.algebra.relation import GlobalId, Relation
-from derive.compute.algebra.types import Row
+from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.types import Row
 from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import open_staging
 from derive.compute.dataflow.input import Input, Opener
 from derive.compute.dataflow.throttle import Throttle
-from derive.compute.lowering.connection import sqlite_error, translated
-from derive.compute.lowering.plan import Plan
+from derive.compute.plans.plan import Plan
+from derive.compute.sqlite.connection import sqlite_error, translated
 from derive.errors import FlowError, SqlError
 
 _NICE = 15

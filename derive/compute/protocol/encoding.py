@@ -14,8 +14,8 @@ from typing import Any
 import ormsgpack
 
 from derive import position
-from derive.compute.algebra import expression, relation, types
-from derive.compute.algebra.types import Row
+from derive.algebra import expression, relation, types
+from derive.algebra.types import Row
 from derive.errors import ProtocolError
 from derive.protocol import collection
 from derive.schema import projection

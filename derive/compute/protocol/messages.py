@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from derive.compute.algebra.relation import Finishing, GlobalId, Relation
-from derive.compute.algebra.types import Datum, Row
+from derive.algebra.expression_parts import gets_of
+from derive.algebra.relation import Finishing, GlobalId, Relation
+from derive.algebra.types import Datum, Row
 from derive.compute.instance import Progress
-from derive.compute.lowering.expressions import gets_of
-from derive.compute.relations.columns import Source
 from derive.errors import FlowError
 from derive.position import Position
+from derive.relations.columns import Source
 from derive.storage.table import Table
 
 PROTOCOL = "flow.compute.v1"

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import orjson
 
-from derive.compute.algebra.relation import GlobalId
+from derive.algebra.relation import GlobalId
 from derive.compute.instance import Progress
 from derive.compute.protocol.encoding import decode, decode_rows, encode, encode_rows
 from derive.compute.protocol.messages import (

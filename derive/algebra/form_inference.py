@@ -1,0 +1,197 @@
+"""Forms of a relation's columns, as far as they follow from what is declared and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from derive.algebra.expression import (
+    Call,
+    Case,
+    Column,
+    Expression,
+    Literal,
+    OuterColumn,
+    Parameter,
+    Subquery,
+    SubqueryKind,
+)
+from derive.algebra.form import Form, FormName, number
+from derive.algebra.recursion import Recurring, Recursion
+from derive.algebra.relation import (
+    Aggregate,
+    Constant,
+    Distinct,
+    Filter,
+    Get,
+    Join,
+    OuterJoin,
+    Project,
+    Reduce,
+    Relation,
+    SetOperation,
+    TopK,
+    UnionAll,
+    Unnest,
+    Window,
+    WindowFunction,
+)
+from derive.algebra.types import Type
+
+Forms: TypeAlias = tuple[Form | None, ...]
+"""Of each column; None for those of which nothing is known."""
+
+FIT, CUT = "fit_", "cut_"
+"""How functions begin that make a value one of a form as it is stored, or as it is written to; see `scalar.fitting`."""
+
+_OF_ANY = {"min", "max", "any_value"}
+_OF_FIRST = {"lag", "lead", "first_value", "last_value", "nth_value"}
+_ALIKE = {"coalesce", "greatest", "least", "nullif"}
+
+
+def forms_of(relation: Relation, outer: tuple[Forms, ...] = ()) -> Forms:  # noqa: PLR0911 - one for each kind
+    """The forms of a relation's columns.
+
+    Args:
+        relation: whose collections know the forms of their columns.
+        outer: forms of the rows around it, the innermost first.
+    """
+    match relation:
+        case Get():
+            return relation.forms or (None,) * len(relation.types)
+        case Project():
+            own = forms_of(relation.input, outer)
+            return tuple(form_of(expression, own, outer) for expression in relation.expressions)
+        case Filter() | Distinct() | TopK():
+            return forms_of(relation.input, outer)
+        case Join():
+            return tuple(form for part in relation.inputs for form in forms_of(part, outer))
+        case OuterJoin():
+            return forms_of(relation.left, outer) + forms_of(relation.right, outer)
+        case UnionAll():
+            return _of_union(relation, outer)
+        case SetOperation():
+            return _agreed([forms_of(relation.left, outer), forms_of(relation.right, outer)])
+        case Unnest():
+            return (*forms_of(relation.input, outer), None, None)
+        case Reduce() | Window():
+            return _of_functions(relation, outer)
+        case Constant():
+            return relation.forms or (None,) * len(relation.types)
+        case Recursion() | Recurring():
+            return (None,) * len(relation.types)
+
+
+def _of_functions(relation: Reduce | Window, outer: tuple[Forms, ...]) -> Forms:
+    own = forms_of(relation.input, outer)
+    if isinstance(relation, Reduce):
+        keys = tuple(form_of(key, own, outer) for key in relation.keys)
+        return keys + tuple(_of_function(aggregate, own, outer) for aggregate in relation.aggregates)
+    return own + tuple(_of_function(function, own, outer) for function in relation.functions)
+
+
+def _of_union(union: UnionAll, outer: tuple[Forms, ...]) -> Forms:
+    """What all inputs agree on, but for those that have no value at all in a column."""
+    sides = [(part, forms_of(part, outer)) for part in union.inputs]
+    columns = (
+        [form for part, forms in sides for form in forms[index : index + 1] if not _is_null_column(part, index)]
+        for index in range(len(union.types))
+    )
+    return tuple(_one(forms) if forms else None for forms in columns)
+
+
+def _is_null_column(relation: Relation, index: int) -> bool:
+    return isinstance(relation, Project) and _is_null(relation.expressions[index])
+
+
+def constant_forms(rows: Sequence[Sequence[Expression]]) -> Forms:
+    """The forms of columns of which every value is written."""
+    columns = zip(*rows, strict=True)
+    known = ([form_of(value, ()) for value in column if not _is_null(value)] for column in columns)
+    return tuple(_one(forms) if forms else None for forms in known)
+
+
+def _agreed(sides: Sequence[Forms]) -> Forms:
+    return tuple(_one([*forms]) for forms in zip(*sides, strict=True))
+
+
+def _one(forms: Sequence[Form | None]) -> Form | None:
+    """The form that all have; of numbers that are only shown alike, their scale."""
+    first = forms[0]
+    if all(form == first for form in forms):
+        return first
+    scales = {form.scale for form in forms if form and form.name is FormName.NUMERIC}
+    return number(scales.pop()) if len(scales) == 1 and None not in forms else None
+
+
+def _of_function(function: Aggregate | WindowFunction, own: Forms, outer: tuple[Forms, ...]) -> Form | None:
+    if not function.arguments:
+        return None
+    form = form_of(function.arguments[0], own, outer)
+    if function.function in _OF_ANY | _OF_FIRST:
+        return form
+    return number(form.scale) if form and function.function == "sum_numeric" else None
+
+
+def form_of(expression: Expression, own: Forms, outer: tuple[Forms, ...] = ()) -> Form | None:  # noqa: PLR0911 - one for each kind
+    """The form of an expression, of the forms of the columns that it is about."""
+    match expression:
+        case Column(index):
+            return own[index] if 0 <= index < len(own) else None
+        case OuterColumn(depth, index):
+            return outer[depth - 1][index] if depth <= len(outer) else None
+        case Literal():
+            return None if expression.scale is None else number(expression.scale)
+        case Call():
+            return _of_call(expression, own, outer)
+        case Case(branches, otherwise):
+            results = [*(result for _, result in branches), otherwise]
+            forms = [form_of(result, own, outer) for result in results if not _is_null(result)]
+            return _one(forms) if forms else None
+        case Subquery(SubqueryKind.SCALAR, relation):
+            return forms_of(relation, (own, *outer))[0]
+        case Parameter() | Subquery():
+            return None
+
+
+def _is_null(expression: Expression) -> bool:
+    return isinstance(expression, Literal) and expression.value is None
+
+
+def _of_call(call: Call, own: Forms, outer: tuple[Forms, ...]) -> Form | None:
+    if call.function.startswith((FIT, CUT)):
+        return _of_fitting(call)
+    if call.function in _ALIKE:
+        considered = call.arguments[:1] if call.function == "nullif" else call.arguments
+        known = [form_of(argument, own, outer) for argument in considered if not _is_null(argument)]
+        return _one(known) if known else None
+    if call.type is not Type.NUMERIC:
+        return None
+    if call.function.endswith("_to_numeric") and call.arguments[0].type in _INTEGERS:
+        return number(0)
+    if call.function == "round_numeric_integer":
+        digits = call.arguments[1]
+        return number(max(digits.value, 0)) if isinstance(digits, Literal) and isinstance(digits.value, int) else None
+    combine = _SCALES.get(call.function)
+    forms = [form_of(argument, own, outer) for argument in call.arguments]
+    scales = [form.scale for form in forms if form]
+    return number(combine(scales)) if combine and len(scales) == len(forms) else None
+
+
+_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
+_SCALES: Mapping[str, Callable[[Sequence[int]], int]] = {
+    "add_numeric": max,
+    "subtract_numeric": max,
+    "multiply_numeric": sum,
+    "negate_numeric": max,
+    "abs_numeric": max,
+    "round_numeric": lambda _: 0,
+}
+"""By function, the scale of its result, of those of its arguments."""
+
+
+def _of_fitting(call: Call) -> Form | None:
+    name = FormName[call.function.removeprefix(FIT).removeprefix(CUT).partition("_")[0].upper()]
+    sizes = [argument.value for argument in call.arguments[1:] if isinstance(argument, Literal)]
+    integers = [size for size in sizes if isinstance(size, int)]
+    return Form(name, *integers) if integers else None

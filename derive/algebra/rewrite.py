@@ -1,0 +1,206 @@
+"""Expressions and relations with some of their parts replaced.
+
+A replacement is asked of every expression, from outside in, with its depth: how many subqueries it stands in. It gives
+what takes the expression's place, or None for the same expression with its operands replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from derive.algebra.expression import Call, Case, Column, Expression, OuterColumn, Subquery
+from derive.algebra.recursion import Recurring, Recursion
+from derive.algebra.relation import (
+    Aggregate,
+    Constant,
+    Filter,
+    Get,
+    Join,
+    Order,
+    OuterJoin,
+    Project,
+    Reduce,
+    Relation,
+    SetOperation,
+    TopK,
+    UnionAll,
+    Unnest,
+    Window,
+    WindowFunction,
+)
+
+Replacement: TypeAlias = Callable[[Expression, int], Expression | None]
+
+
+def rewritten(expression: Expression, replacement: Replacement, depth: int = 0) -> Expression:
+    """An expression with parts replaced."""
+    other = replacement(expression, depth)
+    if other is not None:
+        return other
+    match expression:
+        case Call(function, arguments, kind):
+            return Call(function, tuple(rewritten(part, replacement, depth) for part in arguments), kind)
+        case Case(branches, otherwise, kind):
+            parts = tuple(
+                (rewritten(condition, replacement, depth), rewritten(result, replacement, depth))
+                for condition, result in branches
+            )
+            return Case(parts, rewritten(otherwise, replacement, depth), kind)
+        case Subquery(kind, relation, operands, result):
+            operands = tuple(rewritten(operand, replacement, depth) for operand in operands)
+            return Subquery(kind, rewritten_relation(relation, replacement, depth + 1), operands, result)
+    return expression
+
+
+def rewritten_order(order: Iterable[Order], replacement: Replacement, depth: int = 0) -> tuple[Order, ...]:
+    """An order with parts of its expressions replaced."""
+    return tuple(replace(item, expression=rewritten(item.expression, replacement, depth)) for item in order)
+
+
+def rewritten_aggregate(aggregate: Aggregate, replacement: Replacement, depth: int = 0) -> Aggregate:
+    """An aggregate with parts of its expressions replaced."""
+    return replace(
+        aggregate,
+        arguments=tuple(rewritten(argument, replacement, depth) for argument in aggregate.arguments),
+        condition=aggregate.condition and rewritten(aggregate.condition, replacement, depth),
+        order=rewritten_order(aggregate.order, replacement, depth),
+    )
+
+
+def rewritten_window(function: WindowFunction, replacement: Replacement, depth: int = 0) -> WindowFunction:
+    """A window function with parts of its expressions replaced."""
+    return replace(
+        function,
+        arguments=tuple(rewritten(argument, replacement, depth) for argument in function.arguments),
+        partition=tuple(rewritten(part, replacement, depth) for part in function.partition),
+        order=rewritten_order(function.order, replacement, depth),
+    )
+
+
+def rewritten_relation(relation: Relation, replacement: Replacement, depth: int = 0) -> Relation:  # noqa: PLR0911 (one for each kind)
+    """A relation with parts of all of its expressions replaced."""
+
+    def all_of(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
+        return tuple(rewritten(expression, replacement, depth) for expression in expressions)
+
+    inputs = tuple(rewritten_relation(child, replacement, depth) for child in inputs_of(relation))
+    relation = with_inputs(relation, inputs)
+    match relation:
+        case Project():
+            return replace(relation, expressions=all_of(relation.expressions))
+        case Filter() | OuterJoin():
+            return replace(relation, predicate=rewritten(relation.predicate, replacement, depth))
+        case Join():
+            return replace(relation, predicates=all_of(relation.predicates))
+        case Unnest():
+            return replace(relation, array=rewritten(relation.array, replacement, depth))
+        case Reduce():
+            aggregates = tuple(rewritten_aggregate(aggregate, replacement, depth) for aggregate in relation.aggregates)
+            return replace(relation, keys=all_of(relation.keys), aggregates=aggregates)
+        case Window():
+            functions = tuple(rewritten_window(function, replacement, depth) for function in relation.functions)
+            return replace(relation, functions=functions)
+        case TopK():
+            order = rewritten_order(relation.order, replacement, depth)
+            return replace(relation, keys=all_of(relation.keys), order=order)
+    return relation
+
+
+def inputs_of(relation: Relation) -> tuple[Relation, ...]:
+    """The relations that a relation is made of; not those of subqueries in its expressions."""
+    match relation:
+        case Get() | Constant() | Recurring():
+            return ()
+        case Join() | UnionAll():
+            return relation.inputs
+        case Recursion():
+            return relation.base, relation.step
+        case OuterJoin() | SetOperation():
+            return relation.left, relation.right
+        case _:
+            return (relation.input,)
+
+
+def with_inputs(relation: Relation, inputs: tuple[Relation, ...]) -> Relation:
+    """A relation made of others; its expressions are as they were."""
+    match relation:
+        case Get() | Constant() | Recurring():
+            return relation
+        case Recursion():
+            return replace(relation, base=inputs[0], step=inputs[1])
+        case Join() | UnionAll():
+            return replace(relation, inputs=inputs)
+        case OuterJoin() | SetOperation():
+            return replace(relation, left=inputs[0], right=inputs[1])
+        case _:
+            return replace(relation, input=inputs[0])
+
+
+def with_columns(expression: Expression, column: Callable[[Column], Expression]) -> Expression:
+    """An expression about other rows: each of its columns is replaced, also where subqueries refer to it."""
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, Column) and depth == 0:
+            return column(part)
+        if isinstance(part, OuterColumn) and part.depth == depth:
+            return deepened(column(Column(part.index, part.type)), depth)
+        return None
+
+    return rewritten(expression, replacement)
+
+
+def deepened(expression: Expression, by: int) -> Expression:
+    """An expression as subqueries see it that stand so many deeper than its own query."""
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, Column) and depth == 0:
+            return OuterColumn(by, part.index, part.type)
+        if isinstance(part, OuterColumn) and part.depth >= depth:
+            return replace(part, depth=part.depth + by)
+        return None
+
+    return rewritten(expression, replacement) if by else expression
+
+
+def shifted(expression: Expression, by: int) -> Expression:
+    """An expression about rows with so many more columns in front."""
+    return with_columns(expression, lambda column: replace(column, index=column.index + by)) if by else expression
+
+
+def deepened_relation(relation: Relation, by: int) -> Relation:
+    """A relation as part of a query that stands so many subqueries deeper than the one it was planned for."""
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, OuterColumn) and part.depth > depth:
+            return replace(part, depth=part.depth + by)
+        return None
+
+    return rewritten_relation(relation, replacement) if by else relation
+
+
+def outer_columns_of(relation: Relation) -> set[int]:
+    """The columns of the query right around a relation that it refers to, as a subquery does."""
+    indexes: set[int] = set()
+
+    def note(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, OuterColumn) and part.depth == depth + 1:
+            indexes.add(part.index)
+        return None
+
+    rewritten_relation(relation, note)
+    return indexes
+
+
+def mentions(relation: Relation, is_sought: Callable[[Expression], bool]) -> bool:
+    """Whether some part of a relation's expressions is what is sought, also in subqueries."""
+    has = False
+
+    def note(part: Expression, _: int) -> Expression | None:
+        nonlocal has
+        has = has or is_sought(part)
+        return part if has else None
+
+    rewritten_relation(relation, note)
+    return has

@@ -1,0 +1,147 @@
+"""A dataflow as the input of another cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import apsw
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row, Type
+from derive.compute.dataflow.cohort import Cohort
+from derive.compute.dataflow.database import folder_of, open_reader
+from derive.compute.dataflow.input import Update
+from derive.compute.dataflow.peek import history_of
+from derive.compute.operators.arrangement import copies, rows_as_of
+from derive.compute.operators.operator import weighted
+
+_BATCH = 10_000
+
+
+class ArrangedInput:
+    """The rows of a dataflow at a time, of an instance of another process.
+
+    Attributes:
+        types: of its columns.
+        since: the time.
+        has_more: nothing is told but the rows at that time.
+    """
+
+    has_more = False
+
+    def __init__(self, reader: apsw.Connection, number: int, types: tuple[Type, ...], since: int) -> None:
+        """What is read.
+
+        Args:
+            reader: of the instance's database.
+            number: of the operator that has the rows.
+            types: of its columns.
+            since: the time, which must not be forgotten.
+        """
+        self.types = types
+        self.since = since
+        self._reader = reader
+        self._number = number
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        """The rows at `since`."""
+        assert as_of == self.since
+        return _rows_at(self._reader, self._number, self.types, as_of)
+
+    def poll(self) -> tuple[int, list[Update]]:
+        """Nothing: what changes is told to the instance itself."""
+        return self.since + 1, []
+
+    def close(self) -> None:
+        """Close the database."""
+        self._reader.close()
+
+
+class ChainedInput:
+    """The rows of a dataflow from a time on, which must not be forgotten.
+
+    Attributes:
+        upstream: the dataflow.
+        types: of its columns.
+        since: the time.
+        keeps: nothing is kept of the snapshot.
+    """
+
+    keeps = False
+
+    def __init__(
+        self, connection: apsw.Connection, upstream: GlobalId, cohort_of: Callable[[GlobalId], Cohort], since: int
+    ) -> None:
+        """What is read.
+
+        Args:
+            connection: that writes to the database of both.
+            upstream: the dataflow.
+            cohort_of: tells in which cohort it is.
+            since: the time.
+        """
+        self.upstream = upstream
+        self.since = since
+        self._connection = connection
+        self._cohort_of = cohort_of
+        self._operator = cohort_of(upstream).roots[upstream]
+        self.types: tuple[Type, ...] = self._operator.plan.types
+        self._frontier = since + 1
+
+    def count(self, as_of: int) -> int:
+        """About how many rows there are."""
+        count = self._connection.execute(f"SELECT ifnull(max(rowid), 0) FROM a{self._operator.number}").get
+        return int(count)
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ArrangedInput]:
+        """What opens the rows at a time in another process."""
+        return partial(_opened, folder_of(self._connection), self._operator.number, self.types, as_of)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Go on from a time."""
+        self.since = as_of
+        self._frontier = as_of + 1
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        """The rows at `since`."""
+        return _rows_at(self._connection, self._operator.number, self.types, self.since)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the other cohort has gone on since the last poll."""
+        return self._cohort_of(self.upstream).upper > self._frontier
+
+    def poll(self) -> tuple[int, list[Update]]:
+        """What has changed."""
+        begin, self._frontier = self._frontier, self._cohort_of(self.upstream).upper
+        if begin == self._frontier:
+            return self._frontier, []
+        history = history_of(self._operator.number, self._operator.width)
+        rows = self._connection.execute(history, {"begin": begin, "end": self._frontier}).fetchall()
+        return self._frontier, [(_time(row), row[1 : 1 + len(self.types)], diff) for row, diff in weighted(rows)]
+
+    def close(self) -> None:
+        """Nothing is held but by those who ask for it."""
+
+
+def _opened(folder: Path, number: int, types: tuple[Type, ...], since: int) -> ArrangedInput:
+    return ArrangedInput(open_reader(folder), number, types, since)
+
+
+def _rows_at(connection: apsw.Connection, number: int, types: tuple[Type, ...], time: int) -> Iterator[list[Row]]:
+    """The rows that an operator had at a time, in batches."""
+    width = len(types) or 1
+    cursor = connection.execute(
+        f"SELECT * FROM {copies(rows_as_of(f'a{number}', f'h{number}', width, str(time)), width)}"
+    )
+    while batch := [row[: len(types)] for row in islice(cursor, _BATCH)]:
+        yield batch
+
+
+def _time(row: Row) -> int:
+    time = row[0]
+    assert isinstance(time, int)
+    return time

@@ -1,0 +1,245 @@
+"""The third and the fourth tier: what is worked out anew, for keys that changed or as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import apsw
+
+from derive.algebra.expression import Column, Expression
+from derive.algebra.relation import Get, TopK
+from derive.algebra.types import Row
+from derive.compute.operators.arrangement import copies
+from derive.compute.operators.operator import Operator, Tick
+from derive.compute.plans.plan import Keyed, Plan, Recomputed, Source, inputs_of
+from derive.compute.sqlite.block import names
+from derive.compute.sqlite.query import select_of
+from derive.errors import SqlError
+from derive.functions.registry import sql_of
+
+
+def _inputs_by_id(plan: Keyed | Recomputed, inputs: Sequence[Operator]) -> dict[int, int]:
+    """For what a plan's relation reads, which of the plan's inputs stands for it."""
+    by_id = {-1 - index: index for index in range(len(plan.inputs))}
+    by_id |= {source.id: index for index, source in enumerate(plan.inputs) if isinstance(source, Source)}
+    return by_id
+
+
+class AnewOperator(Operator):
+    """What keyed and recomputed relations have in common: tables that their relation is evaluated over.
+
+    Tables: `o` followed by the index of an input has rows before, `p` rows after.
+    """
+
+    plan: Keyed | Recomputed
+
+    def __init__(
+        self, connection: apsw.Connection, number: int, plan: Keyed | Recomputed, inputs: Sequence[Operator]
+    ) -> None:
+        super().__init__(connection, number, plan, inputs)
+        by_plan: dict[Plan, Operator] = dict(zip(inputs_of(plan), inputs, strict=True))
+        self._sources = [by_plan[source] for source in plan.inputs]
+        self._by_id = _inputs_by_id(plan, inputs)
+        for side in "op":
+            for index, source in enumerate(self._sources):
+                connection.execute(f"CREATE TEMP TABLE {side}{number}_{index}({source.columns}, w)")
+        self._selects: dict[tuple[str, ...], str] = {}
+
+    def arranged_inputs(self) -> Sequence[Operator]:
+        """All of them."""
+        return self._sources
+
+    def drop(self) -> None:
+        """Remove all tables."""
+        super().drop()
+        for side in "op":
+            for index in range(len(self._sources)):
+                self.connection.execute(f"DROP TABLE IF EXISTS temp.{side}{self.number}_{index}")
+
+    def _evaluation(self, tables: Sequence[str]) -> str:
+        """The relation over tables of rows and how often they are there."""
+        key = tuple(tables) + tuple(self._copied(table) for table in tables)
+        if key not in self._selects:
+            self._selects[key] = select_of(self.plan.relation, self._table_form(tables, key[len(tables) :]))
+        return self._selects[key]
+
+    def _copied(self, table: str) -> str:
+        """Whether rows of a table are there several times."""
+        return "copied" if self.connection.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get else ""
+
+    def _table_form(self, tables: Sequence[str], copied: Sequence[str]) -> Callable[[Get], str]:
+        def table(get: Get) -> str:
+            index = self._by_id[get.id]
+            return copies(tables[index], self._sources[index].width) if copied[index] else tables[index]
+
+        return table
+
+    def _after(self, index: int, before: str) -> str:
+        """Rows of an input after its changes, as a table; from those before, which are a table."""
+        source = self._sources[index]
+        if self.is_new:
+            return self.changed(source)
+        if not source.is_dirty or source.is_applied:
+            return before
+        table, columns = f"temp.p{self.number}_{index}", source.columns
+        self.connection.execute(f"DELETE FROM {table}")
+        self.connection.execute(
+            f"INSERT INTO {table} SELECT {columns}, sum(w) FROM (SELECT {columns}, w FROM {before} UNION ALL"
+            f" SELECT {columns}, w FROM {source.changes}) GROUP BY {columns} HAVING sum(w) <> 0"
+        )
+        return table
+
+    def _recorded(self, causes: Sequence[str]) -> list[tuple[str, str, str, int]]:
+        """Errors of this operator for causes: cause, SQLSTATE, message, and how often."""
+        return [
+            (cause, str(sqlstate), str(message), int(weight or 0))
+            for cause in causes
+            for sqlstate, message, weight in self.connection.execute(
+                "SELECT sqlstate, message, w FROM errors WHERE operator = ? AND cause = ?", (self.number, cause)
+            )
+        ]
+
+
+def retract(tick: Tick, number: int, recorded: Sequence[tuple[str, str, str, int]]) -> None:
+    """Errors of an operator are no more."""
+    for cause, sqlstate, message, weight in recorded:
+        key = (number, cause, sqlstate, message)
+        tick.errors[key] = tick.errors.get(key, 0) - weight
+
+
+class KeyedOperator(AnewOperator):
+    """For each key that rows came to or went from, what followed from its rows goes, and what follows now comes."""
+
+    plan: Keyed
+
+    def __init__(self, connection: apsw.Connection, number: int, plan: Keyed, inputs: Sequence[Operator]) -> None:
+        super().__init__(connection, number, plan, inputs)
+        self._keys = [[sql_of(part, lambda column: f"x.c{column.index}") for part in key] for key in plan.keys]
+        width = len(plan.keys[0])
+        self._key_columns = ", ".join(f"k{index}" for index in range(width))
+        connection.execute(f"CREATE TEMP TABLE k{number}({self._key_columns})")
+
+    def drop(self) -> None:
+        """Remove all tables."""
+        super().drop()
+        self.connection.execute(f"DROP TABLE IF EXISTS temp.k{self.number}")
+
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
+        """By their keys."""
+        return zip(self._sources, self.plan.keys, strict=True)
+
+    def update(self, tick: Tick) -> None:
+        """Make changes for keys that changed; where the relation fails, key by key."""
+        if self.is_new:
+            try:
+                self.settle(f"SELECT *, 1 AS w FROM ({self._evaluation([self.changed(one) for one in self._sources])})")
+                return
+            except SqlError:
+                pass
+        self._choose_keys()
+        try:
+            self.settle(self._difference())
+        except SqlError:
+            self._settle_singly(tick)
+        else:
+            self._retract_chosen(tick)
+
+    def _choose_keys(self) -> None:
+        keys = [
+            f"SELECT {', '.join(key)} FROM {self.changed(source)} x"
+            for source, key in zip(self._sources, self._keys, strict=True)
+            if self.is_new or source.is_dirty
+        ]
+        self.connection.execute(f"DELETE FROM temp.k{self.number}")
+        self.connection.execute(f"INSERT INTO temp.k{self.number} {' UNION '.join([*keys, keys[0]])}")
+
+    def _difference(self) -> str:
+        """What follows now and did not before, of the keys that are chosen."""
+        before, after = [], []
+        for index, source in enumerate(self._sources):
+            rows = "" if self.is_new or source.arrangement is None else source.arrangement.table
+            changes = self.changed(source) if self.is_new or source.is_dirty else ""
+            before.append(self._chosen("o", index, [rows]))
+            after.append(self._chosen("p", index, [rows, changes]))
+        return (
+            f"SELECT *, -1 AS w FROM ({self._evaluation(before)})"
+            f" UNION ALL SELECT *, 1 AS w FROM ({self._evaluation(after)})"
+        )
+
+    def _chosen(self, side: str, index: int, tables: Sequence[str]) -> str:
+        """A table of the rows of an input that have a chosen key, from those of several tables, or of none."""
+        source, table = self._sources[index], f"temp.{side}{self.number}_{index}"
+        match = " AND ".join(f"{part} IS k.k{number}" for number, part in enumerate(self._keys[index]))
+        parts = [
+            f"SELECT {names(source.width, 'x.')}, x.w FROM temp.k{self.number} k CROSS JOIN {one} x ON {match}"
+            for one in tables
+            if one
+        ]
+        self.connection.execute(f"DELETE FROM {table}")
+        if parts:
+            self.connection.execute(
+                f"INSERT INTO {table} SELECT {source.columns}, sum(w) FROM ({' UNION ALL '.join(parts)})"
+                f" GROUP BY {source.columns} HAVING sum(w) <> 0"
+            )
+        return table
+
+    def _settle_singly(self, tick: Tick) -> None:
+        """Make changes of keys that have a value, and errors of the others."""
+        execute = self.connection.execute
+        keys = execute(f"SELECT {self._key_columns} FROM temp.k{self.number}").fetchall()
+        counts: dict[Row, int] = {}
+        for key in keys:
+            execute(f"DELETE FROM temp.k{self.number}")
+            execute(f"INSERT INTO temp.k{self.number} VALUES ({', '.join('?' * len(key))})", key)
+            self._difference()
+            retract(tick, self.number, self._recorded([repr(key)]))
+            for side, weight in (("o", -1), ("p", 1)):
+                tables = [f"temp.{side}{self.number}_{index}" for index in range(len(self._sources))]
+                try:
+                    for row in execute(self._evaluation(tables)).fetchall():
+                        counts[row] = counts.get(row, 0) + weight
+                except SqlError as exc:
+                    if weight > 0:
+                        tick.fail(self.number, exc, 1, repr(key))
+        self.take(counts)
+
+    def _retract_chosen(self, tick: Tick) -> None:
+        """Nothing fails for the keys that are chosen, any more."""
+        if self.connection.execute("SELECT 1 FROM errors WHERE operator = ? LIMIT 1", (self.number,)).get is None:
+            return
+        keys = self.connection.execute(f"SELECT {self._key_columns} FROM temp.k{self.number}").fetchall()
+        retract(tick, self.number, self._recorded([repr(key) for key in keys]))
+
+
+class RecomputedOperator(AnewOperator):
+    """All rows that there are now, less all that there were."""
+
+    plan: Recomputed
+    read_last: frozenset[Operator] = frozenset()
+    """Inputs whose rows from before nobody needs any more, once it is this operator's turn."""
+
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
+        """By what the first rows are chosen by."""
+        relation = self.plan.relation
+        if isinstance(relation, TopK) and relation.order and isinstance(relation.order[0].expression, Column):
+            yield self._sources[0], [relation.order[0].expression]
+
+    def update(self, tick: Tick) -> None:
+        """Make changes; where the relation fails, there is nothing but an error."""
+        tables = []
+        for index, source in enumerate(self._sources):
+            arranged = source.arrangement.table if source.arrangement is not None else ""
+            if source in self.read_last:
+                source.apply(tick.time)
+            tables.append(self._after(index, arranged))
+        retract(tick, self.number, self._recorded([""]))
+        before = ""
+        if not self.is_new:
+            assert self.arrangement is not None
+            before = f"SELECT {self.columns}, -w AS w FROM {self.arrangement.table}"
+        try:
+            now = f"SELECT *, 1 AS w FROM ({self._evaluation(tables)})"
+            self.settle(f"{now} UNION ALL {before}" if before else now)
+        except SqlError as exc:
+            tick.fail(self.number, exc, 1)
+            self.settle(before or f"SELECT {self.columns}, w FROM {self.changes} WHERE 0")

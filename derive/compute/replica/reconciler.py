@@ -1,0 +1,375 @@
+"""Command reconciliation: an instance is brought to what a controller's log says, and tells how far it is.
+
+A controller that was restarted finds its dataflows as they were, if they are still what it wants. An older controller
+is closed out by its epoch. Commands and peeks may be given from any thread; `work` is called again and again by one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from derive.algebra.relation import GlobalId
+from derive.backoff import Backoff, Retries
+from derive.compute.instance import Instance
+from derive.compute.protocol.messages import (
+    AllowCompaction,
+    CancelPeeks,
+    Command,
+    CreateDataflows,
+    CreateInstance,
+    Dataflow,
+    FrontierUppers,
+    Hello,
+    InitializationComplete,
+    Materialized,
+    Peek,
+    Report,
+    Response,
+    Status,
+    Tail,
+    Upper,
+    Welcome,
+    reads_of,
+)
+from derive.compute.replica.memory import Memory
+from derive.compute.replica.peeks import Peeks
+from derive.compute.replica.session import Identity, Session, check_hello
+from derive.compute.replica.tails import Opener, RunningTail
+from derive.errors import FlowError, FrontierError
+from derive.reconcile.reconciliation import Reconciliation
+from derive.time.frontier import END_OF_TIME
+
+_BACKOFF = Backoff(0.5, 30.0)
+"""Pauses, in seconds, before a failed dataflow is retried."""
+
+
+class Reconciler:
+    """An instance that does what the latest controller says.
+
+    Args:
+        instance: to be brought to what is wanted.
+        open_inputs: opens what a dataflow reads of Storage.
+        write_back: writes what materialized views have come to.
+        identity: of the instance.
+        run: has something done soon, by another thread or by this one.
+        wake: has `work` called soon.
+        tell: is told what was kept as a session began.
+        clock: counts seconds.
+
+    Attributes:
+        peeks: that are not answered yet.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        open_inputs: Opener,
+        write_back: Callable[[Instance, Collection[GlobalId]], None],
+        *,
+        identity: Identity,
+        run: Callable[[Callable[[], object]], object],
+        wake: Callable[[], None],
+        tell: Callable[[Welcome], None] = lambda welcome: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._instance, self._open_inputs, self._write_back = instance, open_inputs, write_back
+        self._identity, self._run, self._wake, self._tell = identity, run, wake, tell
+        self._lock = threading.RLock()
+        self._latest = (-1, -1)
+        self._session: Session | None = None
+        self._commands: deque[Command] = deque()
+        self._obeyed: Session | None = None
+        self._welcomed: Session | None = None
+        self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._hindrance, self._build, self._drop)
+        self._dataflows.present.update(instance.definitions())
+        self._attached: set[GlobalId] = set()
+        self._builds: dict[GlobalId, int] = {}
+        self._upstream: dict[GlobalId, Mapping[GlobalId, int]] = {
+            identifier: dict.fromkeys(reads_of(dataflow), 0) for identifier, dataflow in self._dataflows.present.items()
+        }
+        self._failures: dict[GlobalId, FlowError] = {}
+        self._tails: dict[GlobalId, RunningTail] = {}
+        self._busy: dict[RunningTail, bool] = {}
+        """Tails that somebody works on, and whether there may be something new for one that it has not seen."""
+        self._told: dict[GlobalId, Upper] = {}
+        self._told_failures: dict[GlobalId, str] = {}
+        self._told_report: Report | None = None
+        self._memory = Memory()
+        self._retries: Retries[GlobalId] = Retries(_BACKOFF, clock)
+        self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
+
+    # -- Commands
+
+    def accept(self, session: Session, command: Command) -> None:
+        """Take a command, in the order in which they were sent.
+
+        Raises:
+            ProtocolError: the controller is not one of this instance.
+        """
+        with self._lock:
+            if isinstance(command, Hello):
+                self._greet(session, command)
+            elif session is not self._session:
+                return
+            elif isinstance(command, Peek):
+                self.peeks.add(command)
+            elif isinstance(command, CancelPeeks):
+                self.peeks.cancel(command.uuids)
+            else:
+                self._commands.append(command)
+        if isinstance(command, Peek):
+            self.peeks.look_at(command)
+        elif not isinstance(command, CancelPeeks):
+            self._wake()
+
+    def lose(self, session: Session) -> None:
+        """A connection is gone; what is maintained goes on."""
+        with self._lock:
+            if session is self._session:
+                self._leave()
+
+    def _greet(self, session: Session, hello: Hello) -> None:
+        check_hello(hello, self._identity.folder)
+        if (hello.epoch, hello.session) <= self._latest:
+            session.close()
+            return
+        if self._session is not None and self._session is not session:
+            self._session.close()
+        self._leave()
+        self._latest, self._session = (hello.epoch, hello.session), session
+        self._commands.append(hello)
+
+    def _leave(self) -> None:
+        self._session = None
+        self._commands.clear()
+        self.peeks.clear()
+
+    def _answerable(self) -> Session | None:
+        """To whom peeks are answered now; nobody while there are commands, which may create what they are about."""
+        return None if self._commands else self._session
+
+    # -- Work
+
+    def work(self) -> bool:
+        """Obey commands, go through what is new, and tell the controller; whether there may be more to do at once."""
+        has_more = False
+        while True:
+            with self._lock:
+                if not self._commands:
+                    break
+                command, self._obeyed = self._commands[0], self._session
+            self._obey(self._obeyed, command)
+            with self._lock:  # only now: until then no peek is answered, which may be about what it creates
+                if self._commands and self._commands[0] is command:
+                    self._commands.popleft()
+            has_more = True
+        for identifier in self._retries.take_due():
+            self._try_again(identifier)
+        has_more |= self._instance.step()
+        present = self._dataflows.present
+        views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
+        with suppress(FrontierError):  # another replica has just written; the rest is written next time
+            self._write_back(self._instance, sorted(views))
+        self._report()
+        self.peeks.look()
+        for tail in list(self._tails.values()):
+            with self._lock:
+                if tail.is_ended:
+                    continue
+                is_busy = tail in self._busy
+                self._busy[tail] = True
+            if not is_busy:
+                self._run(partial(self._work_on, tail))
+        return has_more
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            self._leave()
+        for tail in self._tails.values():
+            tail.close()
+        self._instance.close()
+
+    def _obey(self, session: Session | None, command: Command) -> None:
+        match command:
+            case Hello():
+                self._welcomed = None
+            case CreateInstance():
+                self._dataflows.begin()
+            case CreateDataflows():
+                for dataflow in command.dataflows:
+                    self._name(dataflow)
+            case AllowCompaction():
+                for identifier, frontier in command.frontiers:
+                    if frontier >= END_OF_TIME:
+                        self._dataflows.remove(identifier)
+                    elif identifier in self._dataflows.present:
+                        self._allow_compaction(identifier, frontier)
+            case InitializationComplete():
+                names = {one.id: one.name for one in self._dataflows.present.values() if one.name}
+                outcome = self._dataflows.complete()
+                self._instance.step()
+                self._told.clear()
+                self._told_failures.clear()
+                self._told_report = None
+                self._welcomed = session
+                if session is not None:
+                    kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
+                    reasons = tuple(outcome.rebuilt.values())
+                    session.send(
+                        welcome := Welcome(
+                            self._identity.process, self._latest[0], kept, rebuilt, dropped, reasons, names
+                        )
+                    )
+                    self._tell(welcome)
+
+    def _name(self, dataflow: Dataflow) -> None:
+        self._told.pop(dataflow.id, None)  # the controller takes it to be where it begins: it is told
+        self._dataflows.name(dataflow.id, dataflow)
+        self._dataflows.present[dataflow.id] = dataflow  # nobody asks for earlier times than its own
+
+    def _allow_compaction(self, identifier: GlobalId, frontier: int) -> None:
+        present = self._dataflows.present
+        present[identifier] = replace(present[identifier], as_of=max(frontier, present[identifier].as_of))
+        self._instance.allow_compaction(identifier, frontier)
+        self._retries.hasten(identifier)  # it may have failed as this time has come
+
+    def _hindrance(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
+        """Why a dataflow does not go on as what is wanted; None if it does."""
+        why = self._difference(identifier, present, wanted)
+        if why is None and identifier not in self._attached and not self._attach(wanted):
+            return "could not go on with what it reads"  # it begins anew, maybe at a later time than before
+        return why
+
+    def _difference(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
+        """Why a dataflow cannot go on as what is wanted; None if it can, once it has what it reads."""
+        if present != wanted:
+            return "is another plan, or of other sources"
+        if isinstance(wanted.export, Tail):
+            return "is always made anew"
+        if identifier in self._failures:
+            return "had failed"
+        if not self._instance.is_known_from(identifier, wanted.as_of):
+            return f"was not known at {wanted.as_of}"
+        if any(self._builds.get(read, 0) != build for read, build in self._upstream.get(identifier, {}).items()):
+            return "is over one that was made anew"
+        return None
+
+    def _build(self, identifier: GlobalId, dataflow: Dataflow) -> None:
+        self._builds[identifier] = self._builds.get(identifier, 0) + 1
+        if isinstance(dataflow.export, Tail):
+            session = self._obeyed  # what a tail has sent to an earlier one may be lost: it is made anew for each
+            if session is not None:
+                self._tails[identifier] = RunningTail(dataflow, self._instance, self._open_inputs, session.send)
+            return
+        self._attach(dataflow)
+
+    def _attach(self, dataflow: Dataflow) -> bool:
+        """Have a dataflow go on, or begin, with inputs; False if they cannot be opened, and it begins later."""
+        self._failures.pop(dataflow.id, None)
+        try:
+            inputs = self._open_inputs(dataflow, dataflow.as_of)
+        except FlowError as failure:
+            self._failures[dataflow.id] = failure
+            return False
+        self._instance.maintain(dataflow.id, dataflow.plan, dataflow.as_of, inputs, definition=dataflow)
+        columns = getattr(dataflow.export, "columns", ())
+        if columns:
+            self._instance.index(dataflow.id, columns)
+        self._upstream[dataflow.id] = {read: self._builds.get(read, 0) for read in reads_of(dataflow)}
+        self._attached.add(dataflow.id)
+        return True
+
+    def _try_again(self, identifier: GlobalId) -> None:
+        """Have a dataflow that has failed go on, or begin."""
+        if self._instance.has_begun(identifier):
+            self._instance.go_on(identifier)
+        else:
+            self._instance.drop(identifier)
+            self._attach(self._dataflows.present[identifier])
+
+    def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:
+        self._failures.pop(identifier, None)
+        self._told.pop(identifier, None)
+        self._told_failures.pop(identifier, None)
+        self._attached.discard(identifier)
+        self._retries.succeed(identifier)
+        if isinstance(dataflow.export, Tail):
+            tail = self._tails.pop(identifier, None)
+            if tail is not None:
+                with self._lock:
+                    tail.is_ended = True
+                    is_busy = tail in self._busy
+                if not is_busy:
+                    tail.close()
+            return
+        self._instance.drop(identifier)
+
+    # -- Responses
+
+    def _report(self) -> None:
+        """Tell how far dataflows are, where it has changed."""
+        uppers = []
+        for identifier, dataflow in self._dataflows.present.items():
+            if isinstance(dataflow.export, Tail):
+                continue
+            failure = self._failures.get(identifier) or self._instance.failure(identifier)
+            self._tell_failure(dataflow, failure)
+            has_begun = self._instance.has_begun(identifier)
+            if failure is not None:
+                can_retry = not has_begun or self._instance.can_go_on(identifier)
+                if can_retry and not self._retries.is_waiting(identifier):
+                    self._retries.fail(identifier)
+            else:
+                if has_begun:
+                    self._retries.succeed(identifier)
+                upper = Upper(identifier, *self._instance.frontiers(identifier), dataflow.number)
+                if self._told.get(identifier) != upper:
+                    self._told[identifier] = upper
+                    uppers.append(upper)
+        if uppers:
+            self._send(FrontierUppers(tuple(uppers)))
+        report = Report(self._memory.resident_bytes, self._instance.hydrations())
+        if self._session and report != self._told_report:
+            self._told_report = report
+            self._send(report)
+
+    def _tell_failure(self, dataflow: Dataflow, failure: FlowError | None) -> None:
+        text = "" if failure is None else str(failure)
+        if self._told_failures.get(dataflow.id, "") != text:
+            self._told_failures[dataflow.id] = text
+            self._send(Status(dataflow.id, failure, dataflow.number))
+
+    def _send(self, response: Response) -> None:
+        session = self._welcomed
+        if session is not None and session is self._session:
+            session.send(response)
+
+    def _work_on(self, tail: RunningTail) -> None:
+        try:
+            while self._has_news(tail):
+                while not tail.is_ended and tail.work():
+                    pass
+        except BaseException:
+            with self._lock:
+                del self._busy[tail]
+                if tail.is_ended:
+                    tail.close()
+            raise
+
+    def _has_news(self, tail: RunningTail) -> bool:
+        """Whether there may be something new for a tail that is worked on; if not, nobody works on it from here on."""
+        with self._lock:
+            if self._busy[tail] and not tail.is_ended:
+                self._busy[tail] = False
+                return True
+            del self._busy[tail]
+            if tail.is_ended:
+                tail.close()
+        return False

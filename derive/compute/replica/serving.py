@@ -1,0 +1,134 @@
+"""A compute instance that is served to controllers over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from derive.compute.protocol.messages import Response
+from derive.compute.protocol.security import Security
+from derive.compute.protocol.transport import OPTIONS, SessionContext, add_port, session_handler
+from derive.compute.protocol.wire import command_of, response_message
+from derive.compute.replica.reconciler import Reconciler
+from derive.errors import FlowError, UsageError
+from derive.event_loop import new_event_loop
+from derive.handover import Handover
+from derive.protocol.stubs import compute_pb2 as pb
+
+T = TypeVar("T")
+
+_MOST_SESSIONS = 32
+"""How many connections there may be; all but one are of controllers that do not know yet that they are closed out."""
+
+_GRACE_SECONDS = 1.0
+
+_REFUSAL_SECONDS = 0.1
+"""A session that is refused goes on for so long: gRPC tells a client that is still writing that writing has failed, and
+not why the session has ended."""
+
+
+class InstanceServer:
+    """An instance that is served at an address.
+
+    Attributes:
+        address: `host:port`, where the port is one that clients can connect to.
+    """
+
+    def __init__(self, reconciler: Reconciler, listen: str, security: Security) -> None:
+        """Begin to serve.
+
+        Args:
+            reconciler: takes commands.
+            listen: `host:port`; a port of 0 is one that is free.
+            security: how controllers are known.
+
+        Raises:
+            UsageError: nobody can listen there.
+        """
+        self._reconciler, self._security = reconciler, security
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="flowctl-sessions", daemon=True)
+        self._thread.start()
+        try:
+            self._server, port = self._wait(self._begin(listen))
+        except RuntimeError as exc:
+            self._end()
+            raise UsageError(f"cannot listen at {listen}: {exc}", hint="is the port taken?") from exc
+        self.address = f"{listen.rpartition(':')[0]}:{port}"
+
+    def stop(self) -> None:
+        """End all sessions."""
+        self._wait(self._server.stop(_GRACE_SECONDS))
+        self._end()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What is done in the event loop, where sessions are."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _begin(self, listen: str) -> tuple[grpc.aio.Server, int]:
+        options = (*OPTIONS, ("grpc.so_reuseport", 0))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_SESSIONS)
+        server.add_generic_rpc_handlers((session_handler(self._serve),))
+        port = add_port(server, listen, self._security)
+        await server.start()
+        return server, port
+
+    async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
+        if not self._security.is_known(context):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is another one")
+        session = _Session()
+        reader = asyncio.create_task(self._read(session, commands, context))
+        try:
+            while (response := await session.responses.get()) is not None:
+                await context.write(response_message(response))
+        finally:
+            reader.cancel()
+            self._reconciler.lose(session)
+
+    async def _read(
+        self, session: _Session, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext
+    ) -> None:
+        try:
+            async for message in commands:
+                self._reconciler.accept(session, command_of(message))
+        except FlowError as error:
+            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+            context.set_details(str(error))
+            await asyncio.sleep(_REFUSAL_SECONDS)
+        except Exception as error:
+            context.set_code(grpc.StatusCode.INTERNAL)
+            context.set_details(f"{type(error).__name__}: {error}")
+            self._loop.call_exception_handler({"message": "a command was not obeyed", "exception": error})
+            await asyncio.sleep(_REFUSAL_SECONDS)
+        finally:
+            session.close()
+
+
+class _Session:
+    """A connection of a controller, made in the event loop.
+
+    Attributes:
+        responses: those that are to be sent; None ends it.
+    """
+
+    def __init__(self) -> None:
+        self.responses: Handover[Response | None] = Handover(is_patient=lambda: False)
+        self._is_closed = False
+
+    def send(self, response: Response) -> None:
+        if not self._is_closed:  # tails go on until there is another controller, and nobody would empty the queue
+            self.responses.put(response)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.responses.put(None)

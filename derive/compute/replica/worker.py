@@ -1,0 +1,114 @@
+"""A compute instance at work in this process, over the data folder's Storage."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from derive.algebra.relation import GlobalId
+from derive.backoff import Backoff
+from derive.compute.instance import Input, Instance
+from derive.compute.protocol.messages import Dataflow, Welcome
+from derive.compute.replica.reconciler import Reconciler
+from derive.compute.replica.session import Identity
+from derive.compute.replica.writeback import Writeback
+from derive.errors import FencedError
+from derive.relations.input import relation_input
+from derive.storage.folder_id import folder_id
+from derive.storage.store import Store
+
+_SECONDS = 0.5
+"""How long nothing is looked at where nothing is committed."""
+
+_BACKOFF = Backoff(0.1, 10.0)
+"""Pauses, in seconds, before failed work is retried."""
+
+_MOST_THREADS = 2000
+"""Queries and tails that are worked on at once.
+
+One that has more rows than its reader takes keeps a thread waiting: there are more threads than readers who are slow.
+Of the others there are never more at once than there is work for."""
+
+
+class Worker:
+    """An instance, and the thread that works for it.
+
+    Args:
+        store: of the data folder.
+        folder: where the instance keeps what it has; None for one that is gone when it is closed.
+        name: of the process, for those who look.
+        report: is told each time that work fails, which is tried again after a pause, and with None when it goes on.
+        tell: is told what became of dataflows as a session of a controller began.
+
+    Attributes:
+        reconciler: takes commands.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path | None,
+        name: str,
+        report: Callable[[Exception | None], None],
+        tell: Callable[[Welcome], None] = lambda welcome: None,
+    ) -> None:
+        self._store, self._report = store, report
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, "flowctl-compute")
+        self._writeback = Writeback(store)
+        self.reconciler = Reconciler(
+            Instance(folder),
+            self._open,
+            self._writeback.write,
+            identity=Identity(f"{name}-{os.getpid()}", folder_id(store.root)),
+            run=self._pool.submit,
+            wake=store.changes.nudge,
+            tell=tell,
+        )
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="flowctl-compute", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Work no more, and give everything back."""
+        self._closed.set()
+        self._store.changes.nudge()
+        self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+        self._writeback.close()
+        self.reconciler.close()
+
+    def _open(self, dataflow: Dataflow, as_of: int) -> dict[GlobalId, Input]:
+        inputs: dict[GlobalId, Input] = {}
+        try:
+            for source in dataflow.imports:
+                name = self._store.tables.name_of(source.id) or source.name
+                known = self._store.collection(name)
+                if known is None or known.upper <= as_of:
+                    raise FencedError(f"'{name}' was reset: what it held at {as_of} was known, and is not any more")
+                inputs[source.id] = relation_input(self._store, replace(source.source, name=source.name), as_of)
+        except BaseException:
+            for opened in inputs.values():
+                opened.close()
+            raise
+        return inputs
+
+    def _work(self) -> None:
+        failures = 0
+        while not self._closed.is_set():
+            mark = self._store.changes.mark()
+            try:
+                has_more = self.reconciler.work()
+            except Exception as error:  # the disk may be full, or the metadata busy: it is tried again
+                failures += 1
+                self._report(error)
+                self._closed.wait(_BACKOFF.pause(failures))
+                continue
+            if failures:
+                failures = 0
+                self._report(None)
+            if not has_more:
+                self._store.changes.wait(mark, _SECONDS)

@@ -1,0 +1,230 @@
+"""Materialized views written back to Storage, where they outlive what maintains them, and others read them.
+
+Rows and the errors in their place are written together. While there is an error a view has no rows, so none change in
+Storage: what has changed meanwhile is written at the time at which the last error goes. So whatever is read was so at
+its time, and nobody is handed a row that came about beside an error.
+
+What a view begins with may be many rows: they are written by a thread of their own, and other views are not held up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from derive.algebra.relation import Finishing, Get, GlobalId
+from derive.algebra.types import Row
+from derive.compute.instance import Instance
+from derive.errors import FlowError
+from derive.relations.columns import columns_of
+from derive.relations.tables.input import last_rows
+from derive.relations.tables.rows import TableRows
+from derive.storage.metadata.owner import Door
+from derive.storage.store import Store
+from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableUpdate
+from derive.time.frontier import END_OF_TIME
+
+_PATIENCE_SECONDS = 0.1
+"""So long others wait for what a view begins with."""
+
+_Update: TypeAlias = tuple[int, Row, int]
+_Gap: TypeAlias = tuple[int, int]
+"""From which time on, and before which, a view has errors."""
+
+
+class Writeback:
+    """Writes materialized views back.
+
+    Args:
+        store: of the data folder.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._failing: dict[GlobalId, _Gap] = {}
+        """Of views that have errors: from when on no rows were written, and up to where this process has written them.
+
+        Another one may have written more since."""
+        self._begun: set[GlobalId] = set()
+        """Views that were written before by this process."""
+        self._beginning: tuple[GlobalId, threading.Thread] | None = None
+
+    def close(self) -> None:
+        """Wait until what is being written is."""
+        if self._beginning is not None:
+            self._beginning[1].join()
+
+    def write(self, instance: Instance, identifiers: Collection[GlobalId]) -> None:
+        """Write what views have come to, up to where they are maintained, in one commit; new ones perhaps later.
+
+        Raises:
+            FlowError: Storage cannot write.
+        """
+        if self._beginning is not None and not self._beginning[1].is_alive():
+            self._beginning = None
+        beginning = self._beginning[0] if self._beginning is not None else None
+        self._begun.intersection_update(identifiers)
+        new = [one for one in identifiers if one not in self._begun and _is_known(instance, one)]
+        if new and beginning is None:
+            beginning = new[0]
+            thread = threading.Thread(target=self._begin, args=(instance, beginning), name="flowctl-sql-writeback")
+            self._beginning = beginning, thread
+            thread.start()
+            thread.join(_PATIENCE_SECONDS)
+        self._write(instance, [one for one in identifiers if one in self._begun and one != beginning])
+
+    def _begin(self, instance: Instance, identifier: GlobalId) -> None:
+        with suppress(FlowError):  # it is tried again
+            self._write(instance, [identifier])
+            self._begun.add(identifier)
+
+    def _write(self, instance: Instance, identifiers: Iterable[GlobalId]) -> None:
+        updates: list[TableUpdate] = []
+        failing: dict[GlobalId, _Gap | None] = {}
+        for identifier in identifiers:
+            with suppress(FlowError):  # it cannot be maintained any more: whoever reads it is told
+                update, begun = self._update(instance, identifier)
+                if update is not None:
+                    updates.append(update)
+                    failing[identifier] = None if begun is None else (begun, update.end)
+        if updates:
+            self._store.tables.commit(updates, Door.DATAFLOW)
+        for identifier, gap in failing.items():
+            if gap is None:
+                self._failing.pop(identifier, None)
+            else:
+                self._failing[identifier] = gap
+
+    def _update(self, instance: Instance, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
+        """What is to be written of a view, if anything is; with errors at its end, from when on rows are not written.
+
+        Where it is not known from when on rows were not written, or the instance knows the view from a later time on,
+        that is the difference to what was written before.
+        """
+        table = self._store.tables.table(identifier)
+        since, upper = instance.frontiers(identifier)
+        if table is None or table.upper >= END_OF_TIME or upper <= max(since, table.upper):
+            return None, None
+        begin = max(since, table.upper)
+        stored = self._store.tables.errors(identifier)
+        updates = instance.updates(identifier, begin, upper)
+        gaps = list(_gaps(updates.errors, upper))
+        unwritten = self._unwritten(table, has_errors=bool(stored))
+        if unwritten is not None and unwritten > updates.since:
+            changes = updates.rows if unwritten == begin else instance.updates(identifier, unwritten, upper).rows
+        else:
+            time = gaps[0][1] if gaps and gaps[0][0] == begin else begin
+            changes = [(time, row, diff) for row, diff in self._difference(instance, table, time, upper)]
+            changes += [update for update in updates.rows if update[0] > time]
+        rows = _row_updates(table, _outside(changes, begin, gaps, upper))
+        errors = _error_updates(begin, stored, updates.errors)
+        known_from = begin if begin > table.upper else None  # nobody works out what it was before
+        update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from)
+        if not gaps or gaps[-1][1] < upper:
+            return update, None
+        return update, gaps[-1][0] if gaps[-1][0] > begin else unwritten
+
+    def _unwritten(self, table: Table, *, has_errors: bool) -> int | None:
+        """From which time on changes of a view's rows were not written; None if that is not known.
+
+        Of a view that is known at no time that is: nothing was written of it yet, or compaction has reduced all.
+        """
+        if table.upper <= table.since:
+            return None
+        if not has_errors:
+            return table.upper
+        begun, written = self._failing.get(table.id, (0, 0))
+        return begun if written == table.upper else None
+
+    def _difference(self, instance: Instance, table: Table, time: int, upper: int) -> list[tuple[Row, int]]:
+        """What is to be added to the rows that were written last, to have those of a time, if that is known yet."""
+        if time >= upper:
+            return []
+        types = tuple(column.type for column in columns_of(table))
+        counts: Counter[Row] = Counter()
+        finishing = Finishing((), None, 0, tuple(range(len(types))))
+        for batch in instance.peek(Get(table.id, types), finishing, time):
+            counts.update(batch)
+        for batch in last_rows(self._store, table):
+            counts.subtract(batch)
+        return [(row, count) for row, count in counts.items() if count]
+
+
+def _is_known(instance: Instance, identifier: GlobalId) -> bool:
+    """Whether anything is known of a view yet."""
+    try:
+        since, upper = instance.frontiers(identifier)
+    except FlowError:
+        return False
+    return since < upper
+
+
+def _gaps(errors: Iterable[tuple[int, str, str, int]], upper: int) -> Iterator[_Gap]:
+    """Between which times there are errors, in order; the last ends with what is known if they are still there."""
+    count = begun = 0
+    for time, diff in _added(errors):
+        if count == 0:
+            begun = time
+        count += diff
+        if count == 0:
+            yield begun, time
+    if count:
+        yield begun, upper
+
+
+def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]:
+    """At which times how many errors more there are than before."""
+    counts: Counter[int] = Counter()
+    for time, _, _, diff in errors:
+        counts[time] += diff
+    return [(time, diff) for time, diff in sorted(counts.items()) if diff]
+
+
+def _outside(changes: Sequence[_Update], begin: int, gaps: Sequence[_Gap], upper: int) -> Sequence[_Update]:
+    """The same changes, with those in a gap at its end, and those that are not to be written yet left out.
+
+    Args:
+        changes: by time; those before `begin` are written then.
+        begin: the first time that is written.
+        gaps: in order.
+        upper: the first time that is not written.
+    """
+    if not gaps and (not changes or changes[0][0] >= begin):
+        return changes
+    sums: dict[int, Counter[Row]] = {}
+    rest = list(gaps)
+    for time, row, diff in changes:
+        written = max(time, begin)
+        while rest and rest[0][1] <= written:
+            del rest[0]
+        if rest and rest[0][0] <= written:
+            written = rest[0][1]
+        sums.setdefault(written, Counter())[row] += diff
+    return [(time, row, diff) for time, counts in sums.items() if time < upper for row, diff in counts.items() if diff]
+
+
+def _row_updates(table: Table, updates: Sequence[_Update]) -> list[RowUpdate]:
+    changes = TableRows(table).changes([(row, diff) for _, row, diff in updates])
+    return [RowUpdate(clock, *change) for (clock, _, _), change in zip(updates, changes, strict=True)]
+
+
+def _error_updates(
+    begin: int, stored: Iterable[tuple[str, str]], errors: Iterable[tuple[int, str, str, int]]
+) -> Iterator[ErrorUpdate]:
+    """How errors come and go, from those that were written last on.
+
+    Args:
+        begin: the first time that is written.
+        stored: SQLSTATE and message of those.
+        errors: from that time on, where all come that are there then.
+    """
+    listed = list(errors)
+    gone = set(stored) - {(sqlstate, message) for time, sqlstate, message, _ in listed if time == begin}
+    yield from (ErrorUpdate(begin, *error, -1) for error in sorted(gone))
+    known = set(stored)
+    for time, sqlstate, message, diff in listed:
+        if time > begin or (sqlstate, message) not in known:
+            yield ErrorUpdate(time, sqlstate, message, diff)

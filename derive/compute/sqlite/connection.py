@@ -1,0 +1,122 @@
+"""Connections to SQLite that know the functions of SQL, and its errors as ours."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+import apsw
+
+from derive.algebra.types import Datum
+from derive.compute.sqlite.query import ONE_ROW
+from derive.errors import BusyError, FlowError, SqlError, StorageError
+from derive.functions.cancellation import cancellation
+from derive.functions.registry import register
+
+MOST_BYTES = 1 << 27
+"""Bytes of a value, and of a row."""
+_ENDED = ("cannot rollback", "no such savepoint")
+"""SQLite says so of a transaction that it has ended by itself, as of a full disk, when that is to be rolled back."""
+_CACHE_KILOBYTES = 65_536
+"""What is sorted or kept for a statement is in memory up to so much, and in files beyond."""
+
+
+def connect(path: str, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+    """A connection that knows the functions of SQL.
+
+    Args:
+        path: of the database; empty for one that is temporary, and on disk only as far as it is large.
+        flags: how it is opened.
+    """
+    connection = apsw.Connection(path, flags)
+    connection.set_busy_timeout(60_000)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    connection.pragma("temp_store", "file")
+    connection.execute(
+        f"PRAGMA cache_size=-{_CACHE_KILOBYTES}; PRAGMA temp.cache_size=-{_CACHE_KILOBYTES};"
+        "PRAGMA temp.journal_mode=MEMORY"
+    ).fetchall()
+    register(connection)
+    connection.create_scalar_function(ONE_ROW, _one_row, 2, deterministic=True)
+    return connection
+
+
+def _one_row(*arguments: Any) -> Datum:
+    rows, value = arguments
+    if rows > 1:
+        raise SqlError("21000", "more than one row returned by a subquery used as an expression")
+    datum: Datum = value
+    return datum
+
+
+class _Translation:
+    """See `translated`. It has no state, and there is one, as look-ups enter it again and again."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, apsw.Error) and (ours := sqlite_error(error)) is not None:
+            raise ours from error
+
+
+_TRANSLATION = _Translation()
+
+
+def translated() -> AbstractContextManager[None]:
+    """SQLite's errors are raised as ours.
+
+    Raises:
+        SqlError: for what a statement may meet: it was interrupted, is too complex, or has too large values, or the
+            disk is full.
+        BusyError: another process keeps the database to itself.
+        StorageError: the database is damaged, or cannot be read or written.
+    """
+    return _TRANSLATION
+
+
+def sqlite_error(error: apsw.Error) -> FlowError | None:
+    """What an error of SQLite is as ours; None for one that is a defect."""
+    cause = error.__context__
+    if isinstance(cause, apsw.Error) and str(error).startswith(_ENDED):
+        return sqlite_error(cause)
+    if (trouble := _of_disk(error)) is not None:
+        return trouble
+    match error:
+        case apsw.InterruptError():
+            return cancellation()
+        case apsw.TooBigError():
+            hint = "Make it of smaller ones, or put its parts into rows of their own."
+            return SqlError("54000", f"a value is larger than {MOST_BYTES:,} bytes", hint=hint)
+        case apsw.SQLError():
+            return _of_message(str(error))
+    return None
+
+
+def _of_disk(error: apsw.Error) -> FlowError | None:
+    match error:
+        case apsw.FullError():
+            return SqlError("53100", "no space is left where rows are kept")
+        case apsw.NoMemError():
+            return SqlError("53200", "out of memory", hint="Ask for less at once.")
+        case apsw.BusyError() | apsw.LockedError():
+            hint = "it is tried again once that process, a backup perhaps, is done"
+            return BusyError("another process keeps the database to itself in which rows are kept", hint=hint)
+        case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.NotADBError() | apsw.CorruptError():
+            return StorageError(f"the database in which rows are kept cannot be used: {error}")
+    return None
+
+
+def _of_message(message: str) -> SqlError:
+    if "integer overflow" in message:
+        return SqlError("22003", "bigint out of range")
+    if "ntile" in message:
+        return SqlError("22014", "argument of ntile must be greater than zero")
+    if "nth_value" in message:
+        return SqlError("22016", "argument of nth_value must be greater than zero")
+    if any(words in message for words in ("too many", "too deep", "too large", "stack overflow", "at most")):
+        hint = "Ask for less in one statement, or put parts of it into views."
+        return SqlError("54001", "the statement is too complex", hint=hint, detail=message)
+    return SqlError("XX000", f"SQLite does not carry out a statement of ours: {message}")

@@ -1,0 +1,393 @@
+"""A relation as one SELECT of SQLite, as it is evaluated once, and where a part of a view is worked out anew.
+
+What is filtered, projected and joined becomes one SELECT as far as that goes; everything else is one of its own in a
+FROM clause, for SQLite's planner to see through. Predicates that can fail see only rows for which those beside them
+that cannot are true, wherever SQLite moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, is_atomic
+from derive.algebra.recursion import Recurring, Recursion
+from derive.algebra.relation import (
+    Constant,
+    Distinct,
+    Filter,
+    Finishing,
+    Get,
+    Join,
+    Order,
+    OuterJoin,
+    Project,
+    Reduce,
+    Relation,
+    SetOperation,
+    SetOperator,
+    Side,
+    TopK,
+    UnionAll,
+    Unnest,
+    Window,
+)
+from derive.compute.sqlite.block import Block, guarded, is_one_row, kept_apart, limit_sql, names, order_term, rows_sql
+from derive.compute.sqlite.window import window_sql
+from derive.errors import SqlError
+from derive.functions.registry import aggregate_sql, can_fail, elements_sql, sql_of
+
+PARAMETERS = -1
+"""The column of this index, and those before it, are arguments that are bound to the statement: `:p0`, `:p1`, ….
+
+Columns of this kind stand for parameters of a statement that is prepared once.
+"""
+
+Scope: TypeAlias = Sequence[str]
+"""SQL of each column of the row at hand."""
+
+MOST_TABLES = 50
+"""So many tables are joined in one SELECT; SQLite takes 64."""
+MOST_UNITED = 400
+"""So many SELECTs are united in one; SQLite takes 500."""
+MOST_INSIDE = 4
+"""So many SELECTs are inside of one another until SQLite has to keep one apart.
+
+It makes one SELECT of two by putting what the inner one computes wherever the outer one reads it, which is often more
+than once: a hundred views, each over the one before, would become more text than there is memory."""
+
+ONE_ROW = "flow_one_row"
+"""A function of SQLite that returns its second argument, unless the first, a number of rows, is above 1."""
+
+
+def select_of(relation: Relation, table: Callable[[Get], str]) -> str:
+    """A relation as a SELECT.
+
+    Args:
+        relation: without parameters, unless they are bound to the statement.
+        table: a table, or a query in parentheses, for what is known under an identifier; its columns are `c0`, `c1` and
+            so on, and it has each row as often as it is there.
+
+    Returns:
+        SQL whose columns are `c0`, `c1` and so on; where the relation has none, `c0` is NULL.
+    """
+    return _Lowering(table).select(relation, ())
+
+
+def finished_select(relation: Relation, finishing: Finishing, table: Callable[[Get], str]) -> str:
+    """A relation as a SELECT of the rows that are shown, in their order.
+
+    Args:
+        relation: as for `select_of`.
+        finishing: what becomes of its rows.
+        table: as for `select_of`.
+    """
+    lowering = _Lowering(table)
+    block = lowering.block(relation, ())
+    if finishing.order or finishing.limit is not None or finishing.offset:
+        block = lowering.wrapped(block)
+    shown = [block.columns[index] for index in finishing.columns]
+    text = f"SELECT {', '.join(shown) or 'NULL'}{lowering.source_sql(block)}"
+    if finishing.order or finishing.limit is not None or finishing.offset:
+        text += f" ORDER BY {lowering.order_sql(finishing.order, block.columns, ()) or '1'}"
+    return text + limit_sql(finishing.limit, finishing.offset)
+
+
+class _Lowering:
+    """One statement in the making."""
+
+    def __init__(self, table: Callable[[Get], str]) -> None:
+        self._table = table
+        self._aliases = 0
+
+    def select(self, relation: Relation, scopes: tuple[Scope, ...]) -> str:
+        """A relation as a SELECT."""
+        return self._select(self.block(relation, scopes))
+
+    def block(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:  # noqa: PLR0911, PLR0912 - one for each kind
+        """A relation as a SELECT in parts.
+
+        Args:
+            relation: to lower.
+            scopes: rows of the queries that it is inside of, the innermost first.
+        """
+        match relation:
+            case Get():
+                return self._from(self._table(relation), len(relation.types))
+            case Constant():
+                return self._constant(relation)
+            case Project():
+                return self._project(relation, scopes)
+            case Filter():
+                return self._filter(relation, scopes)
+            case Join():
+                return self._join(relation, scopes)
+            case OuterJoin():
+                return self._outer_join(relation, scopes)
+            case Unnest():
+                return self._unnest(relation, scopes)
+            case UnionAll():
+                return self._union(relation.inputs, scopes)
+            case Distinct():
+                block = self.block(relation.input, scopes)
+                return self._derived(self._select(block, "SELECT DISTINCT"), len(relation.types))
+            case SetOperation():
+                return self._set_operation(relation, scopes)
+            case Reduce():
+                return self._reduce(relation, scopes)
+            case Window():
+                return self._window(relation, scopes)
+            case TopK():
+                return self._top(relation, scopes)
+            case Recursion() | Recurring():
+                raise SqlError("0A000", "WITH RECURSIVE is not supported here")
+
+    def source_sql(self, block: Block) -> str:
+        """The FROM and WHERE clauses of a block."""
+        source = f" FROM {block.source}" if block.source else ""
+        predicates = guarded(block.predicates, block.fallible)
+        return source + (f" WHERE {' AND '.join(predicates)}" if predicates else "")
+
+    def order_sql(self, order: Sequence[Order], columns: Scope, scopes: tuple[Scope, ...], *, ties: bool = True) -> str:
+        """What stands behind ORDER BY, for a block without computed columns.
+
+        Args:
+            order: of the rows.
+            columns: SQL of theirs.
+            scopes: rows of the queries around.
+            ties: whether rows that are equal by that fall in the order of all columns.
+        """
+        terms, settled = [], set()
+        for part in order:
+            text = self._expression(part.expression, columns, scopes)
+            if text in settled:
+                continue
+            settled.add(text)
+            terms.append(order_term(part, text))
+        return ", ".join(terms + ([text for text in columns if text not in settled] if ties else []))
+
+    def wrapped(self, block: Block) -> Block:
+        """A block of the same rows, all of whose columns are those of a table."""
+        is_apart = block.depth >= MOST_INSIDE
+        select = self._select(block)
+        wrapped = self._derived(kept_apart(select) if is_apart else select, len(block.columns))
+        wrapped.depth = 0 if is_apart else block.depth + 1
+        return wrapped
+
+    def _select(self, block: Block, verb: str = "SELECT") -> str:
+        columns = ", ".join(f"{text} AS c{index}" for index, text in enumerate(block.columns)) or "NULL AS c0"
+        return f"{verb} {columns}{self.source_sql(block)}"
+
+    def _from(self, table: str, width: int) -> Block:
+        self._aliases += 1
+        alias = f"t{self._aliases}"
+        return Block(f"{table} AS {alias}", [f"{alias}.c{index}" for index in range(width)])
+
+    def _derived(self, select: str, width: int) -> Block:
+        block = self._from(f"({select})", width)
+        block.is_derived = True
+        return block
+
+    def _expression(self, expression: Expression, columns: Scope, scopes: tuple[Scope, ...]) -> str:
+        def column(reference: Column | OuterColumn) -> str:
+            if reference.index < 0:
+                return f":p{PARAMETERS - reference.index}"
+            scope = columns if isinstance(reference, Column) else scopes[reference.depth - 1]
+            return scope[reference.index]
+
+        return sql_of(expression, column, lambda subquery: self._subquery(subquery, columns, scopes))
+
+    def _subquery(self, subquery: Subquery, columns: Scope, scopes: tuple[Scope, ...]) -> str:
+        inner = self.select(subquery.relation, (columns, *scopes))
+        match subquery.kind:
+            case SubqueryKind.EXISTS:
+                return f"EXISTS ({inner})"
+            case SubqueryKind.IN:
+                operands = [self._expression(operand, columns, scopes) for operand in subquery.operands]
+                return f"(({', '.join(operands)}) IN ({inner}))"
+            case SubqueryKind.SCALAR:
+                if is_one_row(subquery.relation):
+                    return f"({inner})"
+                return f"(SELECT {ONE_ROW}(count(*), max(c0)) FROM (SELECT c0 FROM ({inner}) LIMIT 2))"
+
+    def _constant(self, constant: Constant) -> Block:
+        if len(constant.rows) == 1 and not constant.types:
+            return Block("", [], tables=0)
+        return self._derived(rows_sql(constant.rows, len(constant.types)), len(constant.types))
+
+    def _once(self, block: Block, expressions: Sequence[Expression]) -> Block:
+        """The block, or around it one that computes each column once, if expressions read one that is computed."""
+        if block.computed and any(
+            has_subquery(expression) or columns_read(expression) & block.computed for expression in expressions
+        ):
+            return self.wrapped(block)
+        return block
+
+    def _project(self, project: Project, scopes: tuple[Scope, ...]) -> Block:
+        block = self.block(project.input, scopes)
+        block = self._once(block, [expression for expression in project.expressions if not is_atomic(expression)])
+        columns = [self._expression(expression, block.columns, scopes) for expression in project.expressions]
+        block.computed = frozenset(
+            index
+            for index, expression in enumerate(project.expressions)
+            if not is_atomic(expression) or (isinstance(expression, Column) and expression.index in block.computed)
+        )
+        block.columns = columns
+        return block
+
+    def _filter(self, filtering: Filter, scopes: tuple[Scope, ...]) -> Block:
+        return self._restricted(self.block(filtering.input, scopes), [filtering.predicate], scopes)
+
+    def _restricted(self, block: Block, predicates: Sequence[Expression], scopes: tuple[Scope, ...]) -> Block:
+        """Those rows of a block for which predicates are true."""
+        single = [part for predicate in predicates for part in conjuncts(predicate)]
+        fallible = [part for part in single if can_fail(part)]
+        block = self._once(block, single)
+        block.predicates += [
+            f"({self._expression(part, block.columns, scopes)})" for part in single if part not in fallible
+        ]
+        if fallible and block.is_derived and not scopes:
+            # SQLite would move them into what is selected from, beside predicates that must come first.
+            block = self._derived(kept_apart(self._select(block)), len(block.columns))
+        block.fallible += [f"({self._expression(part, block.columns, scopes)})" for part in fallible]
+        return block
+
+    def _join(self, join: Join, scopes: tuple[Scope, ...]) -> Block:
+        joined = Block("", [], tables=0)
+        for relation in join.inputs:
+            block = self.block(relation, scopes)
+            if not block.is_plain or joined.tables + block.tables > MOST_TABLES:
+                block = self.wrapped(block)
+            if joined.tables + block.tables > MOST_TABLES:
+                joined = self._derived(kept_apart(self._select(joined)), len(joined.columns))
+            joined.source = ", ".join(source for source in (joined.source, block.source) if source)
+            joined.computed |= {len(joined.columns) + index for index in block.computed}
+            joined.columns += block.columns
+            joined.predicates += block.predicates
+            joined.fallible += block.fallible
+            joined.tables += block.tables
+            joined.is_derived |= block.is_derived
+            joined.depth = max(joined.depth, block.depth)
+        return self._restricted(joined, join.predicates, scopes)
+
+    def _outer_join(self, join: OuterJoin, scopes: tuple[Scope, ...]) -> Block:
+        left, right = (self._table_of(relation, scopes) for relation in (join.left, join.right))
+        columns = left.columns + right.columns
+        if join.side is Side.RIGHT:
+            left, right = right, left
+        word = "FULL" if join.side is Side.FULL else "LEFT"
+        parts = conjuncts(join.predicate)
+        texts = [
+            [f"({self._expression(part, columns, scopes)})" for part in parts if can_fail(part) is fallible]
+            for fallible in (False, True)
+        ]
+        predicate = " AND ".join(guarded(*texts))
+        return Block(
+            f"{left.source} {word} JOIN {right.source} ON {predicate}",
+            columns,
+            tables=2,
+            is_plain=False,
+            is_derived=True,
+            depth=max(left.depth, right.depth),
+        )
+
+    def _unnest(self, unnest: Unnest, scopes: tuple[Scope, ...]) -> Block:
+        block = self.block(unnest.input, scopes)
+        if block.source and not (block.is_plain and block.tables < MOST_TABLES):
+            block = self.wrapped(block)
+        if can_fail(unnest.array) and (block.predicates or block.fallible) and not scopes:
+            block = self._derived(kept_apart(self._select(block)), len(block.columns))
+        block = self._once(block, [unnest.array])
+        self._aliases += 1
+        array = self._expression(unnest.array, block.columns, scopes)
+        kind = unnest.types[-2]
+        source, element, place = elements_sql(array, kind, f"t{self._aliases}")
+        block.source = f"{block.source}, {source}" if block.source else source
+        block.computed |= {len(block.columns), len(block.columns) + 1}
+        block.columns = [*block.columns, element, place]
+        block.tables += 1
+        return block
+
+    def _table_of(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:
+        """A relation as a block that selects the columns of one table, and all of its rows."""
+        block = self.block(relation, scopes)
+        is_table = block.tables == 1 and block.is_plain and not block.predicates and not block.fallible
+        atomic = is_table and all(text.startswith("t") and "." in text for text in block.columns)
+        return block if atomic and not block.computed else self.wrapped(block)
+
+    def _union(self, inputs: Sequence[Relation], scopes: tuple[Scope, ...]) -> Block:
+        blocks = [self.block(relation, scopes) for relation in inputs]
+        selects = [self._select(block) for block in blocks]
+        width = len(inputs[0].types)
+        while len(selects) > MOST_UNITED:
+            united = kept_apart(" UNION ALL ".join(selects[:MOST_UNITED]))
+            selects = [*selects[MOST_UNITED:], f"SELECT {names(width)} FROM ({united})"]
+        united_block = self._derived(" UNION ALL ".join(selects), width)
+        united_block.depth = max(block.depth for block in blocks) + 1
+        return united_block
+
+    def _set_operation(self, operation: SetOperation, scopes: tuple[Scope, ...]) -> Block:
+        width = len(operation.types)
+        sides = [self.select(relation, scopes) for relation in (operation.left, operation.right)]
+        if operation.is_all:
+            count = f"row_number() OVER (PARTITION BY {names(width)}) AS copy"
+            sides = [f"SELECT {names(width)}, {count} FROM ({side})" for side in sides]
+        word = "EXCEPT" if operation.operator is SetOperator.EXCEPT else "INTERSECT"
+        return self._derived(f" {word} ".join(sides), width)
+
+    def _reduce(self, reduce: Reduce, scopes: tuple[Scope, ...]) -> Block:
+        block = self.block(reduce.input, scopes)
+        if scopes:
+            block = self.wrapped(block)
+        read = [*reduce.keys, *self._aggregated(reduce)]
+        block = self._once(block, read)
+
+        def lower(expression: Expression) -> str:
+            return self._expression(expression, block.columns, scopes)
+
+        values = [lower(key) for key in reduce.keys]
+        for aggregate in reduce.aggregates:
+            arguments = [lower(argument) for argument in aggregate.arguments]
+            condition = None if aggregate.condition is None else lower(aggregate.condition)
+            order = [order_term(part, lower(part.expression)) for part in aggregate.order]
+            values.append(aggregate_sql(aggregate, arguments, condition, order))
+        columns = ", ".join(f"{text} AS c{index}" for index, text in enumerate(values)) or "count(*) AS c0"
+        select = f"SELECT {columns}{self.source_sql(block)}"
+        if reduce.keys:
+            select += f" GROUP BY {', '.join(str(index + 1) for index in range(len(reduce.keys)))}"
+        return self._derived(select, len(values))
+
+    def _aggregated(self, reduce: Reduce) -> Iterator[Expression]:
+        for aggregate in reduce.aggregates:
+            yield from aggregate.arguments
+            yield from (part.expression for part in aggregate.order)
+            if aggregate.condition is not None:
+                yield aggregate.condition
+
+    def _window(self, window: Window, scopes: tuple[Scope, ...]) -> Block:
+        block = self.wrapped(self.block(window.input, scopes))
+
+        def lower(expression: Expression) -> str:
+            return self._expression(expression, block.columns, scopes)
+
+        def ordered(order: Sequence[Order], ties: bool) -> str:
+            return self.order_sql(order, block.columns, scopes, ties=ties)
+
+        block.columns = block.columns + [window_sql(function, lower, ordered) for function in window.functions]
+        return self.wrapped(block)
+
+    def _top(self, top: TopK, scopes: tuple[Scope, ...]) -> Block:
+        block = self.wrapped(self.block(top.input, scopes))
+        order = self.order_sql(top.order, block.columns, scopes)
+        if not top.keys:
+            select = self._select(block) + (f" ORDER BY {order}" if order else "") + limit_sql(top.limit, top.offset)
+            return self._derived(select, len(top.types))
+        if top.limit is None and not top.offset:
+            return block
+        keys = ", ".join(f"({self._expression(key, block.columns, scopes)})" for key in top.keys)
+        number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {order or '1'}) AS number"
+        width = len(top.types)
+        numbered = f"SELECT {', '.join([*block.columns, number])}{self.source_sql(block)}"
+        until = "" if top.limit is None else f" AND number <= {top.offset + top.limit}"
+        return self._derived(f"SELECT {names(width)} FROM ({numbered}) WHERE number > {top.offset}{until}", width)

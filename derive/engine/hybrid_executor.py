@@ -1,0 +1,250 @@
+"""The executor of a run: starts in this process at once, and moves to Spark if a backlog is worth Spark's start.
+
+Spark starts in the background. Meanwhile this process works on the backlog in short transactions, so that Spark takes
+over soon. The place of a transaction changes only its speed (law L1).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.spark_cost import Work, Worth
+from derive.errors import FlowError, LostError, TaskError
+from derive.materialize.stages import AnyPlan
+from derive.shard.message import Message
+from derive.shard.progress import Progress
+from derive.time.extent import size_of
+from derive.time.limits import Limits, Load
+
+_POLL_SECONDS, _PATIENCE = 0.05, 5.0
+
+
+class Startable(Executor, Protocol):
+    """An executor that takes seconds to start, such as Spark."""
+
+    def warm_up(self) -> None:
+        """Start the executor and its workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Limits of a transaction in this process.
+
+    Attributes:
+        seconds: approximate duration of a transaction while Spark starts. Otherwise it is unlimited: with much state,
+            many short transactions take longer than one.
+        first: number of documents in the first transaction of a task, whose rate is unknown.
+        documents: maximum number of documents in a transaction of several shards, which is held in memory.
+        bytes: maximum stored bytes in such a transaction.
+        telling: number of documents that is enough to measure a task's rate.
+        rate: assumed documents per second of an unmeasured task: high, so that Spark does not start for nothing.
+    """
+
+    seconds: float = 1.5
+    first: int = 20_000
+    documents: int = 250_000
+    bytes: int = 32 << 20
+    telling: int = 5_000
+    rate: float = 200_000.0
+
+
+@dataclass(slots=True)
+class Measure:
+    """The measurement of a transaction.
+
+    Attributes:
+        documents: number of processed documents.
+    """
+
+    documents: int = 0
+
+
+class TakeoverExecutor:
+    """Executes transactions in this process, or on Spark if that pays off.
+
+    Args:
+        spark: Spark.
+        worth: cost model of Spark.
+        tell: prints that Spark starts, or why it does not.
+        started: called with the seconds of Spark's start.
+        here: limits of transactions in this process.
+    """
+
+    def __init__(
+        self,
+        spark: Startable,
+        worth: Worth,
+        tell: Callable[[str], None],
+        started: Callable[[float], None] = lambda _: None,
+        here: Here | None = None,
+    ) -> None:
+        self._spark = spark
+        self._worth = worth
+        self._tell = tell
+        self._started = started
+        self._here = here or Here()
+        self._rates = Rates(self._here)
+        self._in_process = InProcessExecutor()
+        self._turn = threading.Lock()
+        self._loads: dict[str, Load] = {}
+        self._elsewhere: set[str] = set()  # tasks whose next transaction runs on Spark
+        self._lost: set[str] = set()  # tasks that have lost a transaction here, perhaps because of memory
+        self._starter: threading.Thread | None = None
+        self._failure: FlowError | None = None
+        self._is_up = False
+        self._is_over = False
+
+    def prepare(self, load: Load, limits: Limits) -> Limits:
+        """Choose the place of a task's next transaction, and start Spark if that pays off."""
+        task = load.task
+        with self._turn:
+            self._loads[task] = load
+            works = {name: self._rates.work(waiting) for name, waiting in self._loads.items()}
+            if self._starter is None and self._worth.is_start(works.values()):
+                self._begin(f"{sum(work.documents for work in works.values()):,} documents wait: starting Spark")
+            is_spark = task in self._lost or (self._is_up and self._worth.is_job(works[task], works.values()))
+            (self._elsewhere.add if is_spark else self._elsewhere.discard)(task)
+        if is_spark:
+            self._require()
+            return self._spark.prepare(load, limits)
+        return self._limits_here(load, limits)
+
+    def _limits_here(self, load: Load, limits: Limits) -> Limits:
+        task, documents, size = load.task, limits.documents, limits.bytes
+        if load.parts > 1:  # a single shard streams its documents
+            documents, size = min(documents, self._here.documents), min(size, self._here.bytes)
+        is_starting = self._starter is not None and not self._is_up and self._failure is None
+        if is_starting or not self._rates.is_known(task):
+            documents = min(documents, self._rates.documents(task))
+        # One slice is enough: nothing runs in parallel.
+        return replace(limits, documents=documents, bytes=size, small_documents=2 * documents, small_bytes=2 * size)
+
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        """Execute a plan."""
+        task = plan.spec.name
+        if task not in self._elsewhere and self._fits(plan):
+            with self._rates.measured(task) as measure:
+                messages = self._in_process.execute(plan, progress)
+                measure.documents = sum(message.documents_in for message in messages)
+            errors = [FlowError.from_json(message.error) for message in messages if message.error]
+            if any(isinstance(error, LostError) for error in errors):
+                self._lost.add(task)
+        else:
+            self._require()
+            messages = self._spark.execute(plan, progress)
+        with self._turn:
+            if load := self._loads.get(task):
+                left = max(0, load.size.documents - sum(message.documents_in for message in messages))
+                self._loads[task] = replace(load, size=replace(load.size, documents=left))
+        return messages
+
+    def _fits(self, plan: AnyPlan) -> bool:
+        """Return whether the transaction fits into memory: a tick is never cut, whatever its size."""
+        if plan.shape != "sharded":
+            return True
+        size = size_of(plan.reads)
+        return size.documents <= 2 * self._here.documents and size.bytes <= 2 * self._here.bytes
+
+    def _begin(self, why: str) -> None:
+        """Start Spark in the background."""
+        self._tell(why)
+        self._starter = threading.Thread(target=self._start, name="spark", daemon=True)
+        self._starter.start()
+
+    def _start(self) -> None:
+        begun = time.monotonic()
+        try:
+            self._spark.warm_up()
+        except Exception as exc:  # this process continues without Spark after any error
+            self._failure = exc if isinstance(exc, FlowError) else TaskError(f"Spark does not start: {exc}")
+            if not self._is_over:
+                self._tell(f"{self._failure}; going on without Spark")
+            return
+        self._started(time.monotonic() - begun)
+        self._is_up = True
+
+    def _require(self) -> None:
+        """Wait until Spark is up.
+
+        Raises:
+            FlowError: Spark does not start.
+        """
+        with self._turn:
+            if self._starter is None:
+                self._begin("starting Spark for more than this process holds in memory")
+        assert self._starter is not None
+        while self._starter.is_alive():
+            self._starter.join(_POLL_SECONDS)
+            if self._is_over:
+                raise TaskError("the start of Spark was cancelled")
+        if self._failure:
+            raise self._failure
+
+    def cancel(self) -> None:
+        """Make running transactions in other threads fail."""
+        self._is_over = True
+        self._in_process.cancel()
+        self._spark.cancel()
+
+    def close(self) -> None:
+        """Stop Spark, also while it starts."""
+        self._is_over = True
+        self._spark.close()
+        if self._starter is not None:
+            self._starter.join(_PATIENCE)
+            self._spark.close()  # it may have started in the meantime
+
+
+class Rates:
+    """Rates of this process by task.
+
+    Args:
+        here: limits of transactions in this process.
+    """
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._guessed: dict[str, float] = {}  # from the first transaction, which includes one-time costs
+        self._known: dict[str, float] = {}  # from later transactions
+        self._at_work = 0
+        self._turn = threading.Lock()
+
+    def work(self, load: Load) -> Work:
+        """Return the pending documents of a task as work of this process."""
+        documents = load.size.documents
+        return Work(documents, documents / self._known.get(load.task, self._here.rate), load.parts)
+
+    def is_known(self, task: str) -> bool:
+        """Return whether a later transaction than the first has measured the task's rate."""
+        return task in self._known
+
+    def documents(self, task: str) -> int:
+        """Return the number of a task's documents that take as long as a transaction may."""
+        rate = self._known.get(task) or self._guessed.get(task)
+        return self._here.first if rate is None else max(self._here.telling, int(rate * self._here.seconds))
+
+    @contextmanager
+    def measured(self, task: str) -> Iterator[Measure]:
+        """Measure a transaction; the block sets the number of documents, and small transactions are ignored."""
+        with self._turn:
+            self._at_work += 1
+            abreast = self._at_work
+        measure = Measure()
+        begun, begun_busy = time.monotonic(), time.thread_time()
+        try:
+            yield measure
+        finally:
+            with self._turn:
+                self._at_work -= 1
+        # Concurrent transactions share the elapsed time equally, but each counts at least its own processor
+        # time.
+        seconds = max(time.thread_time() - begun_busy, (time.monotonic() - begun) / abreast)
+        if measure.documents >= self._here.telling:
+            rates = self._known if task in self._guessed else self._guessed
+            rates[task] = measure.documents / max(seconds, 1e-6)

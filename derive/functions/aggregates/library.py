@@ -1,0 +1,171 @@
+"""All aggregates, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from derive.algebra.types import ARRAYS, Type
+from derive.functions.aggregates import aggregate_functions
+from derive.functions.aggregates.accumulator import (
+    Accumulator,
+    AggregateForm,
+    AggregateFunction,
+    counter,
+    of_counts,
+    of_halves,
+    of_squares,
+    of_sums,
+    of_truths,
+    python_form,
+)
+from derive.functions.aggregates.deviation import NAMES
+from derive.functions.function import Function, word_of
+from derive.functions.scalar.json import json_form, key_form
+
+AGGREGATES: dict[str, AggregateFunction] = {}
+UNCHANGED_BY_DISTINCT = {"min", "max", "any_value", "bool_and", "bool_or", "every"}
+
+
+_NUMERIC_SPECIALS = (
+    aggregate_functions.NUMERIC_NAN,
+    aggregate_functions.NUMERIC_INFINITY,
+    aggregate_functions.NUMERIC_MINUS_INFINITY,
+)
+_DOUBLE_SPECIALS = ("'NaN'", "9e999", "-9e999")
+
+
+def _add(
+    symbol: str,
+    arguments: tuple[Type | None, ...],
+    result: Type,
+    form: AggregateForm,
+    accumulator: Accumulator | None = None,
+    *,
+    name: str | None = None,
+    is_ordered: bool = False,
+    conversions: tuple[Callable[[str, Type], str], ...] = (),
+) -> None:
+    name = name or "_".join((symbol, *map(word_of, arguments)))
+    signature = Function(name, symbol, arguments, result)
+    AGGREGATES[name] = AggregateFunction(signature, form, accumulator, is_ordered, conversions)
+
+
+def _add_counts() -> None:
+    _add("count", (), Type.BIGINT, lambda _, suffix: f"count(*){suffix}", of_counts(lambda _, weight: f"sum({weight})"))
+    _add(
+        "count",
+        (None,),
+        Type.BIGINT,
+        lambda arguments, suffix: f"count({arguments[0]}){suffix}",
+        of_counts(lambda arguments, weight: counter(arguments[0], weight)),
+    )
+
+
+def _add_extremes() -> None:
+    for name, native in (("min", "min"), ("max", "max"), ("any_value", "min")):
+        _add(name, (None,), Type.UNKNOWN, _native(native), name=name)
+    for name, native, result in (
+        ("bool_and", "min", "iif({1} > 0, 0, iif({0} > 0, 1, NULL))"),
+        ("every", "min", "iif({1} > 0, 0, iif({0} > 0, 1, NULL))"),
+        ("bool_or", "max", "iif({0} > 0, 1, iif({1} > 0, 0, NULL))"),
+    ):
+        _add(name, (Type.BOOLEAN,), Type.BOOLEAN, _native(native), of_truths(result), name=name)
+
+
+def _native(name: str) -> AggregateForm:
+    return lambda arguments, suffix: f"{name}({arguments[0]}){suffix}"
+
+
+def _halves_form(function: str, *, counts: bool) -> AggregateForm:
+    def form(arguments: Sequence[str], suffix: str) -> str:
+        argument = arguments[0]
+        halves = (f"sum({argument} >> 32){suffix}", f"sum({argument} & 4294967295){suffix}")
+        return f"{function}({', '.join((f'count({argument}){suffix}', *halves) if counts else halves)})"
+
+    return form
+
+
+def _add_sums() -> None:
+    sum_of_integers = of_halves("iif({0} = 0, NULL, ({1} << 32) + {2})")
+    for kind in (Type.SMALLINT, Type.INTEGER):
+        _add("sum", (kind,), Type.BIGINT, _native("sum"), sum_of_integers)
+    sum_of_bigint = of_halves("iif({0} = 0, NULL, flow_sum_of_halves({1}, {2}))")
+    _add("sum", (Type.BIGINT,), Type.NUMERIC, _halves_form("flow_sum_of_halves", counts=False), sum_of_bigint)
+    average = of_halves("flow_average_of_halves({0}, {1}, {2})")
+    for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
+        _add("avg", (kind,), Type.NUMERIC, _halves_form("flow_average_of_halves", counts=True), average)
+    for symbol, result in (("sum", "sum"), ("avg", "average")):
+        _add(
+            symbol,
+            (Type.NUMERIC,),
+            Type.NUMERIC,
+            python_form(f"{symbol}_numeric"),
+            of_sums("flow_numeric_units", "flow_added_numeric", f"flow_numeric_{result}", "x'02'", _NUMERIC_SPECIALS),
+        )
+        _add(
+            symbol,
+            (Type.DOUBLE,),
+            Type.DOUBLE,
+            python_form(f"{symbol}_double"),
+            of_sums("flow_exact", "flow_added_units", f"flow_exact_{result}", "x''", _DOUBLE_SPECIALS),
+        )
+
+
+def _add_deviations() -> None:
+    for name, (is_root, is_sample) in NAMES.items():
+        options = f"{int(is_root)}, {int(is_sample)}"
+        for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.NUMERIC):
+            state = of_squares(
+                ("flow_numeric_units", "flow_numeric_squares"),
+                "flow_added_numeric",
+                f"flow_numeric_deviation({options}",
+                "x'02'",
+                _NUMERIC_SPECIALS,
+            )
+            _add(name, (kind,), Type.NUMERIC, python_form(f"{name}_{word_of(kind)}"), state)
+        state = of_squares(
+            ("flow_exact", "flow_exact_squares"),
+            "flow_added_units",
+            f"flow_exact_deviation({options}",
+            "x''",
+            _DOUBLE_SPECIALS,
+        )
+        _add(name, (Type.DOUBLE,), Type.DOUBLE, python_form(f"{name}_double"), state)
+
+
+def _add_lists() -> None:
+    for kind in (Type.TEXT, Type.BYTEA):
+        name = f"string_agg_{word_of(kind)}"
+        _add("string_agg", (kind, kind), kind, python_form(name), name=name, is_ordered=True)
+    for kind in ARRAYS:
+        assert kind.element is not None
+        name = f"array_agg_{word_of(kind.element)}"
+        _add("array_agg", (kind.element,), kind, python_form(name), name=name, is_ordered=True)
+    for prefix in ("jsonb", "json"):
+        name = f"{prefix}_agg"
+        _add(name, (None,), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=(json_form,))
+        name = f"{prefix}_object_agg"
+        both = (key_form, json_form)
+        _add(name, (None, None), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=both)
+    for name in ("bit_and", "bit_or", "bit_xor"):
+        for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
+            _add(name, (kind,), kind, python_form(f"{name}_{word_of(kind)}"))
+    for name in ("sum", "avg"):
+        _add(name, (Type.INTERVAL,), Type.INTERVAL, python_form(f"{name}_interval"))
+
+
+def _add_ordered_sets() -> None:
+    for name, arguments, result in (
+        ("percentile_cont", (Type.DOUBLE, Type.DOUBLE), Type.DOUBLE),
+        ("percentile_disc", (None, Type.DOUBLE), Type.UNKNOWN),
+        ("mode", (None,), Type.UNKNOWN),
+    ):
+        _add(name, arguments, result, python_form(name), name=name, is_ordered=True)
+
+
+_add_ordered_sets()
+_add_counts()
+_add_extremes()
+_add_sums()
+_add_deviations()
+_add_lists()

@@ -1,0 +1,194 @@
+"""What a scalar function is: a signature, and an implementation in Python, in SQLite's SQL, or in both.
+
+Where there are both, the SQL is for what is usual, and falls back to the function in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from derive.algebra.types import ARRAYS, Datum, Type
+from derive.functions.types.values import DECODERS, ENCODERS
+
+WORDS = {
+    Type.DOUBLE: "double",
+    Type.TIMESTAMP: "timestamp",
+    Type.TIMESTAMPTZ: "timestamptz",
+    Type.TIME: "time",
+}
+WORDS |= {kind: f"{WORDS.get(kind.element, kind.element.value)}_array" for kind in ARRAYS if kind.element}
+"""Types in names of functions, where it is not their SQL name."""
+
+SqlForm: TypeAlias = Callable[[Sequence[str], Sequence[Type]], str]
+"""SQL of a call, given that of its arguments, and their types."""
+
+
+def word_of(kind: Type | None) -> str:
+    """A type in the name of a function; None stands for any."""
+    return WORDS.get(kind, kind.value) if kind else "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One implementation, for arguments of certain types.
+
+    Attributes:
+        name: unique; what a `Call` names.
+        symbol: what SQL calls it: `lower`, `+`, ….
+        arguments: types; None for an argument of any type.
+        result: type.
+        python: takes and gives data; None if the SQL needs none.
+        sql: its native form; None if the function in Python is called.
+        can_fail: whether it raises errors.
+        is_volatile: whether it may give another value for equal arguments.
+        is_variadic: whether the last argument may come any number of times, at least once.
+    """
+
+    name: str
+    symbol: str
+    arguments: tuple[Type | None, ...]
+    result: Type
+    python: Callable[..., Datum] | None = None
+    sql: SqlForm | None = None
+    can_fail: bool = True
+    is_volatile: bool = False
+    is_variadic: bool = False
+
+    def takes(self, count: int) -> tuple[Type | None, ...] | None:
+        """Types for so many arguments; None if it does not take as many."""
+        if self.is_variadic and count >= len(self.arguments):
+            return self.arguments + self.arguments[-1:] * (count - len(self.arguments))
+        return self.arguments if len(self.arguments) == count else None
+
+    def call(self, arguments: Sequence[str]) -> str:
+        """SQL that calls the function in Python."""
+        return f"{registered_name(self.name)}({', '.join(arguments)})"
+
+
+def registered_name(name: str) -> str:
+    """What SQLite knows a function as, which none of its own is called."""
+    return f"flow_{name}"
+
+
+class Functions:
+    """Functions of one kind, in the order in which they were defined."""
+
+    def __init__(self) -> None:
+        self._functions: list[Function] = []
+
+    def __iter__(self) -> Iterator[Function]:
+        return iter(self._functions)
+
+    def add(self, function: Function) -> None:
+        """Take in a function."""
+        self._functions.append(function)
+
+    def define(
+        self,
+        symbol: str,
+        arguments: Sequence[Type | None],
+        result: Type,
+        *,
+        word: str | None = None,
+        sql: SqlForm | None = None,
+        can_fail: bool = True,
+        is_variadic: bool = False,
+        takes_null: bool = False,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorates a function of values as the implementation of a SQL function.
+
+        It is given decoded values (`values.DECODERS`), and its result is encoded. Without `takes_null`, the result is
+        NULL where an argument is, and it is not called.
+        """
+
+        def take(python: Callable[..., Any]) -> Callable[..., Any]:
+            name = name_of(symbol, word or symbol, arguments)
+            of_data = over_data(python, arguments, result, takes_null=takes_null, is_variadic=is_variadic)
+            function = Function(
+                name, symbol, tuple(arguments), result, of_data, sql, can_fail=can_fail, is_variadic=is_variadic
+            )
+            self._functions.append(function)
+            return python
+
+        return take
+
+    def native(
+        self,
+        symbol: str,
+        arguments: Sequence[Type | None],
+        result: Type,
+        sql: SqlForm,
+        *,
+        word: str | None = None,
+        is_variadic: bool = False,
+    ) -> None:
+        """Take in a function that SQLite has, which never fails."""
+        name = name_of(symbol, word or symbol, arguments)
+        self._functions.append(
+            Function(name, symbol, tuple(arguments), result, None, sql, can_fail=False, is_variadic=is_variadic)
+        )
+
+
+def name_of(symbol: str, word: str, arguments: Sequence[Type | None]) -> str:
+    """A function's unique name; two operands of one type are named once."""
+    words = [word_of(kind) for kind in arguments]
+    if len(words) == 2 and words[0] == words[1] and not symbol.isidentifier():
+        words = words[:1]
+    return "_".join((word, *words))
+
+
+def over_data(
+    python: Callable[..., Any],
+    arguments: Sequence[Type | None],
+    result: Type,
+    *,
+    takes_null: bool = False,
+    is_variadic: bool = False,
+) -> Callable[..., Datum]:
+    """A function of data, from one of values."""
+    decoders = tuple(DECODERS.get(kind) if kind else None for kind in arguments)
+    encode = ENCODERS.get(result) or (lambda value: value)
+    if not takes_null and not is_variadic and len(decoders) == 1:
+        return _unary(python, decoders[0], encode)
+    if not takes_null and not is_variadic and len(decoders) == 2:
+        return _binary(python, decoders[0], decoders[1], encode)
+
+    def call(*data: Any) -> Datum:
+        if not takes_null and None in data:
+            return None
+        all_decoders = decoders + decoders[-1:] * (len(data) - len(decoders))
+        values = [
+            decode(datum) if decode and datum is not None else datum
+            for decode, datum in zip(all_decoders, data, strict=True)
+        ]
+        value = python(*values)
+        return None if value is None else encode(value)
+
+    return call
+
+
+_Decoder: TypeAlias = Callable[[Any], Any] | None
+
+
+def _unary(python: Callable[..., Any], decode: _Decoder, encode: Callable[[Any], Datum]) -> Callable[..., Datum]:
+    def call(datum: Any) -> Datum:
+        if datum is None:
+            return None
+        value = python(decode(datum) if decode else datum)
+        return None if value is None else encode(value)
+
+    return call
+
+
+def _binary(
+    python: Callable[..., Any], decode: _Decoder, decode_second: _Decoder, encode: Callable[[Any], Datum]
+) -> Callable[..., Datum]:
+    def call(datum: Any, second: Any) -> Datum:
+        if datum is None or second is None:
+            return None
+        value = python(decode(datum) if decode else datum, decode_second(second) if decode_second else second)
+        return None if value is None else encode(value)
+
+    return call

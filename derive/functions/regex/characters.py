@@ -1,0 +1,150 @@
+"""Sets of characters: what a letter, a class or a bracket expression of a regular expression stands for."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from derive.functions.types.letter_case import lower_letter, upper_letter
+
+_MOST_SPREAD = 1000
+"""Ranges of so many letters are spread to their upper and lower cases one by one."""
+
+
+def _is_alphabetic(letter: str) -> bool:
+    return letter.isalpha() or letter.isupper() or letter.islower() or unicodedata.category(letter) == "Nl"
+
+
+def _is_digit(letter: str) -> bool:
+    return "0" <= letter <= "9"
+
+
+def is_word(letter: str) -> bool:
+    """Whether a character is part of words: a letter, a digit, or `_`."""
+    return letter == "_" or _is_digit(letter) or _is_alphabetic(letter)
+
+
+def _is_space(letter: str) -> bool:
+    return letter.isspace() and not "\x1c" <= letter <= "\x1f"
+
+
+def _is_blank(letter: str) -> bool:
+    return letter == "\t" or unicodedata.category(letter) == "Zs"
+
+
+def _is_graphic(letter: str) -> bool:
+    return not _is_space(letter) and unicodedata.category(letter) not in {"Cc", "Cs", "Cn"}
+
+
+def _is_control(letter: str) -> bool:
+    return unicodedata.category(letter) == "Cc"
+
+
+CLASSES: Mapping[str, Callable[[str], bool]] = {
+    "alpha": _is_alphabetic,
+    "alnum": lambda letter: _is_digit(letter) or _is_alphabetic(letter),
+    "ascii": str.isascii,
+    "blank": _is_blank,
+    "cntrl": _is_control,
+    "digit": _is_digit,
+    "graph": _is_graphic,
+    "lower": str.islower,
+    "print": lambda letter: (_is_graphic(letter) or _is_blank(letter)) and not _is_control(letter),
+    "punct": lambda letter: unicodedata.category(letter)[0] in "PS" and not _is_alphabetic(letter),
+    "space": _is_space,
+    "upper": str.isupper,
+    "word": is_word,
+    "xdigit": lambda letter: letter in "0123456789abcdefABCDEF",
+}
+"""Classes of characters by name, as PostgreSQL's locale C.UTF-8 has them."""
+_OF_WORDS = {"alpha", "alnum", "digit", "lower", "upper", "word", "xdigit"}
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterClass:
+    """A class of characters, or all but those of one."""
+
+    name: str
+    is_complement: bool = False
+
+    def __contains__(self, letter: str) -> bool:
+        return CLASSES[self.name](letter) != self.is_complement
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterSet:
+    """One character out of several.
+
+    Attributes:
+        ranges: from one code point to another.
+        classes: whole classes.
+        is_negated: whether it is all others.
+        stops: whether it is no newline in any case.
+        ignores_case: whether the upper and lower case of each belong to it, too.
+        is_of_words: whether of all these, only letters of words count.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    classes: tuple[CharacterClass, ...] = ()
+    is_negated: bool = False
+    stops: bool = False
+    ignores_case: bool = False
+    is_of_words: bool = False
+
+    @staticmethod
+    def of(letter: str, *, ignores_case: bool = False) -> CharacterSet:
+        """One character."""
+        if not ignores_case:
+            return CharacterSet(((ord(letter), ord(letter)),))
+        return CharacterSet(tuple((ord(case), ord(case)) for case in _cases(letter)))
+
+    def __contains__(self, letter: str) -> bool:
+        if (self.stops and letter == "\n") or (self.is_of_words and not is_word(letter)):
+            return False
+        return self._is_listed(letter) != self.is_negated
+
+    def _is_listed(self, letter: str) -> bool:
+        code = ord(letter)
+        if any(begin <= code <= end for begin, end in self.ranges) or any(letter in part for part in self.classes):
+            return True
+        if not self.ignores_case:
+            return False
+        others = (lower_letter(letter), upper_letter(letter))
+        if any(
+            begin <= ord(other) <= end and letter in _cases(other) for other in others for begin, end in self.ranges
+        ):
+            return True
+        return any(
+            code in map(ord, _cases(chr(listed)))
+            for begin, end in self.ranges
+            if end - begin < _MOST_SPREAD and not (begin < 128 and end < 128 and code < 128)
+            for listed in range(begin, end + 1)
+            if not 0xD800 <= listed <= 0xDFFF
+        )
+
+    def has_only_words(self) -> bool:
+        """Whether it is sure that all its characters are of words."""
+        if self.is_of_words:
+            return True
+        if self.is_negated or any(part.is_complement or part.name not in _OF_WORDS for part in self.classes):
+            return False
+        return all(
+            end - begin < _MOST_SPREAD and all(is_word(chr(code)) for code in range(begin, end + 1))
+            for begin, end in self.ranges
+        )
+
+    def has_no_words(self) -> bool:
+        """Whether it is sure that none of its characters is of words."""
+        if self.is_negated:
+            return any(part == CharacterClass("word") for part in self.classes)
+        if any(part.name not in {"space", "blank", "cntrl", "punct"} or part.is_complement for part in self.classes):
+            return all(part == CharacterClass("word", True) for part in self.classes) and not self.ranges
+        return all(
+            end - begin < _MOST_SPREAD and not any(is_word(chr(code)) for code in range(begin, end + 1))
+            for begin, end in self.ranges
+        )
+
+
+def _cases(letter: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((letter, lower_letter(letter), upper_letter(letter))))

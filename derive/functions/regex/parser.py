@@ -1,0 +1,317 @@
+"""Advanced regular expressions of PostgreSQL as trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from derive.errors import SqlError
+from derive.functions.regex.bracket import Bracket
+from derive.functions.regex.characters import CharacterClass, CharacterSet
+from derive.functions.regex.edges import with_boundaries
+from derive.functions.regex.escapes import Escape, escape_at
+from derive.functions.regex.fault import invalid, unsupported
+from derive.functions.regex.tree import Alternation, Concatenation, Constraint, Group, Node, Repetition
+
+_DEEPEST = 200
+_MOST_REPEATED = 255
+_DIGITS = "0123456789"
+_AHEAD = ("=", "!", "<=", "<!")
+
+LONGEST_EXPRESSION = 100_000
+"""Characters. Of what is longer RE2 takes next to nothing, but to find that out may take minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an expression is read.
+
+    Attributes:
+        ignores_case: whether upper and lower case are one.
+        dot_stops: whether `.` and `[^…]` match no newline.
+        by_lines: whether `^` and `$` match at newlines.
+        is_expanded: whether white space and comments are passed over.
+        is_literal: whether it is a text, and no expression.
+        is_extended: whether it is one of POSIX, in which a backslash before a letter means the letter.
+    """
+
+    ignores_case: bool = False
+    dot_stops: bool = False
+    by_lines: bool = False
+    is_expanded: bool = False
+    is_literal: bool = False
+    is_extended: bool = False
+
+    def having(self, letter: str) -> Options | None:
+        """With an option of one letter more; None if there is no such option.
+
+        Raises:
+            SqlError: 0A000, we do not have it.
+        """
+        if letter == "b":
+            raise unsupported("basic regular expressions are not supported", "Write it as an advanced one.")
+        changes = {
+            "c": {"ignores_case": False},
+            "e": {"is_extended": True, "is_literal": False},
+            "i": {"ignores_case": True},
+            "m": {"dot_stops": True, "by_lines": True},
+            "n": {"dot_stops": True, "by_lines": True},
+            "p": {"dot_stops": True, "by_lines": False},
+            "q": {"is_literal": True, "is_extended": False},
+            "s": {"dot_stops": False, "by_lines": False},
+            "t": {"is_expanded": False},
+            "w": {"dot_stops": False, "by_lines": True},
+            "x": {"is_expanded": True},
+        }
+        return replace(self, **changes[letter]) if letter in changes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A regular expression.
+
+    Attributes:
+        root: all of it.
+        groups: so many parts of a match are remembered.
+    """
+
+    root: Node
+    groups: int
+
+
+def parse(expression: str, options: Options) -> Parsed:
+    """Read an expression.
+
+    Raises:
+        SqlError: 2201B, it is none, or too long; 0A000, it asks for what cannot be matched in linear time.
+    """
+    if len(expression) > LONGEST_EXPRESSION:
+        raise invalid("regular expression is too complex")
+    if not options.is_literal and expression.startswith("***"):
+        director, expression = expression[3:4], expression[4:]
+        if director not in {"=", ":"}:
+            raise invalid("quantifier operand invalid")
+        options = replace(options, is_literal=director == "=", is_extended=False)
+    if not options.is_literal and not options.is_extended and expression.startswith("(?"):
+        options, expression = _embedded(options, expression)
+    if options.is_literal:
+        return Parsed(
+            Concatenation(tuple(CharacterSet.of(part, ignores_case=options.ignores_case) for part in expression)), 0
+        )
+    reader = _Reader(expression, options)
+    root = reader.alternation(0)
+    if not reader.is_at_end:
+        raise invalid("parentheses () not balanced")
+    return Parsed(with_boundaries(root), reader.groups)
+
+
+def _embedded(options: Options, expression: str) -> tuple[Options, str]:
+    """Options that are written at the beginning, and what follows them."""
+    end = 2
+    while expression[end : end + 1].isalpha() and expression[end].isascii():
+        end += 1
+    if end == 2:
+        return options, expression
+    if expression[end : end + 1] != ")":
+        raise invalid("invalid embedded option")
+    for letter in expression[2:end]:
+        changed = options.having(letter)
+        if changed is None:
+            raise invalid("invalid embedded option")
+        options = changed
+    return options, expression[end + 1 :]
+
+
+class _Reader:
+    def __init__(self, expression: str, options: Options) -> None:
+        self._text = expression
+        self._options = options
+        self._at = 0
+        self.groups = 0
+        self._closed: set[int] = set()
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at >= len(self._text)
+
+    def _skip(self) -> None:
+        """Pass over comments, and where these are to be ignored, white space."""
+        while not self.is_at_end:
+            letter = self._text[self._at]
+            if self._options.is_expanded and letter.isspace():
+                self._at += 1
+            elif self._options.is_expanded and letter == "#":
+                end = self._text.find("\n", self._at)
+                self._at = len(self._text) if end < 0 else end
+            elif self._text.startswith("(?#", self._at) and not self._options.is_extended:
+                end = self._text.find(")", self._at)
+                self._at = len(self._text) if end < 0 else end + 1
+            else:
+                return
+
+    def _accept(self, text: str) -> bool:
+        if self._text.startswith(text, self._at):
+            self._at += len(text)
+            return True
+        return False
+
+    def alternation(self, depth: int) -> Node:
+        if depth > _DEEPEST:
+            raise invalid("regular expression is too complex")
+        branches = [self._branch(depth)]
+        while self._accept("|"):
+            branches.append(self._branch(depth))
+        return branches[0] if len(branches) == 1 else Alternation(tuple(branches))
+
+    def _branch(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while True:
+            self._skip()
+            if self.is_at_end or self._text[self._at] == "|":
+                break
+            if self._text[self._at] == ")" and not (self._options.is_extended and not depth):
+                break
+            atom = self._atom(depth)
+            parts.append(atom if isinstance(atom, Constraint) else self._repeated(atom))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+
+    def _atom(self, depth: int) -> Node:  # noqa: PLR0911 - one for each kind
+        options = self._options
+        letter = self._text[self._at]
+        if letter in "*+?" or (letter == "{" and self._begins_bound()):
+            raise invalid("quantifier operand invalid")
+        if letter == "(":
+            return self._parenthesized(depth)
+        if letter == "[":
+            return self._bracket()
+        if letter == "\\":
+            return self._escaped()
+        self._at += 1
+        if letter == "^":
+            return Constraint.LINE_START if options.by_lines else Constraint.START
+        if letter == "$":
+            return Constraint.LINE_END if options.by_lines else Constraint.END
+        if letter == ".":
+            return CharacterSet(is_negated=True, stops=options.dot_stops)
+        return CharacterSet.of(letter, ignores_case=options.ignores_case)
+
+    def _parenthesized(self, depth: int) -> Node:
+        self._at += 1
+        index = 0
+        if not self._options.is_extended and self._accept("?"):
+            if any(self._text.startswith(sign, self._at) for sign in _AHEAD):
+                raise unsupported(
+                    "look-around constraints in regular expressions are not supported",
+                    "Match what is around as well, in parentheses of its own, or write two conditions.",
+                )
+            if not self._accept(":"):
+                raise invalid("quantifier operand invalid")
+        else:
+            self.groups += 1
+            index = self.groups
+        body = self.alternation(depth + 1)
+        if not self._accept(")"):
+            raise invalid("parentheses () not balanced")
+        self._closed.add(index)
+        return Group(index, body) if index else Concatenation((body,))
+
+    def _bracket(self) -> Node:
+        for word, edge in (("[[:<:]]", Constraint.WORD_START), ("[[:>:]]", Constraint.WORD_END)):
+            if self._accept(word):
+                return edge
+        bracket = Bracket(self._text, self._at, takes_escapes=not self._options.is_extended)
+        bracket.read()
+        self._at = bracket.end
+        return CharacterSet(
+            tuple(bracket.ranges),
+            tuple(bracket.classes_for(ignores_case=self._options.ignores_case)),
+            bracket.is_negated,
+            bracket.is_negated and self._options.dot_stops,
+            self._options.ignores_case,
+        )
+
+    def _escaped(self) -> Node:
+        if self._options.is_extended:
+            if self._at + 1 >= len(self._text):
+                raise invalid("invalid escape \\ sequence")
+            self._at += 2
+            return CharacterSet.of(self._text[self._at - 1], ignores_case=self._options.ignores_case)
+        escape, self._at = escape_at(self._text, self._at, self.groups)
+        if isinstance(escape, CharacterClass):
+            return CharacterSet(classes=(escape,))
+        if isinstance(escape, Constraint):
+            return escape
+        if isinstance(escape, Escape):
+            if escape.reference not in self._closed:
+                raise invalid("invalid backreference number")
+            raise unsupported(
+                "back-references in regular expressions are not supported",
+                "Take the parts out with regexp_substr, and compare them with =.",
+            )
+        return CharacterSet.of(escape, ignores_case=self._options.ignores_case)
+
+    def _begins_bound(self) -> bool:
+        at = self._at + 1
+        if self._options.is_expanded:
+            while at < len(self._text) and self._text[at].isspace():
+                at += 1
+        return at < len(self._text) and self._text[at] in _DIGITS
+
+    def _repeated(self, atom: Node) -> Node:
+        self._skip()
+        if self.is_at_end:
+            return atom
+        least, most, is_given = 0, None, False
+        if self._accept("*"):
+            pass
+        elif self._accept("+"):
+            least = 1
+        elif self._accept("?"):
+            most = 1
+        elif self._text[self._at] == "{" and self._begins_bound():
+            least, most, is_given = self._bound()
+        else:
+            return atom
+        is_greedy = self._options.is_extended or not self._accept("?")
+        return Repetition(atom, least, most, None if is_given else is_greedy)
+
+    def _bound(self) -> tuple[int, int | None, bool]:
+        """How often, from `{` on: at least, at most, and whether it is one number."""
+        end = self._text.find("}", self._at)
+        if end < 0:
+            raise invalid("braces {} not balanced" if _is_bound(self._text[self._at + 1 :]) else _COUNTS)
+        written = self._text[self._at + 1 : end]
+        if self._options.is_expanded:
+            written = "".join(written.split())
+        if not _is_bound(written):
+            raise invalid(_COUNTS)
+        self._at = end + 1
+        least, comma, most = written.partition(",")
+        numbers = [int(number[:6]) for number in (least, most) if number]
+        if any(number > _MOST_REPEATED for number in numbers) or numbers != sorted(numbers):
+            raise invalid(_COUNTS)
+        if not comma:
+            return numbers[0], numbers[0], True
+        return numbers[0], numbers[1] if most else None, False
+
+
+_COUNTS = "invalid repetition count(s)"
+
+
+def _is_bound(written: str) -> bool:
+    least, _, most = written.partition(",")
+    return all(digit in _DIGITS for digit in least + most) and bool(least)
+
+
+def options_of(flags: str) -> Options:
+    """The options that a function's flags say; `g` is none.
+
+    Raises:
+        SqlError: 22023, there is no such flag.
+    """
+    options = Options()
+    for flag in flags:
+        changed = options if flag == "g" else options.having(flag)
+        if changed is None:
+            raise SqlError("22023", f'invalid regular expression option: "{flag}"')
+        options = changed
+    return options

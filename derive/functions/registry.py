@@ -1,0 +1,197 @@
+"""What SQL can compute with values: functions, operators, casts and aggregates are resolved, and made SQL of SQLite.
+
+This is all that others need of `derive.functions`, but for the forms of values (`values` and `wire`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import apsw
+
+from derive.algebra.expression import Call, Expression, Literal
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.aggregates.accumulator import Accumulator
+from derive.functions.aggregates.calls import (
+    accumulator_of,
+    aggregate_sql,
+    register_aggregates,
+    resolve_aggregate,
+    resolve_window,
+)
+from derive.functions.array_resolution import resolve_array, resolve_quantified
+from derive.functions.function import registered_name
+from derive.functions.library import functions_by_name, functions_by_symbol
+from derive.functions.resolve import (
+    Resolution,
+    ambiguous_function,
+    ambiguous_operator,
+    choose,
+    common_type,
+    unknown_function,
+    unknown_operator,
+)
+from derive.functions.scalar.array import builder_of, elements_sql
+from derive.functions.scalar.casts import CastContext, cast_between
+from derive.functions.scalar.logic import sort_key
+from derive.functions.sql import can_fail, failing_sql, is_volatile, sql_of, sql_of_datum
+
+__all__ = [
+    "Accumulator",
+    "Resolution",
+    "accumulator_of",
+    "aggregate_sql",
+    "builder_of",
+    "can_fail",
+    "common_type",
+    "elements_sql",
+    "evaluate",
+    "failing_sql",
+    "is_volatile",
+    "literal_cast",
+    "register",
+    "resolve_aggregate",
+    "resolve_cast",
+    "resolve_function",
+    "resolve_operator",
+    "resolve_quantified",
+    "resolve_window",
+    "sort_key",
+    "sql_of",
+    "sql_of_datum",
+]
+
+_ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}
+"""Functions whose arguments are all of one type, which is that of the result."""
+_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
+"""Types whose data compare as they are."""
+_ALIASES = {"!=": "<>", "like": "~~", "not like": "!~~", "ilike": "~~*", "not ilike": "!~~*"}
+
+
+def resolve_function(name: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
+    """The function that a call means.
+
+    Args:
+        name: in lower case, as SQL has it.
+        types: of its arguments; `UNKNOWN` for literals and parameters whose type is open.
+        offset: of the call in the statement's text, for errors.
+
+    Raises:
+        SqlError: 42883, there is none; 42725, several fit; 42804, arguments cannot be of one type.
+    """
+    if name in _ALIKE and types:
+        kind = common_type(types, _ALIKE[name])
+        return Resolution(name, (kind,) * len(types), kind)
+    if name == "nullif" and len(types) == 2:
+        if set(types) <= _INTEGERS:
+            return Resolution(name, tuple(types), types[0])
+        equality = resolve_operator("=", types, offset)
+        return Resolution(name, equality.argument_types, equality.argument_types[0])
+    of_arrays = resolve_array(name, types) if any(kind.element for kind in types) else None
+    if of_arrays is not None:
+        return of_arrays
+    by_symbol = functions_by_symbol()
+    functions = by_symbol.get(name, ())
+    chosen = choose(functions, types)
+    if len(chosen) > 1:
+        raise ambiguous_function(name, types, offset)
+    if not chosen:
+        raise unknown_function(name, types, {word: () for word in by_symbol if word[0].isalpha()}, offset)
+    return chosen[0]
+
+
+def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
+    """The function that an operation means.
+
+    Args:
+        symbol: `+`, `<=`, `~~`, `like`, `is distinct from`, `and`, `is null`, ….
+        types: of one or two operands (`and` and `or` take more).
+        offset: of the operation in the statement's text, for errors.
+
+    Raises:
+        SqlError: 42883, there is none; 42725, several fit.
+    """
+    symbol = _ALIASES.get(symbol.lower(), symbol.lower())
+    of_arrays = resolve_array(symbol, types) if any(kind.element for kind in types) else None
+    if of_arrays is not None:
+        return of_arrays
+    chosen = choose(functions_by_symbol().get(symbol, ()), types, is_operator=True)
+    if len(chosen) > 1:
+        raise ambiguous_operator(symbol, types, offset)
+    if not chosen:
+        raise unknown_operator(symbol, types, offset)
+    return chosen[0]
+
+
+def resolve_cast(source: Type, target: Type, context: CastContext) -> str | None:
+    """The name of the function that casts; '' where data stay as they are, None where there is no cast.
+
+    Args:
+        source: what is cast.
+        target: to which type.
+        context: whether it happens by itself (`implicit`), as values are stored (`assignment`), or is written.
+    """
+    return cast_between(source, target, context)
+
+
+def literal_cast(literal: Literal, target: Type) -> Literal:
+    """A literal of another type; the text of a literal of no type is read as one of the type.
+
+    Raises:
+        SqlError: its text is none of the type.
+    """
+    name = resolve_cast(literal.type, target, "explicit")
+    if name is None:
+        what = f"cannot cast type {literal.type.value} to {target.value}"
+        raise SqlError("42846", what)
+    if not name or literal.value is None:
+        return Literal(literal.value, target)
+    return Literal(evaluate(Call(name, (literal,), target)), target)
+
+
+def register(connection: apsw.Connection) -> None:
+    """Have a connection know all functions that `sql_of` and `aggregate_sql` name."""
+    for function in functions_by_name().values():
+        if function.python is not None:
+            connection.create_scalar_function(
+                registered_name(function.name),
+                function.python,
+                -1 if function.is_variadic else len(function.arguments),
+                deterministic=not function.is_volatile,
+            )
+    connection.create_scalar_function("flow_fail", _fail, 2)
+    register_aggregates(connection)
+
+
+def _fail(*sqlstate_and_message: Datum) -> Datum:
+    sqlstate, message = map(str, sqlstate_and_message)
+    raise SqlError(sqlstate, message)
+
+
+class _Evaluator(threading.local):
+    """A connection of each thread's own."""
+
+    def __init__(self) -> None:
+        self.connection = apsw.Connection(":memory:")
+        register(self.connection)
+
+
+_EVALUATOR = _Evaluator()
+
+
+def evaluate(expression: Expression, row: Row = ()) -> Datum:
+    """The value of an expression without subqueries.
+
+    Args:
+        expression: its columns are those of the row.
+        row: one datum for each column.
+
+    Raises:
+        SqlError: there is no value.
+    """
+    form = sql_of(expression, lambda column: f":c{column.index}")
+    bindings = {f"c{index}": datum for index, datum in enumerate(row)}
+    value: Datum = _EVALUATOR.connection.execute(f"SELECT {form}", bindings).get
+    return value

@@ -1,0 +1,220 @@
+"""Which function a name, or which type several expressions, stand for: PostgreSQL's rules for overloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from derive.algebra.types import ARRAYS, Type
+from derive.errors import SqlError
+from derive.functions.function import Function
+from derive.functions.scalar.casts import cast_between
+from derive.functions.types.type_info import INFOS
+from derive.suggest import suggest
+
+CATEGORIES = {
+    Type.BOOLEAN: "B",
+    Type.SMALLINT: "N",
+    Type.INTEGER: "N",
+    Type.BIGINT: "N",
+    Type.DOUBLE: "N",
+    Type.NUMERIC: "N",
+    Type.TEXT: "S",
+    Type.DATE: "D",
+    Type.TIMESTAMP: "D",
+    Type.TIMESTAMPTZ: "D",
+    Type.INTERVAL: "T",
+    Type.BYTEA: "U",
+    Type.JSONB: "U",
+    **{kind: info.category for kind, info in INFOS.items()},
+    Type.MZ_TIMESTAMP: "U",
+    Type.UNKNOWN: "X",
+    **dict.fromkeys(ARRAYS, "A"),
+}
+"""Types between which overloads may choose."""
+PREFERRED = {Type.BOOLEAN, Type.DOUBLE, Type.TEXT, Type.TIMESTAMPTZ, Type.INTERVAL}
+PREFERRED |= {kind for kind, info in INFOS.items() if info.is_preferred}
+"""Of a category, the type that is chosen where nothing else decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The one function that is meant.
+
+    Attributes:
+        function: what a `Call` names.
+        argument_types: to which arguments are cast, implicitly, by whoever builds the `Call`.
+        result_type: its type.
+    """
+
+    function: str
+    argument_types: tuple[Type, ...]
+    result_type: Type
+
+
+_Candidate: TypeAlias = tuple[Function, tuple[Type | None, ...]]
+
+
+def _coerces(source: Type, target: Type | None) -> bool:
+    return target is None or source is Type.UNKNOWN or cast_between(source, target, "implicit") is not None
+
+
+def _fits(source: Type, wanted: Type | None) -> bool:
+    """Whether a function may be meant that wants a type; one that wants arrays wants them as they are."""
+    return _coerces(source, wanted) and not (source.element and wanted and source is not wanted)
+
+
+def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator: bool = False) -> list[Resolution]:
+    """The functions that arguments of these types may mean: none, the one, or several."""
+    candidates = [
+        (function, signature)
+        for function in functions
+        if (signature := function.takes(len(types))) is not None and all(map(_fits, types, signature))
+    ]
+    given = tuple(types)
+    exact = _exact(candidates, given)
+    if not exact and is_operator and len(given) == 2 and Type.UNKNOWN in given:
+        known = given[1] if given[0] is Type.UNKNOWN else given[0]
+        exact = _exact(candidates, (known, known)) if known is not Type.UNKNOWN else []
+    if exact:
+        candidates = exact
+    for narrow in (_most_exact, _most_preferred, _by_category, _by_known_type):
+        if len(candidates) > 1:
+            candidates = narrow(candidates, given)
+    return [_resolution(function, signature, given) for function, signature in candidates]
+
+
+def _resolution(function: Function, signature: tuple[Type | None, ...], given: tuple[Type, ...]) -> Resolution:
+    arguments = tuple(
+        wanted or (Type.TEXT if kind is Type.UNKNOWN else kind) for wanted, kind in zip(signature, given, strict=True)
+    )
+    return Resolution(function.name, arguments, function.result)
+
+
+def _exact(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
+    return [candidate for candidate in candidates if candidate[1] == types][:1]
+
+
+def _best(candidates: list[_Candidate], scores: list[int]) -> list[_Candidate]:
+    return [candidate for candidate, score in zip(candidates, scores, strict=True) if score == max(scores)]
+
+
+def _most_exact(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
+    """Those that take most arguments as they are."""
+    scores = [sum(kind is wanted for kind, wanted in zip(types, signature, strict=True)) for _, signature in candidates]
+    return _best(candidates, scores)
+
+
+def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
+    """Those that take most arguments as they are, or as the preferred type of their category."""
+
+    def score(signature: tuple[Type | None, ...]) -> int:
+        return sum(
+            kind is wanted or (wanted in PREFERRED and wanted is not None and CATEGORIES[wanted] == CATEGORIES[kind])
+            for kind, wanted in zip(types, signature, strict=True)
+            if kind is not Type.UNKNOWN
+        )
+
+    return _best(candidates, [score(signature) for _, signature in candidates])
+
+
+def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
+    """For literals of no type: text if any takes it, or the one category that all take; then its preferred type."""
+    for index, kind in enumerate(types):
+        if kind is not Type.UNKNOWN:
+            continue
+        wanted = [signature[index] for _, signature in candidates]
+        categories = {CATEGORIES[kind] for kind in wanted if kind}
+        if "S" not in categories and len(categories) != 1:
+            return candidates
+        category = "S" if "S" in categories else categories.pop()
+        has_preferred = any(kind in PREFERRED and CATEGORIES[kind] == category for kind in wanted if kind)
+        candidates = [
+            candidate
+            for candidate, taken in zip(candidates, wanted, strict=True)
+            if taken and CATEGORIES[taken] == category and (taken in PREFERRED or not has_preferred)
+        ]
+    return candidates
+
+
+def _by_known_type(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
+    """Those that take literals of no type as the one type that all other arguments have."""
+    known = {kind for kind in types if kind is not Type.UNKNOWN}
+    if len(known) != 1 or Type.UNKNOWN not in types:
+        return candidates
+    kind = known.pop()
+    fitting = [candidate for candidate in candidates if all(_coerces(kind, wanted) for wanted in candidate[1])]
+    return fitting if len(fitting) == 1 else candidates
+
+
+def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
+    """The type to which all of several expressions are cast: those of CASE, UNION, COALESCE, IN, VALUES, ….
+
+    Args:
+        types: of the expressions, at least one.
+        construct: what they are part of, for errors.
+
+    Raises:
+        SqlError: 42804 or 42846, there is none.
+    """
+    known = [kind for kind in types if kind is not Type.UNKNOWN]
+    if not known:
+        return Type.TEXT
+    chosen = known[0]
+    for kind in known[1:]:
+        if CATEGORIES[kind] != CATEGORIES[chosen]:
+            raise SqlError("42804", f"{construct} types {chosen.value} and {kind.value} cannot be matched")
+        if chosen not in PREFERRED and _coerces(chosen, kind) and not _coerces(kind, chosen):
+            chosen = kind
+    for kind in known:
+        if not _coerces(kind, chosen):
+            raise SqlError("42846", f"{construct} could not convert type {kind.value} to {chosen.value}")
+    return chosen
+
+
+_INSTEAD = {
+    "mz_now": "now() is the time at which a transaction began, and AS OF reads at another one; what a view holds "
+    "cannot depend on the time that passes.",
+    **dict.fromkeys(
+        ("jsonb_each", "jsonb_each_text", "json_each", "json_each_text"),
+        "jsonb_object_keys gives the keys, and j -> key the value of each.",
+    ),
+}
+"""Hints for functions that are not here: ways to do without."""
+
+
+def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:
+    """The error for a function that is not there, or not for such arguments."""
+    hint = "No function matches the given name and argument types. You might need to add explicit type casts."
+    if name in _INSTEAD:
+        hint = _INSTEAD[name]
+    elif name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
+        hint = f"Did you mean {nearest}? {hint}"
+    listed = ", ".join(kind.value for kind in types)
+    return SqlError("42883", f"function {name}({listed}) does not exist", hint=hint, offset=offset)
+
+
+def ambiguous_function(name: str, types: Sequence[Type], offset: int | None) -> SqlError:
+    """The error for a call that may mean several functions."""
+    listed = ", ".join(kind.value for kind in types)
+    hint = "Could not choose a best candidate function. You might need to add explicit type casts."
+    return SqlError("42725", f"function {name}({listed}) is not unique", hint=hint, offset=offset)
+
+
+def operation(symbol: str, types: Sequence[Type]) -> str:
+    """An operator and the types of its operands, as errors show them."""
+    names = [kind.value for kind in types]
+    return " ".join((*names[:-1], symbol, names[-1]))
+
+
+def unknown_operator(symbol: str, types: Sequence[Type], offset: int | None) -> SqlError:
+    """The error for an operator that is not there for such operands."""
+    hint = "No operator matches the given name and argument types. You might need to add explicit type casts."
+    return SqlError("42883", f"operator does not exist: {operation(symbol, types)}", hint=hint, offset=offset)
+
+
+def ambiguous_operator(symbol: str, types: Sequence[Type], offset: int | None) -> SqlError:
+    """The error for an operation that may mean several."""
+    hint = "Could not choose a best candidate operator. You might need to add explicit type casts."
+    return SqlError("42725", f"operator is not unique: {operation(symbol, types)}", hint=hint, offset=offset)

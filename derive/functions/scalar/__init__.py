@@ -1,0 +1,1 @@
+"""Scalar functions, operators and casts, one module for each type or concept."""

@@ -1,0 +1,346 @@
+"""Functions and operators of arrays: one of each for every type of elements, all of them over data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import ge, gt, le, lt
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from derive.algebra.types import ARRAYS, PLAIN_BYTES, Datum, Type
+from derive.errors import SqlError
+from derive.functions.function import Function, Functions, registered_name, word_of
+from derive.functions.scalar.logic import rank
+from derive.functions.types.array import Elements, array_of, elements_of
+from derive.functions.types.jsonb_order import jsonb_key
+from derive.functions.types.values import text_of
+
+FUNCTIONS = Functions()
+
+Part: TypeAlias = Literal["array", "element"] | Type
+"""Of a signature: the type of arrays, that of their elements, or one that is always the same."""
+
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySignature:
+    """What an operator or function of arrays takes and gives, for elements of any type.
+
+    Attributes:
+        word: how names of functions begin, before the type of the elements.
+        arguments: types.
+        result: type.
+        is_strict: whether arrays and elements must be of types that belong together as they are.
+    """
+
+    word: str
+    arguments: tuple[Part, ...]
+    result: Part
+    is_strict: bool = False
+
+
+TEXT_FUNCTIONS = Functions()
+"""Functions of texts that make arrays, which are chosen as all others are."""
+
+SIGNATURES: dict[str, list[ArraySignature]] = {}
+"""By symbol, what there is, in the order in which it is tried."""
+
+
+def actual(part: Part, element: Type) -> Type:
+    """A type of a signature, for elements of a type."""
+    if isinstance(part, Type):
+        return part
+    array = element.array
+    assert array is not None
+    return array if part == "array" else element
+
+
+_A: Part = "array"
+_E: Part = "element"
+_T, _I, _B = Type.TEXT, Type.INTEGER, Type.BOOLEAN
+_Python: TypeAlias = Callable[..., Any]
+
+
+def _define(
+    symbol: str,
+    arguments: tuple[Part, ...],
+    result: Part,
+    *,
+    word: str | None = None,
+    is_strict: bool = False,
+    takes_null: bool = False,
+    can_fail: bool = False,
+) -> Callable[[Callable[[Type], _Python]], None]:
+    """Decorates what makes a function of the type of elements, which takes arrays as tuples, and other data."""
+
+    def take(make: Callable[[Type], _Python]) -> None:
+        signature = ArraySignature(word or symbol, arguments, result, is_strict)
+        SIGNATURES.setdefault(symbol, []).append(signature)
+        for kind in ARRAYS:
+            element = kind.element
+            assert element is not None
+            python = _over_data(make(element), arguments, result, element, takes_null=takes_null)
+            types = tuple(actual(part, element) for part in arguments)
+            name = f"{signature.word}_{word_of(element)}"
+            FUNCTIONS.add(Function(name, symbol, types, actual(result, element), python, can_fail=can_fail))
+
+    return take
+
+
+def _over_data(
+    python: _Python, arguments: tuple[Part, ...], result: Part, element: Type, *, takes_null: bool
+) -> Callable[..., Datum]:
+    are_arrays = [part == "array" for part in arguments]
+
+    def call(*data: Any) -> Datum:
+        if not takes_null and None in data:
+            return None
+        values = [
+            elements_of(element, datum) if is_array and datum is not None else datum
+            for is_array, datum in zip(are_arrays, data, strict=True)
+        ]
+        value = python(*values)
+        if value is None:
+            return None
+        return array_of(element, value) if result == "array" else int(value) if result is _B else value
+
+    return call
+
+
+def _same(make: _Python) -> Callable[[Type], _Python]:
+    """One function for elements of all types."""
+    return lambda _: make
+
+
+def _concatenated(left: Elements | None, right: Elements | None) -> Elements | None:
+    return right if left is None else left if right is None else left + right
+
+
+def _appended(elements: Elements | None, element: Datum) -> Elements:
+    return (*(elements or ()), element)
+
+
+def _prepended(element: Datum, elements: Elements | None) -> Elements:
+    return (element, *(elements or ()))
+
+
+def _replaced(elements: Elements | None, old: Datum, new: Datum) -> Elements | None:
+    return None if elements is None else tuple(new if _is_same(one, old) else one for one in elements)
+
+
+def _is_same(left: Datum, right: Datum) -> bool:
+    """Whether data are equal; NULL equals NULL."""
+    return left == right
+
+
+def _position(elements: Elements | None, element: Datum, begin: int | None = 1) -> int | None:
+    if not elements or (element is None and None not in elements):
+        return None
+    if begin is None:
+        raise SqlError("22004", "initial position must not be null")
+    for index in range(max(begin, 1) - 1, len(elements)):
+        if _is_same(elements[index], element):
+            return index + 1
+    return None
+
+
+def _positions(elements: Elements | None, element: Datum) -> bytes | None:
+    if elements is None:
+        return None
+    return array_of(Type.INTEGER, [index for index, one in enumerate(elements, start=1) if _is_same(one, element)])
+
+
+def _contains(elements: Elements, others: Elements) -> bool:
+    return None not in others and set(others) <= set(elements)
+
+
+def _overlap(elements: Elements, others: Elements) -> bool:
+    return any(element is not None and element in elements for element in others)
+
+
+def _length(elements: Elements, dimension: int) -> int | None:
+    return len(elements) if dimension == 1 and elements else None
+
+
+def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements | None:
+    return elements[max(begin or 1, 1) - 1 : max(end or 0, 0)] if begin is not None and end is not None else None
+
+
+def _compared_with(symbol: str, element: Type, *, is_all: bool) -> _Python:
+    """`operand operator ANY | ALL (array)`, by the logic of three values."""
+    key: Callable[[Any], Any] = jsonb_key if element is Type.JSONB else rank
+
+    def compare(operand: Datum, elements: Elements | None) -> bool | None:
+        if elements is None:
+            return None
+        if not elements:
+            return is_all
+        if operand is None:
+            return None
+        if symbol in {"=", "<>"}:
+            outcomes = {(operand == one) is (symbol == "=") for one in elements if one is not None}
+        else:
+            ranked, holds = key(operand), _COMPARED[symbol]
+            outcomes = {holds(ranked, key(one)) for one in elements if one is not None}
+        if (not is_all) in outcomes:
+            return not is_all
+        return None if None in elements else is_all
+
+    return compare
+
+
+def _joined(element: Type) -> _Python:
+    def join(elements: Elements | None, separator: str | None, null: str | None = None) -> str | None:
+        if elements is None or separator is None:
+            return None
+        texts = [null if one is None else text_of(element, one) for one in elements]
+        return separator.join(text for text in texts if text is not None)
+
+    return join
+
+
+def _built(*elements: Datum) -> tuple[Datum, ...]:
+    return elements
+
+
+def _trimmed(elements: Elements, count: int) -> Elements:
+    if not 0 <= count <= len(elements):
+        raise SqlError("2202E", f"number of elements to trim must be between 0 and {len(elements)}")
+    return elements[: len(elements) - count]
+
+
+def _add_changes() -> None:
+    for symbol, word in (("||", "concatenate_arrays"), ("array_cat", "array_cat")):
+        _define(symbol, (_A, _A), _A, word=word, takes_null=True)(_same(_concatenated))
+    for symbol, word in (("||", "appended"), ("array_append", "array_append")):
+        _define(symbol, (_A, _E), _A, word=word, takes_null=True)(_same(_appended))
+    for symbol, word in (("||", "prepended"), ("array_prepend", "array_prepend")):
+        _define(symbol, (_E, _A), _A, word=word, takes_null=True)(_same(_prepended))
+    _define("array_remove", (_A, _E), _A, takes_null=True)(_same(_without))
+    _define("array_replace", (_A, _E, _E), _A, takes_null=True)(_same(_replaced))
+    _define("trim_array", (_A, _I), _A, can_fail=True)(_same(_trimmed))
+
+
+def _without(elements: Elements | None, element: Datum) -> Elements | None:
+    return None if elements is None else tuple(one for one in elements if not _is_same(one, element))
+
+
+def _add_questions() -> None:
+    _define("array_position", (_A, _E), _I, takes_null=True)(_same(_position))
+    _define("array_position", (_A, _E, _I), _I, word="array_position_from", takes_null=True, can_fail=True)(
+        _same(_position)
+    )
+    _define("array_positions", (_A, _E), Type.INTEGER_ARRAY, takes_null=True)(_same(_positions))
+    _define("@>", (_A, _A), _B, word="array_contains", is_strict=True)(_same(_contains))
+    _define("<@", (_A, _A), _B, word="array_is_contained", is_strict=True)(_same(lambda own, by: _contains(by, own)))
+    _define("&&", (_A, _A), _B, word="arrays_overlap", is_strict=True)(_same(_overlap))
+    _define("array_length", (_A, _I), _I)(_same(_length))
+    _define("array_upper", (_A, _I), _I)(_same(_length))
+    _define("array_lower", (_A, _I), _I)(_same(lambda own, dimension: 1 if _length(own, dimension) else None))
+    _define("array_ndims", (_A,), _I)(_same(lambda own: 1 if own else None))
+    _define("array_dims", (_A,), _T)(_same(lambda own: f"[1:{len(own)}]" if own else None))
+    _define("cardinality", (_A,), _I)(_same(len))
+    _define("array_to_string", (_A, _T), _T, takes_null=True)(_joined)
+    _define("array_to_string", (_A, _T, _T), _T, word="array_to_string_with_null", takes_null=True)(_joined)
+    _define("[]", (_A, _I), _E, word="array_element")(
+        _same(lambda own, index: own[index - 1] if 1 <= index <= len(own) else None)
+    )
+    _define("[:]", (_A, _I, _I), _A, word="array_slice")(_same(_sliced))
+    for symbol, word in (
+        ("=", "equals"),
+        ("<>", "differs_from"),
+        ("<", "is_less_than"),
+        ("<=", "is_at_most"),
+        (">", "is_greater_than"),
+        (">=", "is_at_least"),
+    ):
+        for name, is_all in (("any", False), ("all", True)):
+            _define(f"{symbol} {name}", (_E, _A), _B, word=f"{word}_{name}", is_strict=True, takes_null=True)(
+                partial(_compared_with, symbol, is_all=is_all)
+            )
+
+
+def _add_building() -> None:
+    """`array_…`, which `ARRAY[…]` calls."""
+    for kind in ARRAYS:
+        element = kind.element
+        assert element is not None
+        make = partial(_array, element)
+        name = builder_of(element)
+        FUNCTIONS.add(Function(name, name, (element,), kind, make, can_fail=False, is_variadic=True))
+
+
+def _array(element: Type, *data: Datum) -> bytes:
+    return array_of(element, data)
+
+
+def builder_of(element: Type) -> str:
+    """The function that makes an array of its arguments, which have one type."""
+    return f"array_of_{word_of(element)}"
+
+
+def _split(text: str | None, separator: str | None, null: str | None = None) -> bytes | None:
+    if text is None:
+        return None
+    pieces: Sequence[str] = list(text) if separator is None else text.split(separator) if separator else [text]
+    return array_of(_T, [None if piece == null else piece for piece in pieces] if text else ())
+
+
+def _add_splitting() -> None:
+    for types in ((_T, _T), (_T, _T, _T)):
+        name = "string_to_array" + "_with_null" * (len(types) - 2)
+        TEXT_FUNCTIONS.add(Function(name, "string_to_array", types, Type.TEXT_ARRAY, _split, can_fail=False))
+
+
+def _add_elements() -> None:
+    """What `elements_sql` reads."""
+    for kind in ARRAYS:
+        element = kind.element
+        assert element is not None
+        name = f"elements_of_{word_of(element)}"
+        FUNCTIONS.add(Function(name, name, (kind,), _T, partial(_listed, element), can_fail=False))
+
+
+def _listed(element: Type, datum: bytes | None) -> str | None:
+    """Data of elements as JSON that SQLite reads as these, but for bytes, which are hexadecimal digits."""
+    if datum is None:
+        return None
+    elements = elements_of(element, datum)
+    if element is not Type.DOUBLE:
+        return orjson.dumps([one.hex() if isinstance(one, bytes) else one for one in elements]).decode()
+    return f"[{', '.join(map(_listed_double, elements))}]"
+
+
+def _listed_double(datum: Datum) -> str:
+    if datum is None:
+        return "null"
+    if isinstance(datum, str):
+        return f'"{datum}"'
+    return repr(datum).replace("inf", "9e999")
+
+
+def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
+    """The elements of an array as rows of SQLite: what stands in FROM, an element, and its place from 1 on.
+
+    Args:
+        array: SQL of the array.
+        kind: of its elements.
+        alias: what they are called by.
+    """
+    value = f"unhex({alias}.value)" if kind in PLAIN_BYTES else f"{alias}.value"
+    return (
+        f"json_each({registered_name(f'elements_of_{word_of(kind)}')}({array})) AS {alias}",
+        value,
+        f"({alias}.key + 1)",
+    )
+
+
+_add_elements()
+_add_changes()
+_add_questions()
+_add_building()
+_add_splitting()

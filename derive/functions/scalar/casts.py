@@ -1,0 +1,265 @@
+"""Casts: which there are, where they happen by themselves, and what they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from derive.algebra.types import ARRAYS, Datum, Type
+from derive.errors import SqlError
+from derive.functions.function import Function, Functions, SqlForm, over_data, word_of
+from derive.functions.native import narrowing_form
+from derive.functions.scalar.arithmetic import INTEGERS
+from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_MOMENTS, INFINITY
+from derive.functions.types.interval import Interval
+from derive.functions.types.jsonb import Json
+from derive.functions.types.network import full_text_of
+from derive.functions.types.numeric import rounded
+from derive.functions.types.values import BITS, datum_of_text, text_function
+
+CastContext: TypeAlias = Literal["implicit", "assignment", "explicit"]
+"""Where a cast happens: anywhere, where a value is stored in a column, or where it is written."""
+
+FUNCTIONS = Functions()
+
+_RANK = {"implicit": 0, "assignment": 1, "explicit": 2}
+_CASTS: dict[tuple[Type, Type], tuple[CastContext, str]] = {}
+"""Source and target; where the cast happens, and its function's name, '' if the data are the same."""
+
+
+def cast_between(source: Type, target: Type, context: CastContext) -> str | None:
+    """The function of a cast: '' if data need none, None if there is none in this context."""
+    if source is target:
+        return ""
+    cast = _CASTS.get((source, target))
+    if cast is None or _RANK[cast[0]] > _RANK[context]:
+        return None
+    return cast[1]
+
+
+def _same(source: Type, target: Type, context: CastContext) -> None:
+    _CASTS[source, target] = (context, "")
+
+
+def _cast(
+    source: Type,
+    target: Type,
+    context: CastContext,
+    convert: Callable[[Any], Any],
+    *,
+    can_fail: bool = True,
+    sql: SqlForm | None = None,
+) -> None:
+    """A cast of values."""
+    _cast_data(source, target, context, over_data(convert, (source,), target), can_fail=can_fail, sql=sql)
+
+
+def _cast_data(
+    source: Type,
+    target: Type,
+    context: CastContext,
+    convert: Callable[[Any], Datum],
+    *,
+    can_fail: bool,
+    sql: SqlForm | None = None,
+) -> None:
+    """A cast of data; `convert` takes NULL, too."""
+    name = f"{word_of(source)}_to_{word_of(target)}"
+    _CASTS[source, target] = (context, name)
+    FUNCTIONS.add(Function(name, name, (source,), target, convert, sql, can_fail=can_fail))
+
+
+def _bounded(kind: Type, number: int) -> int:
+    if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
+        raise SqlError("22003", f"{kind.value} out of range")
+    return number
+
+
+def _integer_of_double(kind: Type) -> Callable[[float], int]:
+    def convert(number: float) -> int:
+        if not math.isfinite(number):
+            raise SqlError("22003", f"{kind.value} out of range")
+        return _bounded(kind, round(number))
+
+    return convert
+
+
+def _integer_of_decimal(kind: Type) -> Callable[[Decimal], int]:
+    def convert(number: Decimal) -> int:
+        if not number.is_finite():
+            what = "NaN" if number.is_nan() else "infinity"
+            raise SqlError("0A000", f"cannot convert {what} to {kind.value}")
+        return _bounded(kind, int(rounded(number, 0)))
+
+    return convert
+
+
+def double_of_decimal(number: Decimal) -> float:
+    """The nearest double.
+
+    Raises:
+        SqlError: 22003, it is too large, or too small.
+    """
+    nearest = float(number)
+    if number.is_finite() and (math.isinf(nearest) or (number and not nearest)):
+        raise SqlError("22003", f'"{number:f}" is out of range for type double precision')
+    return nearest
+
+
+def decimal_of_double(number: float) -> Decimal:
+    """A double's first 15 digits."""
+    return Decimal(f"{number:.15g}")
+
+
+def _add_numbers() -> None:
+    for index, narrow in enumerate(INTEGERS):
+        for wide in INTEGERS[index + 1 :]:
+            _same(narrow, wide, "implicit")
+            form = narrowing_form(narrow, f"{word_of(wide)}_to_{word_of(narrow)}")
+            _cast(wide, narrow, "assignment", _narrowing(narrow), sql=form)
+        _cast(narrow, Type.NUMERIC, "implicit", Decimal, can_fail=False)
+        as_real: SqlForm = lambda arguments, _: f"CAST({arguments[0]} AS REAL)"  # noqa: E731
+        _cast(narrow, Type.DOUBLE, "implicit", float, can_fail=False, sql=as_real)
+        _cast(Type.DOUBLE, narrow, "assignment", _integer_of_double(narrow))
+        _cast(Type.NUMERIC, narrow, "assignment", _integer_of_decimal(narrow))
+        _same(narrow, Type.MZ_TIMESTAMP, "implicit")
+    _same(Type.MZ_TIMESTAMP, Type.BIGINT, "assignment")
+    _cast(Type.NUMERIC, Type.DOUBLE, "implicit", double_of_decimal)
+    _cast(Type.DOUBLE, Type.NUMERIC, "assignment", decimal_of_double, can_fail=False)
+    _cast(Type.INTEGER, Type.BOOLEAN, "explicit", bool, can_fail=False)
+    _same(Type.BOOLEAN, Type.INTEGER, "explicit")
+
+
+def _narrowing(kind: Type) -> Callable[[int], int]:
+    return lambda number: _bounded(kind, number)
+
+
+def _add_moments() -> None:
+    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
+        _cast(Type.DATE, kind, "implicit", moment_of_date)
+        _cast(kind, Type.DATE, "assignment", date_of_moment, can_fail=False)
+    _same(Type.TIMESTAMP, Type.TIMESTAMPTZ, "implicit")
+    _same(Type.TIMESTAMPTZ, Type.TIMESTAMP, "assignment")
+    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
+        _cast(kind, Type.TIME, "assignment", _time_of_moment, can_fail=False)
+    _cast(Type.TIME, Type.INTERVAL, "implicit", lambda time: Interval(0, 0, time), can_fail=False)
+    _cast(Type.INTERVAL, Type.TIME, "assignment", lambda span: span.microseconds % DAY, can_fail=False)
+    _same(Type.MZ_TIMESTAMP, Type.TIMESTAMPTZ, "explicit")
+    _same(Type.TIMESTAMPTZ, Type.MZ_TIMESTAMP, "explicit")
+
+
+def moment_of_date(days: int) -> int:
+    """A date's beginning.
+
+    Raises:
+        SqlError: 22008, it is too late for a moment.
+    """
+    if abs(days) == DATE_INFINITY:
+        return INFINITY if days > 0 else -INFINITY
+    if days * DAY >= END_OF_MOMENTS:
+        raise SqlError("22008", "date out of range for timestamp")
+    return days * DAY
+
+
+def date_of_moment(moment: int) -> int:
+    """The date of a moment."""
+    if abs(moment) == INFINITY:
+        return DATE_INFINITY if moment > 0 else -DATE_INFINITY
+    return moment // DAY
+
+
+def _time_of_moment(moment: int) -> int | None:
+    return None if abs(moment) == INFINITY else moment % DAY
+
+
+def _add_addresses() -> None:
+    _same(Type.CIDR, Type.INET, "implicit")
+    _cast(Type.INET, Type.CIDR, "assignment", lambda address: address.network, can_fail=False)
+
+
+def _add_texts() -> None:
+    for kind in Type:
+        if kind in {Type.TEXT, Type.UNKNOWN}:
+            continue
+        if kind is Type.BOOLEAN:
+            _cast(kind, Type.TEXT, "assignment", lambda truth: "true" if truth else "false", can_fail=False)
+        elif kind is Type.JSONB:
+            _same(kind, Type.TEXT, "assignment")
+        elif kind is Type.INET:
+            _cast(kind, Type.TEXT, "assignment", full_text_of, can_fail=False)
+        else:
+            _cast_data(kind, Type.TEXT, "assignment", _unless_null(text_function(kind)), can_fail=False)
+        _cast_data(Type.TEXT, kind, "explicit", _unless_null(partial(datum_of_text, kind)), can_fail=True)
+        _CASTS[Type.UNKNOWN, kind] = ("implicit", _CASTS[Type.TEXT, kind][1])
+    _same(Type.UNKNOWN, Type.TEXT, "implicit")
+
+
+def _unless_null(convert: Callable[[Any], Datum]) -> Callable[[Any], Datum]:
+    return lambda datum: None if datum is None else convert(datum)
+
+
+def _add_json() -> None:
+    for kind in (*INTEGERS, Type.DOUBLE, Type.NUMERIC, Type.BOOLEAN):
+        _cast(Type.JSONB, kind, "explicit", _from_json(kind))
+
+
+def _from_json(kind: Type) -> Callable[[Json], Any]:
+    def convert(value: Json) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, bool) is not (kind is Type.BOOLEAN) or not isinstance(value, bool | int | Decimal):
+            raise SqlError("22023", f"cannot cast jsonb {json_kind(value)} to type {kind.value}")
+        if kind in INTEGERS:
+            return _integer_of_decimal(kind)(Decimal(value))
+        if kind is Type.DOUBLE:
+            return double_of_decimal(Decimal(value))
+        return Decimal(value) if kind is Type.NUMERIC else value
+
+    return convert
+
+
+def _add_arrays() -> None:
+    """Arrays are cast as their elements are."""
+    by_name = {function.name: function for function in FUNCTIONS}
+    for source in ARRAYS:
+        for target in ARRAYS:
+            if source is target or not source.element or not target.element:
+                continue
+            cast = _CASTS.get((source.element, target.element))
+            if cast is None:
+                continue
+            context, name = cast
+            if not name:
+                _same(source, target, context)
+                continue
+            function = by_name[name]
+            assert function.python is not None
+            convert = _elementwise(function.python, source.element, target.element)
+            _cast_data(source, target, context, convert, can_fail=function.can_fail)
+
+
+def _elementwise(convert: Callable[..., Datum], source: Type, target: Type) -> Callable[[Any], Datum]:
+    return lambda datum: None if datum is None else array_of(target, map(convert, elements_of(source, datum)))
+
+
+def json_kind(value: Json) -> str:
+    """What a JSON value is."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | Decimal):
+        return "numeric"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+_add_numbers()
+_add_moments()
+_add_texts()
+_add_json()
+_add_addresses()
+_add_arrays()

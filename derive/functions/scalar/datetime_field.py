@@ -1,0 +1,298 @@
+"""Fields of dates, moments and intervals: what `extract`, `date_part` and `date_trunc` name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.scalar.casts import moment_of_date
+from derive.functions.scalar.datetime import MOMENTS, checked_moment
+from derive.functions.types.datetime import (
+    DATE_INFINITY,
+    DAY,
+    HOUR,
+    INFINITY,
+    MINUTE,
+    SECOND,
+    civil_of,
+    days_of,
+)
+from derive.functions.types.interval import UNIT_OF, Interval
+from derive.functions.types.numeric import divided
+from derive.functions.types.time_zone import offset_at, offset_of_local, zone_named
+
+FUNCTIONS = Functions()
+
+_T = Type.TEXT
+_FIELDS = {**UNIT_OF, "quarter": "quarter", "qtr": "quarter"} | {
+    name: name for name in ("epoch", "dow", "doy", "isodow", "isoyear", "julian", "timezone")
+}
+_FIELDS |= {"timezone_h": "timezone_hour", "timezone_m": "timezone_minute"}
+_FIELDS |= {name: name for name in ("timezone_hour", "timezone_minute")}
+_MONOTONE = {"year", "decade", "century", "millennium", "epoch", "julian", "isoyear"}
+"""Fields that are infinite of what is infinite; the others are NULL."""
+TIME_FIELDS = {"hour", "minute", "second", "millisecond", "microsecond"}
+"""Fields of the time within a day."""
+_SPECIAL = {"epoch", "dow", "doy", "isodow", "isoyear", "julian"}
+"""Fields that nothing is cut to."""
+
+
+def field_named(name: str, kind: Type) -> str:
+    """The full name of a field.
+
+    Raises:
+        SqlError: 22023, there is none of this name.
+    """
+    field = _FIELDS.get(name.lower())
+    if field is None:
+        raise SqlError("22023", f'unit "{name.lower()}" not recognized for type {kind.value}')
+    return field
+
+
+def unsupported_unit(name: str, kind: Type) -> SqlError:
+    """Return the error for a field that values of a type do not have."""
+    return SqlError("0A000", f'unit "{name.lower()}" not supported for type {kind.value}')
+
+
+def iso_week(days: int) -> tuple[int, int]:
+    """The year and the week that a date is in by ISO 8601: weeks begin on Mondays, the first has January 4."""
+    thursday = days - (days + 3) % 7 + 3
+    year = civil_of(thursday).year
+    return year, (thursday - days_of(year, 1, 1)) // 7 + 1
+
+
+def _cut(number: int, divisor: int) -> int:
+    """A quotient cut towards zero."""
+    return number // divisor if number >= 0 else -(-number // divisor)
+
+
+def century_of(year: int) -> int:
+    """The century of a year, which counts without 0; year 0 is 1 BC."""
+    return (year + 99) // 100 if year > 0 else _cut(year - 100, 100)
+
+
+def _millennium_of(year: int) -> int:
+    return (year + 999) // 1000 if year > 0 else _cut(year - 1000, 1000)
+
+
+def _date_field(field: str, days: int) -> int | None:
+    """A field that a date decides."""
+    date = civil_of(days)
+    shown_year = date.year if date.year > 0 else date.year - 1
+    iso_year, week = iso_week(days)
+    return {
+        "day": date.day,
+        "month": date.month,
+        "quarter": (date.month - 1) // 3 + 1,
+        "year": shown_year,
+        "decade": date.year // 10,
+        "century": century_of(date.year),
+        "millennium": _millennium_of(date.year),
+        "dow": (days + 4) % 7,
+        "isodow": (days + 3) % 7 + 1,
+        "doy": days - days_of(date.year, 1, 1) + 1,
+        "week": week,
+        "isoyear": iso_year if iso_year > 0 else iso_year - 1,
+    }.get(field)
+
+
+def time_field(field: str, microseconds: int) -> Decimal | None:
+    """A field that the time within a day decides."""
+    within_minute = Decimal(microseconds % MINUTE)
+    match field:
+        case "hour":
+            return Decimal(microseconds // HOUR)
+        case "minute":
+            return Decimal(microseconds // MINUTE % 60)
+        case "second":
+            return within_minute / SECOND
+        case "millisecond":
+            return within_minute / 1000
+        case "microsecond":
+            return within_minute
+    return None
+
+
+def _infinite(field: str, is_positive: bool) -> Decimal | None:
+    return Decimal("Infinity" if is_positive else "-Infinity") if field in _MONOTONE else None
+
+
+def field_of_date(name: str, days: int) -> Decimal | None:
+    """A field of a date.
+
+    Raises:
+        SqlError: 22023 or 0A000, it has no such field.
+    """
+    field = field_named(name, Type.DATE)
+    if field in TIME_FIELDS or field.startswith("timezone"):
+        raise unsupported_unit(name, Type.DATE)
+    if abs(days) == DATE_INFINITY:
+        return _infinite(field, days > 0)
+    if field == "epoch":
+        return Decimal(days * 86_400)
+    if field == "julian":
+        return Decimal(days + 2_440_588)
+    number = _date_field(field, days)
+    return None if number is None else Decimal(number)
+
+
+def _field_of_moment(kind: Type) -> Callable[[str, int], Decimal | None]:
+    def field_of(name: str, moment: int) -> Decimal | None:
+        field = field_named(name, kind)
+        if field.startswith("timezone"):
+            if kind is Type.TIMESTAMP:
+                raise unsupported_unit(name, kind)
+            return Decimal(0) if abs(moment) != INFINITY else None
+        if abs(moment) == INFINITY:
+            return _infinite(field, moment > 0)
+        days, microseconds = divmod(moment, DAY)
+        if field == "epoch":
+            return Decimal(moment) / SECOND
+        if field == "julian":
+            return divided(Decimal(moment + 2_440_588 * DAY), Decimal(DAY), 20)
+        number = _date_field(field, days)
+        return time_field(field, microseconds) if number is None else Decimal(number)
+
+    return field_of
+
+
+def field_of_interval(name: str, span: Interval) -> Decimal:
+    """A field of an interval.
+
+    Raises:
+        SqlError: 22023 or 0A000, it has no such field.
+    """
+    field = field_named(name, Type.INTERVAL)
+    years = _cut(span.months, 12)
+    months = span.months - years * 12
+    if field == "epoch":
+        quarters_of_days = years * 1461 + months * 120 + span.days * 4
+        return (Decimal(quarters_of_days * 21_600 * SECOND) + span.microseconds) / SECOND
+    numbers = {
+        "year": years,
+        "month": months,
+        "quarter": months // 3 + 1 if span.months >= 0 else -(-months // 3 + 1),
+        "week": _cut(span.days, 7),
+        "day": span.days,
+        "decade": _cut(years, 10),
+        "century": _cut(years, 100),
+        "millennium": _cut(years, 1000),
+    }
+    if field in numbers:
+        return Decimal(numbers[field])
+    time = time_field(field, abs(span.microseconds))
+    if time is None:
+        raise unsupported_unit(name, Type.INTERVAL)
+    return time.copy_negate() if span.microseconds < 0 else time
+
+
+def _year_begun(field: str, year: int) -> int:
+    """The first year of what a year is in."""
+    match field:
+        case "decade":
+            return year // 10 * 10
+        case "century":
+            return (year - 1) // 100 * 100 + 1
+        case "millennium":
+            return (year - 1) // 1000 * 1000 + 1
+    return year
+
+
+def _first_day(field: str, days: int) -> int:
+    """The first day of what a date is in: a week, a month, …."""
+    if field == "day":
+        return days
+    if field == "week":
+        return days - (days + 3) % 7
+    date = civil_of(days)
+    if field == "month":
+        return days_of(date.year, date.month, 1)
+    if field == "quarter":
+        return days_of(date.year, (date.month - 1) // 3 * 3 + 1, 1)
+    return days_of(_year_begun(field, date.year), 1, 1)
+
+
+_UNITS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR}
+
+
+def _cut_to(name: str, kind: Type) -> str:
+    """The field that a value is cut to."""
+    field = field_named(name, kind)
+    if field in _SPECIAL:
+        raise SqlError("22023", f'unit "{name.lower()}" not recognized for type {kind.value}')
+    if field.startswith("timezone"):
+        raise unsupported_unit(name, kind)
+    return field
+
+
+def _truncated(kind: Type) -> Callable[[str, int], int]:
+    def truncate(name: str, moment: int) -> int:
+        field = _cut_to(name, kind)
+        if abs(moment) == INFINITY:
+            return moment
+        if field in _UNITS:
+            return moment // _UNITS[field] * _UNITS[field]
+        return checked_moment(_first_day(field, moment // DAY) * DAY)
+
+    return truncate
+
+
+def _truncated_in_zone(name: str, moment: int, zone_name: str) -> int:
+    zone = zone_named(zone_name)
+    if abs(moment) == INFINITY:
+        return _truncated(Type.TIMESTAMPTZ)(name, moment)
+    offset = offset_at(zone, moment)
+    cut = _truncated(Type.TIMESTAMPTZ)(name, moment + offset)
+    # An hour that clocks show twice stays that which it is.
+    return checked_moment(cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut)))
+
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
+
+
+def _truncated_interval(name: str, span: Interval) -> Interval:
+    field = _cut_to(name, Type.INTERVAL)
+    if field in _MONTHS:
+        return Interval(_cut(span.months, _MONTHS[field]) * _MONTHS[field], 0, 0)
+    if field == "day":
+        return Interval(span.months, span.days, 0)
+    if field not in _UNITS:
+        raise unsupported_unit(name, Type.INTERVAL)
+    unit = _UNITS[field]
+    return Interval(span.months, span.days, _cut(span.microseconds, unit) * unit)
+
+
+def _add() -> None:
+    define = FUNCTIONS.define
+    fields: list[tuple[Type, Callable[..., Decimal | None]]] = [
+        (Type.DATE, field_of_date),
+        (Type.INTERVAL, field_of_interval),
+        *((kind, _field_of_moment(kind)) for kind in MOMENTS),
+    ]
+    for kind, field_of in fields:
+        define("extract", (_T, kind), Type.NUMERIC)(field_of)
+        if kind is not Type.DATE:
+            define("date_part", (_T, kind), Type.DOUBLE)(_as_double(field_of))
+    define("date_part", (_T, Type.DATE), Type.DOUBLE)(_as_double(_field_of_midnight))
+    for kind in MOMENTS:
+        define("date_trunc", (_T, kind), kind)(_truncated(kind))
+    define("date_trunc", (_T, Type.TIMESTAMPTZ, _T), Type.TIMESTAMPTZ)(_truncated_in_zone)
+    define("date_trunc", (_T, Type.INTERVAL), Type.INTERVAL)(_truncated_interval)
+
+
+def _field_of_midnight(name: str, days: int) -> Decimal | None:
+    return _field_of_moment(Type.TIMESTAMP)(name, moment_of_date(days))
+
+
+def _as_double(field_of: Callable[..., Decimal | None]) -> Callable[..., float | None]:
+    def as_double(name: str, value: object) -> float | None:
+        number = field_of(name, value)
+        return None if number is None else float(number)
+
+    return as_double
+
+
+_add()

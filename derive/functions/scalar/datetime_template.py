@@ -1,0 +1,339 @@
+"""Moments written by templates, and read by them: `to_char`, `to_date`, `to_timestamp`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.scalar.datetime import MOMENTS, checked_date, checked_moment
+from derive.functions.scalar.datetime_field import century_of, iso_week
+from derive.functions.types.datetime import DAY, HOUR, INFINITY, MINUTE, SECOND, civil_of, days_of, length_of_month
+
+FUNCTIONS = Functions()
+
+_MONTHS = "January February March April May June July August September October November December"
+MONTHS = tuple(_MONTHS.split(" "))
+_DAYS = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday"
+DAYS = tuple(_DAYS.split(" "))
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
+_WIDEST_NAME = 9
+
+_WORDS = (
+    "Y,YYY YYYY YYY YY Y IYYY IYY IY IDDD ID IW I MONTH Month MON Mon MM MI MS DAY Day DY Dy DDD DD D J Q WW W CC RM"
+    " HH24 HH12 HH SSSSS SSSS SS US FF1 FF2 FF3 FF4 FF5 FF6 A.M. P.M. AM PM A.D. B.C. AD BC TZH TZM TZ OF"
+)
+_PATTERNS = sorted({form for word in _WORDS.split(" ") for form in (word, word.lower())}, key=len, reverse=True)
+_TOKEN = re.compile(
+    r"(?P<fill>FM|fm)?(?P<word>" + "|".join(map(re.escape, _PATTERNS)) + r")(?P<ordinal>TH|th)?"
+    r'|(?P<exact>FX|fx)|"(?P<quoted>(?:[^"\\]|\\.)*)"?|(?P<text>.)',
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A part of a template.
+
+    Attributes:
+        word: the field, in upper case, or Month, Mon, Day, Dy; None for text.
+        written: as it is in the template; of text, the text.
+        is_plain: without blanks or zeros that fill it up.
+        ordinal: `TH` or `th` behind it.
+        is_lower: whether it is written in lower case.
+    """
+
+    word: str | None
+    written: str
+    is_plain: bool = False
+    ordinal: str | None = None
+    is_lower: bool = False
+
+
+def tokens_of(template: str) -> Iterator[Token]:
+    """The parts of a template."""
+    for match in _TOKEN.finditer(template):
+        word = match["word"]
+        if word:
+            is_capitalized = word in {"Month", "Mon", "Day", "Dy"}
+            name = word if is_capitalized else word.upper()
+            yield Token(name, word, match["fill"] is not None, match["ordinal"], word.islower())
+        elif match["text"] is not None:
+            yield Token(None, match["text"])
+        elif match["quoted"] is not None:
+            yield Token(None, re.sub(r"\\(.)", r"\1", match["quoted"]))
+
+
+def ordinal_of(number: int) -> str:
+    """What is behind the figures of an ordinal number."""
+    last = abs(number) % 100
+    return "th" if 10 < last < 20 else {1: "st", 2: "nd", 3: "rd"}.get(last % 10, "th")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A moment's fields."""
+
+    days: int
+    time: int
+    has_zone: bool
+
+    def numbers(self) -> dict[str, tuple[int, int]]:
+        """Fields that are numbers, with how many figures they have at least."""
+        return {**self._years(), **self._dates(), **self._times()}
+
+    def _years(self) -> dict[str, tuple[int, int]]:
+        year, (iso_year, week) = civil_of(self.days).year, iso_week(self.days)
+        shown, iso_shown = (number if number > 0 else 1 - number for number in (year, iso_year))
+        widths = {"YYY": 3, "YY": 2, "Y": 1}
+        return {
+            "YYYY": (shown, 4),
+            "IYYY": (iso_shown, 4),
+            **{name: (shown % 10**width, width) for name, width in widths.items()},
+            **{f"I{name[1:]}": (iso_shown % 10**width, width) for name, width in widths.items()},
+            "IW": (week, 2),
+            "IDDD": ((week - 1) * 7 + (self.days + 3) % 7 + 1, 3),
+            "CC": (century_of(year), 2),
+        }
+
+    def _dates(self) -> dict[str, tuple[int, int]]:
+        date = civil_of(self.days)
+        day_of_year = self.days - days_of(date.year, 1, 1) + 1
+        return {
+            "MM": (date.month, 2),
+            "DDD": (day_of_year, 3),
+            "DD": (date.day, 2),
+            "D": ((self.days + 4) % 7 + 1, 1),
+            "ID": ((self.days + 3) % 7 + 1, 1),
+            "WW": ((day_of_year - 1) // 7 + 1, 2),
+            "W": ((date.day - 1) // 7 + 1, 1),
+            "J": (self.days + 2_440_588, 1),
+            "Q": ((date.month - 1) // 3 + 1, 1),
+        }
+
+    def _times(self) -> dict[str, tuple[int, int]]:
+        hour = self.time // HOUR
+        seconds, fraction = divmod(self.time, SECOND)
+        return {
+            "HH24": (hour, 2),
+            "HH12": (hour % 12 or 12, 2),
+            "HH": (hour % 12 or 12, 2),
+            "MI": (self.time // MINUTE % 60, 2),
+            "SS": (seconds % 60, 2),
+            "SSSS": (seconds, 1),
+            "SSSSS": (seconds, 1),
+            "MS": (fraction // 1000, 3),
+            "US": (fraction, 6),
+            **{f"FF{digits}": (fraction // 10 ** (6 - digits), digits) for digits in range(1, 7)},
+        }
+
+    def names(self) -> dict[str, tuple[str, int]]:
+        """Fields that are words, with how wide they are filled up."""
+        date = civil_of(self.days)
+        month, day = MONTHS[date.month - 1], DAYS[(self.days + 4) % 7]
+        half = "PM" if self.time >= 12 * HOUR else "AM"
+        era = "AD" if date.year > 0 else "BC"
+        words = {
+            "MONTH": (month.upper(), _WIDEST_NAME),
+            "Month": (month, _WIDEST_NAME),
+            "MON": (month[:3].upper(), 0),
+            "Mon": (month[:3], 0),
+            "DAY": (day.upper(), _WIDEST_NAME),
+            "Day": (day, _WIDEST_NAME),
+            "DY": (day[:3].upper(), 0),
+            "Dy": (day[:3], 0),
+            "RM": (_ROMAN[date.month - 1], 4),
+            "TZ": ("UTC" if self.has_zone else "", 0),
+            "TZH": ("+00", 0),
+            "TZM": ("00", 0),
+            "OF": ("+00", 0),
+        }
+        for form in ("AM", "PM"):
+            words |= {form: (half, 0), f"{form[0]}.M.": (f"{half[0]}.M.", 0)}
+        for form in ("AD", "BC"):
+            words |= {form: (era, 0), f"{form[0]}.{form[1]}.": (f"{era[0]}.{era[1]}.", 0)}
+        return words
+
+
+def _written(has_zone: bool) -> Callable[[int, str], str | None]:
+    def write(moment: int, template: str) -> str | None:
+        if abs(moment) == INFINITY or not template:
+            return None
+        fields = _Fields(*divmod(moment, DAY), has_zone)
+        numbers, names = fields.numbers(), fields.names()
+        return "".join(_shown(token, numbers, names) for token in tokens_of(template))
+
+    return write
+
+
+def _shown(token: Token, numbers: dict[str, tuple[int, int]], names: dict[str, tuple[str, int]]) -> str:
+    if token.word is None:
+        return token.written
+    if token.word in names:
+        name, width = names[token.word]
+        shown = name.lower() if token.is_lower else name
+        return shown if token.is_plain else shown.ljust(width)
+    if token.word == "Y,YYY":
+        year = numbers["YYYY"][0]
+        return f"{year // 1000},{year % 1000:03}"
+    number, width = numbers[token.word]
+    fills = token.word in {"MS", "US"} or token.word.startswith("FF") or not token.is_plain
+    sign = "-" if number < 0 else ""
+    shown = sign + str(abs(number)).zfill(width if fills else 1)
+    if token.ordinal is None:
+        return shown
+    ordinal = ordinal_of(number)
+    return shown + (ordinal.upper() if token.ordinal == "TH" else ordinal)
+
+
+_FIGURES = {"YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2, "HH": 2, "MI": 2}
+_FIGURES |= {"SS": 2, "MS": 3, "US": 6, "J": 7, "SSSS": 5, "SSSSS": 5}
+_MOST_FIGURES = 10
+"""Of any field, with its sign."""
+_IGNORED = {"DAY", "Day", "DY", "Dy"}
+
+
+class _Reader:
+    """Reads a text by a template, field by field."""
+
+    def __init__(self, text: str, template: str) -> None:
+        self._text = text
+        self._at = 0
+        self._tokens = list(tokens_of(template))
+        self.values: dict[str, int] = {}
+        self._read()
+
+    def _read(self) -> None:
+        for index, token in enumerate(self._tokens):
+            if token.word is None:
+                self._skip(token.written)
+                continue
+            self._skip_spaces()
+            if token.word.upper() in {"MONTH", "MON"}:
+                self._month(token)
+            elif token.word in {"AM", "PM", "A.M.", "P.M."}:
+                self.values["half"] = int(self._word(("A.M.", "P.M.", "AM", "PM"), token).upper().startswith("P"))
+            elif token.word in {"BC", "AD", "B.C.", "A.D."}:
+                self.values["era"] = int(self._word(("A.D.", "B.C.", "AD", "BC"), token).upper().startswith("B"))
+            elif token.word in _IGNORED:
+                self._word((*DAYS, *(day[:3] for day in DAYS)), token)
+            elif token.word in _FIGURES:
+                following = self._tokens[index + 1] if index + 1 < len(self._tokens) else None
+                self._number(token, following)
+            else:
+                raise SqlError("0A000", f'"{token.written}" is not supported for reading dates')
+
+    def _skip(self, separator: str) -> None:
+        if self._at < len(self._text) and (not self._text[self._at].isalnum() or self._text[self._at] == separator):
+            self._at += 1
+
+    def _skip_spaces(self) -> None:
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
+
+    def _word(self, words: tuple[str, ...], token: Token) -> str:
+        rest = self._text[self._at :].lower()
+        for word in words:
+            if rest.startswith(word.lower()):
+                self._at += len(word)
+                return word
+        what = f'invalid value "{self._text[self._at : self._at + len(token.written)]}" for "{token.written}"'
+        raise SqlError("22007", what, detail="The given value did not match any of the allowed values for this field.")
+
+    def _month(self, token: Token) -> None:
+        short = tuple(month[:3] for month in MONTHS)
+        word = self._word((*MONTHS, *short) if token.word in {"MONTH", "Month"} else short, token)
+        self.values["MM"] = short.index(word[:3]) + 1
+
+    def _number(self, token: Token, following: Token | None) -> None:
+        assert token.word is not None
+        is_last = following is None or (following.word is None and not following.written.isdigit())
+        width = "" if is_last or token.is_plain else _FIGURES[token.word]
+        signs = "[+-]?" if token.word == "YYYY" else ""
+        match = re.compile(rf"{signs}\d{{1,{width}}}", re.ASCII).match(self._text, self._at)
+        if match is None:
+            shown = self._text[self._at : self._at + _FIGURES[token.word]]
+            detail = "Value must be an integer."
+            raise SqlError("22007", f'invalid value "{shown}" for "{token.written}"', detail=detail)
+        self._at = match.end()
+        digits = match[0]
+        if token.word in {"MS", "US"}:
+            number = int(digits[: _FIGURES[token.word]].ljust(_FIGURES[token.word], "0"))
+        elif len(digits) > _MOST_FIGURES:
+            raise SqlError("22008", f'value for "{token.written}" in source string is out of range')
+        else:
+            number = int(digits)
+        self.values[token.word] = number
+
+
+def _year(values: dict[str, int]) -> int:
+    if "YYYY" in values:
+        year = values["YYYY"]
+    elif "YYY" in values or "YY" in values or "Y" in values:
+        year = values.get("YYY", values.get("YY", values.get("Y", 0)))
+        year += 2000 if year < 70 else 1900 if year < 100 else 2000 if year < 520 else 1000
+    else:
+        year = 0
+    if values.get("era"):
+        return 1 - year if year else 0
+    return year + 1 if year < 0 else year
+
+
+def _out_of_range(text: str) -> SqlError:
+    return SqlError("22008", f'date/time field value out of range: "{text}"')
+
+
+def _date_of(text: str, values: dict[str, int]) -> int:
+    if "J" in values:
+        return values["J"] - 2_440_588
+    year = _year(values)
+    if "DDD" in values:
+        days = days_of(year, 1, 1) + values["DDD"] - 1
+        if not 1 <= values["DDD"] <= 366 or civil_of(days).year != year:
+            raise _out_of_range(text)
+        return days
+    month, day = values.get("MM", 1), values.get("DD", 1)
+    if not 1 <= month <= 12 or not 1 <= day <= length_of_month(year, month):
+        raise _out_of_range(text)
+    return days_of(year, month, day)
+
+
+def _read_date(text: str, template: str) -> int:
+    values = _Reader(text, template).values
+    _time_of(text, values)
+    return checked_date(_date_of(text, values))
+
+
+def _time_of(text: str, values: dict[str, int]) -> int:
+    hour = values.get("HH24", values.get("HH12", values.get("HH", 0)))
+    if "HH24" not in values and ("HH12" in values or "HH" in values):
+        if not 1 <= hour <= 12:
+            hint = "Use the 24-hour clock, or give an hour between 1 and 12."
+            raise SqlError("22007", f'hour "{hour}" is invalid for the 12-hour clock', hint=hint)
+        if "half" in values:
+            hour = hour % 12 + 12 * values["half"]
+    minute, second = values.get("MI", 0), values.get("SS", 0)
+    if "SSSS" in values or "SSSSS" in values:
+        seconds = values.get("SSSS", values.get("SSSSS", 0))
+        hour, minute, second = seconds // 3600, seconds // 60 % 60, seconds % 60
+    if hour > 23 or minute > 59 or second > 59:
+        raise _out_of_range(text)
+    return (hour * 3600 + minute * 60 + second) * SECOND + values.get("MS", 0) * 1000 + values.get("US", 0)
+
+
+def _read_moment(text: str, template: str) -> int:
+    values = _Reader(text, template).values
+    return checked_moment(_date_of(text, values) * DAY + _time_of(text, values))
+
+
+def _add() -> None:
+    for kind in MOMENTS:
+        FUNCTIONS.define("to_char", (kind, Type.TEXT), Type.TEXT)(_written(kind is Type.TIMESTAMPTZ))
+    FUNCTIONS.define("to_date", (Type.TEXT, Type.TEXT), Type.DATE)(_read_date)
+    FUNCTIONS.define("to_timestamp", (Type.TEXT, Type.TEXT), Type.TIMESTAMPTZ)(_read_moment)
+
+
+_add()

@@ -1,0 +1,65 @@
+"""Values made those of a declared form: numbers rounded, texts cut, or refused where that would lose something."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import partial
+
+from derive.algebra.form import Form, FormName, number
+from derive.algebra.types import Datum, Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.types.numeric import decimal_of, numeric_of, rounded
+
+FUNCTIONS = Functions()
+"""`fit_…`, as values are stored, and `cut_…`, as texts are cast; no SQL calls them by their names."""
+
+_T, _I, _N = Type.TEXT, Type.INTEGER, Type.NUMERIC
+
+
+def _fit_number(value: Decimal, size: int, scale: int) -> Decimal:
+    if value.is_nan():
+        return value
+    fitted = rounded(value, scale)
+    if not fitted.is_finite() or (fitted and fitted.adjusted() >= size - scale):
+        what = f"A field with precision {size}, scale {scale}"
+        limit = f"10^{size - scale}" if size != scale else "1"
+        detail = f"{what} must round to an absolute value less than {limit}."
+        if not fitted.is_finite():
+            detail = f"{what} cannot hold an infinite value."
+        raise SqlError("22003", "numeric field overflow", detail=detail)
+    return fitted
+
+
+def _fit_text(name: FormName, text: str, size: int) -> str:
+    if len(text) > size and text[size:].strip(" "):
+        raise SqlError("22001", f"value too long for type {name.value}({size})")
+    return text[:size].rstrip(" ") if name is FormName.BPCHAR else text[:size]
+
+
+def fitted(form: Form, datum: Datum) -> Datum:
+    """A datum as it is stored in a column of a form.
+
+    Raises:
+        SqlError: 22001 or 22003, it does not fit.
+    """
+    if isinstance(datum, bytes) and form.name is FormName.NUMERIC:
+        return numeric_of(_fit_number(decimal_of(datum), form.size, form.scale))
+    return _fit_text(form.name, datum, form.size) if isinstance(datum, str) else datum
+
+
+FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
+FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, FormName.VARCHAR))
+FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, FormName.BPCHAR))
+FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="cut_varchar", can_fail=False)(lambda text, size: text[:size])
+FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(lambda text, size: text[:size].rstrip(" "))
+FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
+    lambda text, scale: number(scale).shown(text) if scale else text
+)
+
+
+def fitting_function(form: Form, *, is_cast: bool) -> str:
+    """The function that makes a value one of a form; it takes the value, then the form's modifiers."""
+    if form.name is FormName.NUMERIC:
+        return "fit_numeric_numeric_integer_integer"
+    return f"{'cut' if is_cast else 'fit'}_{form.name.name.lower()}_text_integer"

@@ -1,0 +1,338 @@
+"""Functions of `jsonb`: access, containment, changes, and JSON made of values of other types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from derive.algebra.types import Datum, Type
+from derive.errors import SqlError
+from derive.functions.function import Function, Functions, SqlForm, registered_name, word_of
+from derive.functions.native import are_short
+from derive.functions.scalar.casts import json_kind
+from derive.functions.scalar.json_path import Path, changed, inserted, removed, step_into
+from derive.functions.scalar.text import text_form
+from derive.functions.types.array import elements_of
+from derive.functions.types.jsonb import Json, jsonb_datum, parsed_json
+from derive.functions.types.values import text_of
+
+FUNCTIONS = Functions()
+
+_J, _T, _I, _B = Type.JSONB, Type.TEXT, Type.INTEGER, Type.BOOLEAN
+_P = Type.TEXT_ARRAY
+_MISSING: Json = object()
+
+
+def text_of_json(value: Json) -> str | None:
+    """A JSON value as text: of texts their contents, of null NULL."""
+    if value is None or isinstance(value, str):
+        return value
+    return jsonb_datum(value)
+
+
+def _member(container: Json, step: str | int) -> Json:
+    if isinstance(container, dict) and isinstance(step, str):
+        return container.get(step, _MISSING)
+    if isinstance(container, list) and isinstance(step, int):
+        return container[step] if -len(container) <= step < len(container) else _MISSING
+    return _MISSING
+
+
+def _member_of_any(container: Json, step: str | int) -> Json:
+    """A member as operators have it, to which a scalar is an array of itself."""
+    if step in {0, -1} and not isinstance(container, dict | list):
+        return container
+    return _member(container, step)
+
+
+def _get(container: Json, step: str | int) -> str | None:
+    value = _member_of_any(container, step)
+    return None if value is _MISSING else jsonb_datum(value)
+
+
+def _get_text(container: Json, step: str | int) -> str | None:
+    value = _member_of_any(container, step)
+    return None if value is _MISSING else text_of_json(value)
+
+
+def _at_path(value: Json, path: Sequence[str | None]) -> Json:
+    for step in path:
+        if step is None:
+            return _MISSING
+        key = step_into(value, step)
+        value = _MISSING if key is None else _member(value, key)
+        if value is _MISSING:
+            return _MISSING
+    return value
+
+
+def _extract(value: Json, path: Sequence[str | None]) -> str | None:
+    reached = _at_path(value, path)
+    return None if reached is _MISSING else jsonb_datum(reached)
+
+
+def _extract_text(value: Json, path: Sequence[str | None]) -> str | None:
+    reached = _at_path(value, path)
+    return None if reached is _MISSING else text_of_json(reached)
+
+
+def _is_same(left: Json, right: Json) -> bool:
+    return jsonb_datum(left) == jsonb_datum(right)
+
+
+def contains(whole_value: Json, part: Json, *, is_outermost: bool = True) -> bool:
+    """Whether a JSON value has all of another one in it, at the same places; elements of arrays may be anywhere."""
+    if isinstance(whole_value, dict) and isinstance(part, dict):
+        return all(
+            key in whole_value and contains(whole_value[key], value, is_outermost=False) for key, value in part.items()
+        )
+    if isinstance(whole_value, list) and isinstance(part, list):
+        return all(any(contains(own, element, is_outermost=False) for own in whole_value) for element in part)
+    if isinstance(whole_value, list) and is_outermost and not isinstance(part, dict):
+        return any(_is_same(own, part) for own in whole_value)
+    if isinstance(whole_value, dict | list) or isinstance(part, dict | list):
+        return False
+    return _is_same(whole_value, part)
+
+
+def _exists(container: Json, key: str) -> bool:
+    if isinstance(container, str):
+        return container == key
+    return isinstance(container, dict | list) and any(own == key for own in container if isinstance(own, str))
+
+
+def _any_exists(container: Json, keys: Sequence[str | None]) -> bool:
+    return any(key is not None and _exists(container, key) for key in keys)
+
+
+def _all_exist(container: Json, keys: Sequence[str | None]) -> bool:
+    return all(key is None or _exists(container, key) for key in keys)
+
+
+def _concatenated(left: Json, right: Json) -> str:
+    if isinstance(left, dict) and isinstance(right, dict):
+        return jsonb_datum(left | right)
+    elements = [value if isinstance(value, list) else [value] for value in (left, right)]
+    return jsonb_datum(elements[0] + elements[1])
+
+
+def _without_key(container: Json, key: str) -> str:
+    if isinstance(container, dict):
+        return jsonb_datum({own: value for own, value in container.items() if own != key})
+    if not isinstance(container, list):
+        raise SqlError("22023", "cannot delete from scalar")
+    return jsonb_datum([element for element in container if element != key or not isinstance(element, str)])
+
+
+def _without_index(container: Json, index: int) -> str:
+    if isinstance(container, dict):
+        raise SqlError("22023", "cannot delete from object using integer index")
+    if not isinstance(container, list):
+        raise SqlError("22023", "cannot delete from scalar")
+    at = index if index >= 0 else index + len(container)
+    return jsonb_datum([element for own, element in enumerate(container) if own != at])
+
+
+def _kind(value: Json) -> str:
+    kind = json_kind(value)
+    return "number" if kind == "numeric" else kind
+
+
+def _array_length(value: Json) -> int:
+    if not isinstance(value, list):
+        what = "a non-array" if isinstance(value, dict) else "a scalar"
+        raise SqlError("22023", f"cannot get array length of {what}")
+    return len(value)
+
+
+def _without_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+    return [_without_nulls(element) for element in value] if isinstance(value, list) else value
+
+
+def _pretty(value: Json, indent: int = 0) -> str:
+    if not isinstance(value, dict | list):
+        return jsonb_datum(value)
+    margin = " " * (indent + 4)
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        lines = [f"{margin}{jsonb_datum(key)}: {_pretty(value[key], indent + 4)}" for key in keys]
+    else:
+        lines = [f"{margin}{_pretty(element, indent + 4)}" for element in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return "\n".join([begin, ",\n".join(lines), " " * indent + end] if lines else [begin, " " * indent + end])
+
+
+def json_datum_of(kind: Type, datum: Datum) -> str:
+    """A datum as `to_jsonb` has it; NULL is null."""
+    if datum is None:
+        return "null"
+    element = kind.element
+    if element and isinstance(datum, bytes):
+        return "[" + ", ".join(json_datum_of(element, item) for item in elements_of(element, datum)) + "]"
+    return str(datum) if kind is Type.JSONB else _json_of_scalar(kind, datum)
+
+
+def _json_of_scalar(kind: Type, datum: Datum) -> str:
+    if kind is Type.BOOLEAN:
+        return "true" if datum else "false"
+    if kind in {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}:
+        return str(datum)
+    text = text_of(kind, datum)
+    if kind in {Type.DOUBLE, Type.NUMERIC}:
+        if text[-1].isdigit():
+            return text if kind is Type.NUMERIC else jsonb_datum(Decimal(text))
+    elif kind in {Type.TIMESTAMP, Type.TIMESTAMPTZ}:
+        text = re.sub(r"^(\S+) (\S+?)(\+00)?( BC)?$", _rfc3339, text)
+    return jsonb_datum(text)
+
+
+def _rfc3339(match: re.Match[str]) -> str:
+    return f"{match[1]}T{match[2]}{'+00:00' if match[3] else ''}{match[4] or ''}"
+
+
+def json_form(argument: str, kind: Type) -> str:
+    """SQL of a value as JSON; of NULL it is NULL."""
+    return argument if kind is Type.JSONB else f"{registered_name(f'to_jsonb_{word_of(kind)}')}({argument})"
+
+
+def key_form(argument: str, kind: Type) -> str:
+    """SQL of a value as the key of an object."""
+    if kind is Type.JSONB:
+        return "flow_fail('22023', 'key value must be scalar, not array, composite, or json')"
+    if kind is Type.BOOLEAN:
+        return f"CASE {argument} WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
+    return text_form(argument, kind)
+
+
+def _add_conversions() -> None:
+    for kind in Type:
+        if kind not in {Type.JSONB, Type.UNKNOWN}:
+            FUNCTIONS.add(
+                Function(f"to_jsonb_{word_of(kind)}", "to_jsonb", (kind,), _J, _converting(kind), can_fail=kind is _T)
+            )
+    for symbol in ("to_jsonb", "to_json"):
+        form: SqlForm = lambda arguments, kinds: json_form(arguments[0], kinds[0])  # noqa: E731
+        if symbol == "to_jsonb":
+            FUNCTIONS.native(symbol, (_J,), _J, form)
+        else:
+            FUNCTIONS.add(Function(symbol, symbol, (None,), _J, None, form))
+
+
+def _converting(kind: Type) -> Callable[[Datum], Datum]:
+    return lambda datum: None if datum is None else json_datum_of(kind, datum)
+
+
+def _built_array(*elements: Datum) -> str:
+    return "[" + ", ".join("null" if element is None else str(element) for element in elements) + "]"
+
+
+def _built_object(*members: Datum) -> str:
+    if len(members) % 2:
+        hint = "The arguments of jsonb_build_object() must consist of alternating keys and values."
+        raise SqlError("22023", "argument list must have even number of elements", hint=hint)
+    value: dict[str, Json] = {}
+    for index in range(0, len(members), 2):
+        key, member = members[index : index + 2]
+        if key is None:
+            raise SqlError("22023", f"argument {index + 1}: key must not be null")
+        value[str(key)] = None if member is None else parsed_json(str(member))
+    return jsonb_datum(value)
+
+
+def _array_form(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
+    elements = [json_form(argument, kind) for argument, kind in zip(arguments, kinds, strict=True)]
+    return f"{registered_name('jsonb_build_array')}({', '.join(elements)})"
+
+
+def _object_form(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
+    members: list[str] = []
+    for index, (argument, kind) in enumerate(zip(arguments, kinds, strict=True)):
+        if index % 2:
+            members.append(json_form(argument, kind))
+        else:
+            members.append(key_form(argument, kind))
+    return f"{registered_name('jsonb_build_object')}({', '.join(members)})"
+
+
+def _add_building() -> None:
+    for prefix in ("jsonb", "json"):
+        for name, python, form in (
+            ("build_array", _built_array, _array_form),
+            ("build_object", _built_object, _object_form),
+        ):
+            symbol = f"{prefix}_{name}"
+            FUNCTIONS.add(Function(symbol, symbol, (None,), _J, python, form, is_variadic=True))
+            empty = _constant(python())
+            FUNCTIONS.add(Function(f"{symbol}_empty", symbol, (), _J, None, empty, can_fail=False))
+
+
+def _constant(text: str) -> SqlForm:
+    return lambda *_: f"'{text}'"
+
+
+_NAME = re.compile(r"'[A-Za-z_][A-Za-z0-9_]*'")
+
+
+def _get_text_form(arguments: Sequence[str], _: Sequence[Type]) -> str:
+    """SQLite's own access, where what is there is a text; the function in Python where it is not."""
+    document, key = arguments
+    call = f"{registered_name('get_text_jsonb_text')}({document}, {key})"
+    if not _NAME.fullmatch(key) or not are_short([document]):
+        return call
+    path = f"'$.{key[1:-1]}'"
+    value = f"json_extract({document}, {path})"
+    number = f"iif(typeof({value}) = 'integer', CAST({value} AS TEXT), {call})"
+    return f"CASE json_type({document}, {path}) WHEN 'text' THEN {value} WHEN 'integer' THEN {number} ELSE {call} END"
+
+
+def _add_access() -> None:
+    define = FUNCTIONS.define
+    for kind in (_T, _I):
+        define("->", (_J, kind), _J, word="get", can_fail=False)(_get)
+        form = _get_text_form if kind is _T else None
+        define("->>", (_J, kind), _T, word="get_text", sql=form, can_fail=False)(_get_text)
+    define("#>", (_J, _P), _J, word="get_path")(_extract)
+    define("#>>", (_J, _P), _T, word="get_path_text")(_extract_text)
+    for prefix in ("jsonb", "json"):
+        define(f"{prefix}_extract_path", (_J, _T), _J, is_variadic=True, can_fail=False)(
+            lambda value, *path: _extract(value, path)
+        )
+        define(f"{prefix}_extract_path_text", (_J, _T), _T, is_variadic=True, can_fail=False)(
+            lambda value, *path: _extract_text(value, path)
+        )
+        define(f"{prefix}_typeof", (_J,), _T, can_fail=False)(_kind)
+        define(f"{prefix}_array_length", (_J,), _I)(_array_length)
+        define(f"{prefix}_strip_nulls", (_J,), _J)(lambda value: jsonb_datum(_without_nulls(value)))
+    define("jsonb_pretty", (_J,), _T)(_pretty)
+    define("@>", (_J, _J), _B, word="contains", can_fail=False)(contains)
+    define("<@", (_J, _J), _B, word="is_contained", can_fail=False)(lambda part, value: contains(value, part))
+    define("?", (_J, _T), _B, word="has_key", can_fail=False)(_exists)
+    define("?|", (_J, _P), _B, word="has_any_key")(_any_exists)
+    define("?&", (_J, _P), _B, word="has_all_keys")(_all_exist)
+
+
+def _add_changes() -> None:
+    define = FUNCTIONS.define
+    define("||", (_J, _J), _J, word="concatenate")(_concatenated)
+    define("-", (_J, _T), _J, word="remove")(_without_key)
+    define("-", (_J, _I), _J, word="remove")(_without_index)
+    define("#-", (_J, _P), _J, word="remove_path")(lambda value, path: jsonb_datum(removed(value, path)))
+
+    def put(value: Json, path: Path, new: Json, creates: bool = True) -> str:
+        return jsonb_datum(changed(value, path, new, creates=creates))
+
+    def insert(value: Json, path: Path, new: Json, is_after: bool = False) -> str:
+        return jsonb_datum(inserted(value, path, new, is_after=is_after))
+
+    for symbol, function in (("jsonb_set", put), ("jsonb_insert", insert)):
+        define(symbol, (_J, _P, _J), _J)(function)
+        define(symbol, (_J, _P, _J, _B), _J)(function)
+
+
+_add_conversions()
+_add_building()
+_add_access()
+_add_changes()

@@ -1,0 +1,332 @@
+"""Functions of numbers: roundings, roots, powers, logarithms, angles, bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from typing import Any
+
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.scalar.arithmetic import INTEGERS, in_range, numeric_remainder, remainder
+from derive.functions.types.numeric import EXACT, divided, scale_of
+from derive.functions.types.numeric_power import exponential, logarithm, logarithm_of_base, power, square_root
+from derive.functions.types.values import BITS
+
+FUNCTIONS = Functions()
+
+_I, _L, _D, _N = Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC
+
+
+def _rounding(mode: str) -> Callable[[Decimal, int], Decimal]:
+    def round_to(number: Decimal, scale: int = 0) -> Decimal:
+        if not number.is_finite() or scale >= scale_of(number):
+            return number
+        scale = max(scale, -200_000)
+        if number.adjusted() < -scale - 1:
+            # Such a number is less than a tenth of the unit.
+            away = (mode == ROUND_CEILING and number > 0) or (mode == ROUND_FLOOR and number < 0)
+            return Decimal(1).copy_sign(number).scaleb(-scale, EXACT) if away else Decimal(0)
+        return number.quantize(Decimal(1).scaleb(-scale, EXACT), rounding=mode, context=EXACT)
+
+    return round_to
+
+
+def _half_even(number: float) -> float:
+    return float(round(number)) if math.isfinite(number) else number
+
+
+def _whole(function: Callable[[float], int]) -> Callable[[float], float]:
+    return lambda number: float(function(number)) if math.isfinite(number) else number
+
+
+def _sign(number: float | Decimal) -> int:
+    return int(number > 0) - int(number < 0)
+
+
+def _double_sign(number: float) -> float:
+    return float(_sign(number))
+
+
+def _numeric_sign(number: Decimal) -> Decimal:
+    return number if number.is_nan() else Decimal(_sign(number))
+
+
+def _add_roundings() -> None:
+    define = FUNCTIONS.define
+    for symbol, mode, of_double in (
+        ("round", ROUND_HALF_UP, _half_even),
+        ("trunc", ROUND_DOWN, _whole(math.trunc)),
+        ("ceil", ROUND_CEILING, _whole(math.ceil)),
+        ("ceiling", ROUND_CEILING, _whole(math.ceil)),
+        ("floor", ROUND_FLOOR, _whole(math.floor)),
+    ):
+        define(symbol, (_D,), _D, can_fail=False)(of_double)
+        define(symbol, (_N,), _N)(_rounding(mode))
+        if symbol in {"round", "trunc"}:
+            define(symbol, (_N, _I), _N)(_rounding(mode))
+    define("sign", (_D,), _D, can_fail=False)(_double_sign)
+    define("sign", (_N,), _N, can_fail=False)(_numeric_sign)
+    define("scale", (_N,), _I, can_fail=False)(lambda number: scale_of(number) if number.is_finite() else None)
+    define("min_scale", (_N,), _I, can_fail=False)(lambda number: scale_of(number) if number.is_finite() else None)
+    define("trim_scale", (_N,), _N, can_fail=False)(lambda number: number)
+
+
+def _gcd(kind: Type) -> Callable[[int, int], int]:
+    return lambda left, right: in_range(kind, math.gcd(left, right))
+
+
+def _lcm(kind: Type) -> Callable[[int, int], int]:
+    return lambda left, right: in_range(kind, math.lcm(left, right))
+
+
+def _remainder(kind: Type) -> Callable[[int, int], int]:
+    return lambda left, right: in_range(kind, remainder(left, right))
+
+
+def _numeric_quotient(left: Decimal, right: Decimal) -> Decimal:
+    if left.is_nan() or right.is_nan():
+        return Decimal("NaN")
+    if not right:
+        raise SqlError("22012", "division by zero")
+    if left.is_infinite():
+        return Decimal("NaN") if right.is_infinite() else left.copy_sign(Decimal(_sign(left) * _sign(right)))
+    if right.is_infinite():
+        return Decimal(0)
+    cut = EXACT.subtract(left, numeric_remainder(left, right))
+    return divided(cut, right, 0)
+
+
+def _numeric_divisor(left: Decimal, right: Decimal) -> Decimal:
+    if not (left.is_finite() and right.is_finite()):
+        return Decimal("NaN")
+    scale = max(scale_of(left), scale_of(right))
+    units = math.gcd(int(left.scaleb(scale, EXACT)), int(right.scaleb(scale, EXACT)))
+    return Decimal(units).scaleb(-scale, EXACT)
+
+
+def _numeric_multiple(left: Decimal, right: Decimal) -> Decimal:
+    if not (left.is_finite() and right.is_finite()):
+        return Decimal("NaN")
+    scale = max(scale_of(left), scale_of(right))
+    units = math.lcm(int(left.scaleb(scale, EXACT)), int(right.scaleb(scale, EXACT)))
+    return Decimal(units).scaleb(-scale, EXACT)
+
+
+def _factorial(number: int) -> Decimal:
+    if number < 0:
+        raise SqlError("22003", "factorial of a negative number is undefined")
+    if number > 32_177:
+        raise SqlError("22003", "value overflows numeric format")
+    return Decimal(math.factorial(number))
+
+
+def _add_divisions() -> None:
+    define = FUNCTIONS.define
+    for kind in INTEGERS:
+        define("mod", (kind, kind), kind)(_remainder(kind))
+    for kind in (_I, _L):
+        define("gcd", (kind, kind), kind)(_gcd(kind))
+        define("lcm", (kind, kind), kind)(_lcm(kind))
+    define("mod", (_N, _N), _N)(numeric_remainder)
+    define("div", (_N, _N), _N)(_numeric_quotient)
+    define("gcd", (_N, _N), _N)(_numeric_divisor)
+    define("lcm", (_N, _N), _N)(_numeric_multiple)
+    define("factorial", (_L,), _N)(_factorial)
+
+
+def _shifted(kind: Type, *, is_left: bool) -> Callable[[int, int], int]:
+    """Shifts as processors do: by the count modulo the size, keeping as many bits as there are."""
+    bits = BITS[kind]
+    counted = max(bits, 32)
+
+    def shift(number: int, count: int) -> int:
+        count %= counted
+        number = number << count if is_left else number >> count
+        number &= (1 << bits) - 1
+        return number - (1 << bits) if number >> bits - 1 else number
+
+    return shift
+
+
+def _add_bits() -> None:
+    operations: dict[str, tuple[str, Callable[[int, int], int]]] = {
+        "&": ("bit_and", lambda left, right: left & right),
+        "|": ("bit_or", lambda left, right: left | right),
+        "#": ("bit_xor", lambda left, right: left ^ right),
+    }
+    for kind in INTEGERS:
+        for symbol, (word, operate) in operations.items():
+            FUNCTIONS.define(symbol, (kind, kind), kind, word=word, can_fail=False)(operate)
+        FUNCTIONS.define("~", (kind,), kind, word="bit_not", can_fail=False)(lambda number: ~number)
+        for symbol, word, is_left in (("<<", "shift_left", True), (">>", "shift_right", False)):
+            shift = _shifted(kind, is_left=is_left)
+            FUNCTIONS.define(symbol, (kind, _I), kind, word=word, can_fail=False)(shift)
+
+
+def _guarded(function: Callable[..., float]) -> Callable[..., float]:
+    """A function of Python that gives what PostgreSQL does for what is not finite or out of its domain."""
+
+    def guarded(*numbers: float) -> float:
+        if any(map(math.isnan, numbers)):
+            return math.nan
+        try:
+            return function(*numbers)
+        except ValueError as exc:
+            raise SqlError("22003", "input is out of range") from exc
+        except OverflowError as exc:
+            raise SqlError("22003", "value out of range: overflow") from exc
+
+    return guarded
+
+
+def _square_root(number: float) -> float:
+    if number < 0:
+        raise SqlError("2201F", "cannot take square root of a negative number")
+    return math.sqrt(number)
+
+
+def _exp(number: float) -> float:
+    result = math.exp(number)
+    if result == 0 and number != -math.inf:
+        raise SqlError("22003", "value out of range: underflow")
+    return result
+
+
+def _logarithm(function: Callable[[float], float]) -> Callable[[float], float]:
+    def guarded(number: float) -> float:
+        if number == 0:
+            raise SqlError("2201E", "cannot take logarithm of zero")
+        if number < 0:
+            raise SqlError("2201E", "cannot take logarithm of a negative number")
+        return function(number)
+
+    return guarded
+
+
+def double_power(base: float, exponent: float) -> float:
+    """A power of doubles.
+
+    Raises:
+        SqlError: 2201F, it is none; 22003, it is too large or too small.
+    """
+    if base == 1 or exponent == 0:
+        return 1.0
+    if math.isnan(base) or math.isnan(exponent):
+        return math.nan
+    if base == 0 and exponent < 0:
+        raise SqlError("2201F", "zero raised to a negative power is undefined")
+    if base < 0 and math.isfinite(exponent) and not exponent.is_integer():
+        raise SqlError("2201F", "a negative number raised to a non-integer power yields a complex result")
+    try:
+        result = math.pow(base, exponent)
+    except OverflowError as exc:
+        raise SqlError("22003", "value out of range: overflow") from exc
+    if result == 0 and base and math.isfinite(base) and math.isfinite(exponent):
+        raise SqlError("22003", "value out of range: underflow")
+    return result
+
+
+def _finite_angle(function: Callable[[float], float]) -> Callable[[float], float]:
+    def guarded(angle: float) -> float:
+        if math.isinf(angle):
+            raise SqlError("22003", "input is out of range")
+        return function(angle)
+
+    return guarded
+
+
+def _cotangent(angle: float) -> float:
+    tangent = math.tan(angle)
+    return 1 / tangent if tangent else math.copysign(math.inf, angle)
+
+
+def _hyperbolic(function: Callable[[float], float], overflow: Callable[[float], float]) -> Callable[[float], float]:
+    def guarded(number: float) -> float:
+        try:
+            return function(number)
+        except OverflowError:
+            return overflow(number)
+
+    return guarded
+
+
+def _checked_scaling(factor: Callable[[float], float]) -> Callable[[float], float]:
+    def scaled(number: float) -> float:
+        result = factor(number)
+        if math.isinf(result) and not math.isinf(number):
+            raise SqlError("22003", "value out of range: overflow")
+        if number and not result:
+            raise SqlError("22003", "value out of range: underflow")
+        return result
+
+    return scaled
+
+
+def _add_of_doubles() -> None:
+    of_one: dict[str, Callable[[float], float]] = {
+        "sqrt": _square_root,
+        "|/": _square_root,
+        "cbrt": math.cbrt,
+        "||/": math.cbrt,
+        "exp": _exp,
+        "ln": _logarithm(math.log),
+        "log": _logarithm(math.log10),
+        "log10": _logarithm(math.log10),
+        **{name: _finite_angle(getattr(math, name)) for name in ("sin", "cos", "tan")},
+        "cot": _finite_angle(_cotangent),
+        **{name: getattr(math, name) for name in ("asin", "acos", "atan", "asinh", "acosh", "tanh")},
+        "atanh": lambda number: math.copysign(math.inf, number) if abs(number) == 1 else math.atanh(number),
+        "sinh": _hyperbolic(math.sinh, lambda number: math.copysign(math.inf, number)),
+        "cosh": _hyperbolic(math.cosh, lambda _: math.inf),
+        "degrees": _checked_scaling(math.degrees),
+        "radians": _checked_scaling(math.radians),
+    }
+    words = {"|/": "square_root", "||/": "cube_root"}
+    for symbol, function in of_one.items():
+        FUNCTIONS.define(symbol, (_D,), _D, word=words.get(symbol))(_guarded(function))
+    FUNCTIONS.define("atan2", (_D, _D), _D, can_fail=False)(_guarded(math.atan2))
+    for symbol in ("power", "pow", "^"):
+        word = "raise" if symbol == "^" else None
+        FUNCTIONS.define(symbol, (_D, _D), _D, word=word)(double_power)
+        FUNCTIONS.define(symbol, (_N, _N), _N, word=word)(power)
+    FUNCTIONS.define("pi", (), _D, can_fail=False)(lambda: math.pi)
+
+
+def _bucket(operand: Any, low: Any, high: Any, count: int) -> int:
+    if count <= 0:
+        raise SqlError("2201G", "count must be greater than zero")
+    numbers = [Decimal(number) for number in (operand, low, high)]
+    if any(number.is_nan() for number in numbers):
+        raise SqlError("2201G", "operand, lower bound, and upper bound cannot be NaN")
+    if not (numbers[1].is_finite() and numbers[2].is_finite()):
+        raise SqlError("2201G", "lower and upper bounds must be finite")
+    if low == high:
+        raise SqlError("2201G", "lower bound cannot equal upper bound")
+    value, begin, end = (numbers[0], low, high) if low < high else (-numbers[0], -low, -high)
+    if value < begin or value >= end:
+        return in_range(_I, 0 if value < begin else count + 1)
+    width = EXACT.subtract(Decimal(end), Decimal(begin))
+    share = EXACT.multiply(EXACT.subtract(value, Decimal(begin)), Decimal(count))
+    return int(share // width) + 1 if width < Decimal(10) ** 20 else int(divided(share, width, 0)) + 1
+
+
+def _add_of_numeric() -> None:
+    define = FUNCTIONS.define
+    define("sqrt", (_N,), _N)(square_root)
+    define("exp", (_N,), _N)(exponential)
+    define("ln", (_N,), _N)(logarithm)
+    for symbol in ("log", "log10"):
+        define(symbol, (_N,), _N)(lambda number: logarithm_of_base(Decimal(10), number))
+    define("log", (_N, _N), _N)(logarithm_of_base)
+    define("width_bucket", (_N, _N, _N, _I), _I)(_bucket)
+    define("width_bucket", (_D, _D, _D, _I), _I)(_bucket)
+
+
+_add_roundings()
+_add_divisions()
+_add_bits()
+_add_of_doubles()
+_add_of_numeric()

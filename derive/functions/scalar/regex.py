@@ -1,0 +1,260 @@
+"""Functions and operators of regular expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.regex.dissection import Span
+from derive.functions.regex.expression import RegularExpression, Subject, regular_expression
+from derive.functions.scalar.text import LONGEST, checked_length
+from derive.functions.types.array import literal_of_texts
+
+FUNCTIONS = Functions()
+
+_T, _I, _B = Type.TEXT, Type.INTEGER, Type.BOOLEAN
+_TS = Type.TEXT_ARRAY
+
+
+def _searching(flags: str) -> Callable[[str, str], bool]:
+    return lambda text, expression: regular_expression(expression, flags).is_in(text)
+
+
+def _negated(matches: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+    return lambda text, pattern: not matches(text, pattern)
+
+
+class _Replacement:
+    r"""What is put in the place of matches: `\1` to `\9` are what groups have matched, `\&` is all, `\\` is `\`."""
+
+    def __init__(self, replacement: str) -> None:
+        self._pieces: list[str | int] = []
+        end = 0
+        for directive in re.finditer(r"\\(.)", replacement, re.DOTALL):
+            letter = directive[1]
+            self._pieces.append(replacement[end : directive.start()])
+            end = directive.end()
+            if letter == "&" or letter in "123456789":
+                self._pieces.append(0 if letter == "&" else int(letter))
+            else:
+                self._pieces.append("\\" if letter == "\\" else directive[0])
+        self._pieces.append(replacement[end:])
+        self._needs_parts = any(isinstance(piece, int) and piece > 0 for piece in self._pieces)
+
+    def of(self, expression: RegularExpression, subject: Subject, span: Span) -> str:
+        """What replaces one match."""
+        spans = expression.parts(subject, span) if self._needs_parts else [span]
+        texts: list[str] = []
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                texts.append(piece)
+            elif piece < len(spans) and (part := spans[piece]) is not None:
+                texts.append(subject.text[slice(*part)])
+        return "".join(texts)
+
+
+def _replaced(text: str, expression: RegularExpression, replacement: str, begin: int, which: int) -> str:
+    """A text in which matches are replaced.
+
+    Args:
+        text: where they are.
+        expression: what matches.
+        replacement: of each.
+        begin: from where on.
+        which: of the matches, counted from 1; 0 for all.
+
+    Raises:
+        SqlError: 54000, it becomes too long.
+    """
+    subject = expression.subject(text)
+    put = _Replacement(replacement)
+    pieces: list[str] = []
+    end = length = 0
+    spans = expression.searches(subject, begin)
+    for span in spans if not which else islice(spans, which - 1, which):
+        pieces += (text[end : span[0]], put.of(expression, subject, span))
+        end = span[1]
+        length += len(pieces[-2]) + len(pieces[-1])
+        if length > LONGEST:
+            checked_length(length)
+    return "".join((*pieces, text[end:]))
+
+
+def _regexp_replace(text: str, expression: str, replacement: str, flags: str = "") -> str:
+    if flags[:1].isdigit():
+        raise SqlError(
+            "22023",
+            f'invalid regular expression option: "{flags[0]}"',
+            hint="If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer"
+            " explicitly.",
+        )
+    return _replaced(text, regular_expression(expression, flags), replacement, 0, 0 if "g" in flags else 1)
+
+
+def _regexp_replace_from(
+    text: str, expression: str, replacement: str, begin: int, which: int | None = None, flags: str = ""
+) -> str:
+    begin = _begun(begin)
+    if which is not None and which < 0:
+        raise _bad_value("n", which)
+    compiled = regular_expression(expression, flags)
+    return _replaced(text, compiled, replacement, begin, (0 if "g" in flags else 1) if which is None else which)
+
+
+def matching_part(text: str, expression: str) -> str | None:
+    """What matches in a text: of an expression with groups, the part that the first one has."""
+    compiled = regular_expression(expression)
+    subject = compiled.subject(text)
+    span = compiled.search(subject)
+    return None if span is None else _text_of(subject, compiled, span, min(1, compiled.groups))
+
+
+def _text_of(subject: Subject, expression: RegularExpression, span: Span, group: int) -> str | None:
+    part = expression.parts(subject, span)[group] if group else span
+    return None if part is None else subject.text[slice(*part)]
+
+
+def _no_global(flags: str, function: str, hint: str | None = None) -> str:
+    if "g" in flags:
+        raise SqlError("22023", f'{function}() does not support the "global" option', hint=hint)
+    return flags
+
+
+def _bad_value(name: str, value: int) -> SqlError:
+    return SqlError("22023", f'invalid value for parameter "{name}": {value}')
+
+
+def _begun(begin: int) -> int:
+    if begin <= 0:
+        raise _bad_value("start", begin)
+    return begin - 1
+
+
+def _regexp_count(text: str, expression: str, begin: int = 1, flags: str = "") -> int:
+    begin = _begun(begin)
+    compiled = regular_expression(expression, _no_global(flags, "regexp_count"))
+    return sum(1 for _ in compiled.searches(compiled.subject(text), begin))
+
+
+def _regexp_like(text: str, expression: str, flags: str = "") -> bool:
+    return regular_expression(expression, _no_global(flags, "regexp_like")).is_in(text)
+
+
+def _nth_span(
+    text: str, expression: RegularExpression, begin: int, which: int, group: int
+) -> tuple[Subject, Span | None]:
+    """Where a group of a match is, the group 0 being all of it, and so is 1 where there are no groups."""
+    subject = expression.subject(text)
+    if group > max(1, expression.groups):
+        return subject, None
+    span = next(islice(expression.searches(subject, begin), which - 1, None), None)
+    return subject, expression.parts(subject, span)[min(group, expression.groups)] if span is not None else None
+
+
+def _regexp_substr(
+    text: str, expression: str, begin: int = 1, which: int = 1, flags: str = "", group: int = 0
+) -> str | None:
+    begin = _begun(begin)
+    if which <= 0:
+        raise _bad_value("n", which)
+    if group < 0:
+        raise _bad_value("subexpr", group)
+    compiled = regular_expression(expression, _no_global(flags, "regexp_substr"))
+    subject, span = _nth_span(text, compiled, begin, which, group)
+    return None if span is None else subject.text[slice(*span)]
+
+
+def _regexp_instr(
+    text: str, expression: str, begin: int = 1, which: int = 1, end: int = 0, flags: str = "", group: int = 0
+) -> int:
+    begin = _begun(begin)
+    if which <= 0:
+        raise _bad_value("n", which)
+    if end not in {0, 1}:
+        raise _bad_value("endoption", end)
+    if group < 0:
+        raise _bad_value("subexpr", group)
+    compiled = regular_expression(expression, _no_global(flags, "regexp_instr"))
+    _, span = _nth_span(text, compiled, begin, which, group)
+    return 0 if span is None else span[end] + 1
+
+
+def _texts_of(subject: Subject, expression: RegularExpression, span: Span) -> tuple[str | None, ...]:
+    """What the groups of a match have matched; all of it where there are none."""
+    parts = expression.parts(subject, span)
+    return tuple(part and subject.text[slice(*part)] for part in (parts[1:] or parts))
+
+
+def _regexp_match(text: str, expression: str, flags: str = "") -> tuple[str | None, ...] | None:
+    compiled = regular_expression(
+        expression, _no_global(flags, "regexp_match", "Use the regexp_matches function instead.")
+    )
+    subject = compiled.subject(text)
+    span = compiled.search(subject)
+    return None if span is None else _texts_of(subject, compiled, span)
+
+
+def _regexp_matches(text: str, expression: str, flags: str = "") -> tuple[str, ...]:
+    """For each match an array, as the text of one: an array holds none."""
+    compiled = regular_expression(expression, flags)
+    subject = compiled.subject(text)
+    spans = islice(compiled.searches(subject), None if "g" in flags else 1)
+    return tuple(literal_of_texts(_texts_of(subject, compiled, span)) for span in spans)
+
+
+def _splitting(function: str) -> Callable[..., tuple[str, ...]]:
+    def split(text: str, expression: str, flags: str = "") -> tuple[str, ...]:
+        compiled = regular_expression(expression, _no_global(flags, function))
+        pieces: list[str] = []
+        begin = matched = 0
+        for first, last in compiled.searches(compiled.subject(text)):
+            # A match of nothing splits neither at an end of the text nor right behind another match.
+            if first < len(text) and last > matched:
+                pieces.append(text[begin:first])
+                begin = last
+            matched = last
+        return (*pieces, text[begin:])
+
+    return split
+
+
+def _add_arrays() -> None:
+    for symbol, function in (
+        ("regexp_match", _regexp_match),
+        ("regexp_matches[]", _regexp_matches),
+        ("regexp_split_to_array", _splitting("regexp_split_to_array")),
+        ("regexp_split_to_table[]", _splitting("regexp_split_to_table")),
+    ):
+        for flags in ((), (_T,)):
+            FUNCTIONS.define(symbol, (_T, _T, *flags), _TS, word=symbol.removesuffix("[]"))(function)
+
+
+def _add_operators() -> None:
+    for symbol, word, flags in (("~", "matches", ""), ("~*", "matches_any_case", "i")):
+        FUNCTIONS.define(symbol, (_T, _T), _B, word=word)(_searching(flags))
+        FUNCTIONS.define(f"!{symbol}", (_T, _T), _B, word=f"not_{word}")(_negated(_searching(flags)))
+
+
+def _add_functions() -> None:
+    for symbol, function, most, result in (
+        ("regexp_like", _regexp_like, (_T, _T, _T), _B),
+        ("regexp_count", _regexp_count, (_T, _T, _I, _T), _I),
+        ("regexp_substr", _regexp_substr, (_T, _T, _I, _I, _T, _I), _T),
+        ("regexp_instr", _regexp_instr, (_T, _T, _I, _I, _I, _T, _I), _I),
+    ):
+        for count in range(2, len(most) + 1):
+            FUNCTIONS.define(symbol, most[:count], result)(function)
+    for flags in ((), (_T,)):
+        FUNCTIONS.define("regexp_replace", (_T, _T, _T, *flags), _T)(_regexp_replace)
+    for more in ((_I,), (_I, _I), (_I, _I, _T)):
+        FUNCTIONS.define("regexp_replace", (_T, _T, _T, *more), _T)(_regexp_replace_from)
+    FUNCTIONS.define("substring", (_T, _T), _T)(matching_part)
+
+
+_add_operators()
+_add_functions()
+_add_arrays()

@@ -1,0 +1,90 @@
+"""Functions that have rows in FROM, by the arrays whose elements these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.function import Functions
+from derive.functions.scalar.casts import json_kind
+from derive.functions.scalar.json import text_of_json
+from derive.functions.types.jsonb import Json, jsonb_datum
+
+FUNCTIONS = Functions()
+
+MOST_ROWS = 1_000_000
+"""So many numbers are in a series."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunction:
+    """A function in FROM.
+
+    Attributes:
+        symbol: of the function that makes an array; no name in SQL is like it where SQL has none.
+        column: the name of its column.
+        type: of its column, where elements of the array are texts of such values; None for their own.
+    """
+
+    symbol: str
+    column: str
+    type: Type | None = None
+
+
+def _series(begin: int, end: int, step: int = 1) -> tuple[int, ...]:
+    if step == 0:
+        raise SqlError("22023", "step size cannot equal zero")
+    series = range(begin, end + (1 if step > 0 else -1), step)
+    if len(series) > MOST_ROWS:
+        raise SqlError("54000", f"generate_series has more than {MOST_ROWS} rows")
+    return tuple(series)
+
+
+def _elements(name: str, convert: Callable[[Json], str | None], value: Json) -> tuple[str | None, ...]:
+    if not isinstance(value, list):
+        what = "an object" if isinstance(value, dict) else "a scalar"
+        raise SqlError("22023", f"cannot extract elements from {what}", hint=f"{name} takes an array.")
+    return tuple(map(convert, value))
+
+
+def _keys(name: str, value: Json) -> tuple[str, ...]:
+    if not isinstance(value, dict):
+        what = "an array" if isinstance(value, list) else "a scalar"
+        raise SqlError("22023", f"cannot call {name} on {what}", hint=f"It takes an object, not {json_kind(value)}.")
+    return tuple(sorted(value, key=lambda key: (len(key.encode()), key.encode())))
+
+
+def _add() -> dict[str, RowFunction]:
+    functions: dict[str, RowFunction] = {
+        "string_to_table": RowFunction("string_to_array", "string_to_table"),
+        "regexp_split_to_table": RowFunction("regexp_split_to_table[]", "regexp_split_to_table"),
+        "regexp_matches": RowFunction("regexp_matches[]", "regexp_matches", Type.TEXT_ARRAY),
+    }
+
+    def own(name: str, column: str) -> str:
+        functions[name] = RowFunction(f"{name}[]", column)
+        return functions[name].symbol
+
+    series = own("generate_series", "generate_series")
+    for kind, array in ((Type.INTEGER, Type.INTEGER_ARRAY), (Type.BIGINT, Type.BIGINT_ARRAY)):
+        FUNCTIONS.define(series, (kind, kind), array, word="series")(_series)
+        FUNCTIONS.define(series, (kind, kind, kind), array, word="series")(_series)
+    for prefix in ("jsonb", "json"):
+        for suffix, array, convert in (
+            ("", Type.JSONB_ARRAY, jsonb_datum),
+            ("_text", Type.TEXT_ARRAY, text_of_json),
+        ):
+            name = f"{prefix}_array_elements{suffix}"
+            symbol = own(name, "value")
+            FUNCTIONS.define(symbol, (Type.JSONB,), array, word=name)(partial(_elements, name, convert))
+        name = f"{prefix}_object_keys"
+        symbol = own(name, name)
+        FUNCTIONS.define(symbol, (Type.JSONB,), Type.TEXT_ARRAY, word=name)(partial(_keys, name))
+    return functions
+
+
+ROW_FUNCTIONS: Mapping[str, RowFunction] = _add()
+"""By name."""

@@ -1,0 +1,367 @@
+"""Functions of text: characters are code points, and letters have their simple upper and lower case."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+
+from derive.algebra.types import Datum, Type
+from derive.errors import SqlError
+from derive.functions.cancellation import check_cancelled
+from derive.functions.function import Function, Functions, registered_name, word_of
+from derive.functions.types.letter_case import lower, title, upper
+
+FUNCTIONS = Functions()
+
+_T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
+
+LONGEST = 1 << 26
+"""Characters of a text that functions make at most."""
+_LONG = 1 << 20
+"""Texts of more characters take so long that it is asked before whether to go on."""
+
+
+def checked_length(length: int) -> int:
+    """A length of a text that is to be made.
+
+    Raises:
+        SqlError: 54000, it is too great.
+    """
+    if length > LONGEST:
+        raise SqlError("54000", "requested length too large")
+    if length > _LONG:
+        check_cancelled()
+    return length
+
+
+def _repeat(text: str, count: int) -> str:
+    checked_length(len(text) * max(count, 0))
+    return text * count
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    if not old:
+        return text
+    if len(new) > len(old) and len(text) * len(new) > _LONG:
+        checked_length(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def _padding(text: str, length: int, fill: str) -> str:
+    missing = checked_length(length) - len(text)
+    return (fill * (missing // len(fill) + 1))[:missing] if fill and missing > 0 else ""
+
+
+def _lpad(text: str, length: int, fill: str = " ") -> str:
+    return _padding(text, length, fill) + text[: max(length, 0)]
+
+
+def _rpad(text: str, length: int, fill: str = " ") -> str:
+    return text[: max(length, 0)] + _padding(text, length, fill)
+
+
+def part(text: str, begin: int, count: int | None = None) -> str:
+    """So many characters from a position on, counted from 1; positions before the first one count, too.
+
+    Raises:
+        SqlError: 22011, a negative count.
+    """
+    if count is None:
+        return text[max(begin - 1, 0) :]
+    if count < 0:
+        raise SqlError("22011", "negative substring length not allowed")
+    return text[max(begin - 1, 0) : max(begin - 1 + count, 0)]
+
+
+def _split_part(text: str, separator: str, position: int) -> str:
+    if not position:
+        raise SqlError("22023", "field position must not be zero")
+    if not separator:
+        return text if position in {1, -1} else ""
+    # No more is split than is asked for.
+    parts = text.split(separator, position) if position > 0 else text.rsplit(separator, -position)[::-1]
+    index = abs(position) - 1
+    return parts[index] if index < len(parts) else ""
+
+
+def _translate(text: str, letters: str, others: str) -> str:
+    table: dict[int, str | None] = {}
+    for index, letter in enumerate(letters):
+        table.setdefault(ord(letter), others[index] if index < len(others) else None)
+    return text.translate(table)
+
+
+def _chr(code: int) -> str:
+    if code <= 0:
+        if not code:
+            raise SqlError("54000", "null character not permitted")
+        raise SqlError("22023", "character number must be positive")
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise SqlError("54000", f"requested character too large for encoding: {code}")
+    return chr(code)
+
+
+def _overlay(text: str, other: str, begin: int, count: int | None = None) -> str:
+    if begin <= 0:
+        raise SqlError("22011", "negative substring length not allowed")
+    end = begin + (len(other) if count is None else count)
+    if end >= 1 << 31:
+        raise SqlError("22003", "integer out of range")
+    return text[: begin - 1] + other + part(text, end)
+
+
+_RESERVED = """
+    all and any as asc both case cast check collate column constraint create cross current_date default desc
+    distinct do else end except false fetch for foreign from full grant group having ilike in inner intersect into
+    is isnull join lateral leading left like limit natural not notnull null offset on only or order outer primary
+    references returning right select session_user similar some symmetric table then to trailing true union unique
+    user using when where window with
+"""
+_KEYWORDS = frozenset(_RESERVED.split())
+
+
+def quoted_name(name: str) -> str:
+    """A name as it is written in SQL."""
+    if re.fullmatch(r"[a-z_][a-z0-9_$]*", name) and name not in _KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_literal(text: str) -> str:
+    """A text as it is written in SQL."""
+    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+    return f"E{quoted}" if "\\" in text else quoted
+
+
+def _quoted(text: Datum) -> Datum:
+    return None if text is None else quoted_literal(str(text))
+
+
+def _quoted_or_null(text: Datum) -> Datum:
+    return "NULL" if text is None else quoted_literal(str(text))
+
+
+def _trimming(strip: Callable[[str, str], str]) -> tuple[Callable[[str], str], Callable[[str, str], str]]:
+    return (lambda text: strip(text, " ")), (lambda text, letters: strip(text, letters) if letters else text)
+
+
+def _position(text: str, sought: str) -> int:
+    return text.find(sought) + 1
+
+
+def _ascii(text: str) -> int:
+    return ord(text[0]) if text else 0
+
+
+def _hexadecimal(bits: int) -> Callable[[int], str]:
+    return lambda number: f"{number & (1 << bits) - 1:x}"
+
+
+def _left(text: str, count: int) -> str:
+    return text[:count]
+
+
+def _right(text: str, count: int) -> str:
+    return text[-count:] if count else ""
+
+
+def _add_of_one() -> None:
+    define = FUNCTIONS.define
+    for symbol, function in (
+        ("lower", lower),
+        ("upper", upper),
+        ("initcap", title),
+        ("reverse", lambda text: text[::-1]),
+        ("md5", lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()),
+        ("quote_ident", quoted_name),
+    ):
+        define(symbol, (_T,), _T, can_fail=False)(function)
+    for symbol in ("length", "char_length", "character_length"):
+        define(symbol, (_T,), _I, can_fail=False)(len)
+    define("octet_length", (_T,), _I, can_fail=False)(lambda text: len(text.encode()))
+    define("bit_length", (_T,), _I, can_fail=False)(lambda text: 8 * len(text.encode()))
+    define("ascii", (_T,), _I, can_fail=False)(_ascii)
+    define("chr", (_I,), _T)(_chr)
+    for kind, bits in ((_I, 32), (_L, 64)):
+        define("to_hex", (kind,), _T, can_fail=False)(_hexadecimal(bits))
+        define("to_bin", (kind,), _T, can_fail=False)(_digits(bits, "b"))
+        define("to_oct", (kind,), _T, can_fail=False)(_digits(bits, "o"))
+
+
+def _digits(bits: int, form: str) -> Callable[[int], str]:
+    return lambda number: format(number & (1 << bits) - 1, form)
+
+
+def _add_parts() -> None:
+    define = FUNCTIONS.define
+    for symbol in ("substr", "substring"):
+        define(symbol, (_T, _I), _T, can_fail=False)(part)
+        define(symbol, (_T, _I, _I), _T)(part)
+    for symbol, strip in (("btrim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
+        spaces, letters = _trimming(strip)
+        define(symbol, (_T,), _T, can_fail=False)(spaces)
+        define(symbol, (_T, _T), _T, can_fail=False)(letters)
+    for symbol in ("position", "strpos"):
+        define(symbol, (_T, _T), _I, can_fail=False)(_position)
+    define("left", (_T, _I), _T, can_fail=False)(_left)
+    define("right", (_T, _I), _T, can_fail=False)(_right)
+    for symbol, pad in (("lpad", _lpad), ("rpad", _rpad)):
+        define(symbol, (_T, _I), _T)(pad)
+        define(symbol, (_T, _I, _T), _T)(pad)
+    define("repeat", (_T, _I), _T)(_repeat)
+    define("replace", (_T, _T, _T), _T)(_replace)
+    define("split_part", (_T, _T, _I), _T)(_split_part)
+    define("translate", (_T, _T, _T), _T, can_fail=False)(_translate)
+    define("overlay", (_T, _T, _I), _T)(_overlay)
+    define("overlay", (_T, _T, _I, _I), _T)(_overlay)
+    for symbol in ("starts_with", "^@"):
+        define(symbol, (_T, _T), _B, word="starts_with_operator" if symbol == "^@" else None, can_fail=False)(
+            str.startswith
+        )
+
+
+def text_form(argument: str, kind: Type) -> str:
+    """SQL of a value as text, as clients are sent it."""
+    if kind in {Type.TEXT, Type.UNKNOWN, Type.JSONB}:
+        return argument
+    if kind is Type.BOOLEAN:
+        return f"CASE {argument} WHEN 1 THEN 't' WHEN 0 THEN 'f' END"
+    if kind is Type.INET:  # of which a cast shows more
+        return f"{registered_name('abbrev_inet')}({argument})"
+    return f"{registered_name(f'{word_of(kind)}_to_text')}({argument})"
+
+
+def _texts(arguments: Sequence[str], kinds: Sequence[Type]) -> list[str]:
+    return [text_form(argument, kind) for argument, kind in zip(arguments, kinds, strict=True)]
+
+
+def _joined(separator: Datum, *texts: Datum) -> Datum:
+    if separator is None:
+        return None
+    pieces = [str(text) for text in texts if text is not None]
+    checked_length(sum(map(len, pieces)) + len(str(separator)) * len(pieces))
+    return str(separator).join(pieces)
+
+
+def _add_of_any_type() -> None:
+    FUNCTIONS.native(
+        "||",
+        (_T, _T),
+        _T,
+        lambda arguments, _: f"({arguments[0]} || {arguments[1]})",
+        word="concatenate",
+    )
+    either: list[tuple[Type | None, ...]] = [(_T, None), (None, _T)]
+    for arguments in either:
+        # PostgreSQL turns the other operand of || into text by a cast, which writes out booleans.
+        FUNCTIONS.native("||", arguments, _T, _concatenation, word="concatenate")
+    FUNCTIONS.add(
+        Function(
+            "concat",
+            "concat",
+            (None,),
+            _T,
+            lambda *texts: _joined("", *texts),
+            lambda arguments, kinds: f"{registered_name('concat')}({', '.join(_texts(arguments, kinds))})",
+            can_fail=False,
+            is_variadic=True,
+        )
+    )
+    FUNCTIONS.add(
+        Function(
+            "concat_ws",
+            "concat_ws",
+            (_T, None),
+            _T,
+            _joined,
+            lambda arguments, kinds: f"{registered_name('concat_ws')}({', '.join(_texts(arguments, kinds))})",
+            can_fail=False,
+            is_variadic=True,
+        )
+    )
+    for symbol, quote in (("quote_literal", _quoted), ("quote_nullable", _quoted_or_null)):
+        FUNCTIONS.add(Function(symbol, symbol, (None,), _T, quote, _quote_form(symbol), can_fail=False))
+    FUNCTIONS.add(Function("format_text", "format", (_T,), _T, formatted, _format_form("format_text")))
+    FUNCTIONS.add(Function("format", "format", (_T, None), _T, formatted, _format_form("format"), is_variadic=True))
+
+
+def _format_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
+    return lambda arguments, kinds: f"{registered_name(name)}({', '.join(_texts(arguments, kinds))})"
+
+
+def _cast_form(argument: str, kind: Type) -> str:
+    """SQL of a value as text by a cast, which writes out booleans."""
+    if kind in {Type.BOOLEAN, Type.INET}:
+        return f"{registered_name(f'{kind.value}_to_text')}({argument})"
+    return text_form(argument, kind)
+
+
+def _concatenation(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
+    return f"({_cast_form(arguments[0], kinds[0])} || {_cast_form(arguments[1], kinds[1])})"
+
+
+def _quote_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
+    return lambda arguments, kinds: f"{registered_name(name)}({_cast_form(arguments[0], kinds[0])})"
+
+
+_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|\*(?:(\d+)\$)?)?(.)?", re.DOTALL)
+
+
+def formatted(template: Datum, *texts: Datum) -> Datum:
+    """What `format` makes of a template: `%s`, `%I` and `%L`, with positions and widths.
+
+    Raises:
+        SqlError: 22023 or 22004, the template asks for what is not there.
+    """
+    if template is None:
+        return None
+    at = length = 0
+
+    def argument(position: str | None) -> Datum:
+        nonlocal at
+        at = int(position) if position else at + 1
+        if not at:
+            raise SqlError("22023", "format specifies argument 0, but arguments are numbered from 1")
+        if at > len(texts):
+            raise SqlError("22023", "too few arguments for format()")
+        return texts[at - 1]
+
+    def counted(match: re.Match[str]) -> str:
+        nonlocal length
+        shown = replaced(match)
+        length = checked_length(length + len(shown))
+        return shown
+
+    def replaced(match: re.Match[str]) -> str:
+        position, is_left, width, width_position, kind = match.groups()
+        if kind == "%" and match[0] == "%%":
+            return "%"
+        if kind is None:
+            raise SqlError("22023", "unterminated format() type specifier", hint='For a single "%" use "%%".')
+        if kind not in "sIL":
+            raise SqlError("22023", f'unrecognized format() type specifier "{kind}"', hint='For a single "%" use "%%".')
+        if "*" in match[0]:
+            given = argument(width_position)
+            width = str(given) if given is not None else "0"
+        columns = int(width or 0) if len(width or "") < 12 else LONGEST + 1
+        checked_length(abs(columns))
+        shown = _directed(kind, argument(position))
+        return shown.ljust(abs(columns)) if is_left or columns < 0 else shown.rjust(columns)
+
+    return _DIRECTIVE.sub(counted, str(template))
+
+
+def _directed(kind: str, text: Datum) -> str:
+    if kind == "s":
+        return "" if text is None else str(text)
+    if kind == "L":
+        return "NULL" if text is None else quoted_literal(str(text))
+    if text is None:
+        raise SqlError("22004", "null values cannot be formatted as an SQL identifier")
+    return quoted_name(str(text))
+
+
+_add_of_one()
+_add_parts()
+_add_of_any_type()

@@ -1,0 +1,1 @@
+"""Types of SQL: how values are stored, ordered, read and written."""

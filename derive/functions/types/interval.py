@@ -1,0 +1,180 @@
+"""Data of `interval`: bytes that sort as spans do, a month taken for 30 days, and a day for 24 hours.
+
+A datum is the span in microseconds (12 bytes, biased), then months and days (4 bytes each, biased). Two intervals of
+one span and other fields are equal to the operators of SQL, and different values to groups.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from derive.errors import SqlError
+from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, text_of_time
+
+SPAN_BYTES = 12
+"""The first bytes of a datum, by which intervals compare."""
+
+_SPAN_BIAS, _FIELD_BIAS = 1 << 95, 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Months, days and microseconds, each of any sign."""
+
+    months: int
+    days: int
+    microseconds: int
+
+    @property
+    def span(self) -> int:
+        """How long it is, in microseconds."""
+        return (self.months * 30 + self.days) * DAY + self.microseconds
+
+
+def interval_datum(interval: Interval) -> bytes:
+    """The datum of an interval.
+
+    Raises:
+        SqlError: 22008, a field is too large.
+    """
+    fields = (interval.months, interval.days)
+    if not all(-_FIELD_BIAS <= field < _FIELD_BIAS for field in fields) or abs(interval.microseconds) >= 1 << 63:
+        raise SqlError("22008", "interval out of range")
+    months, days = ((field + _FIELD_BIAS).to_bytes(4, "big") for field in fields)
+    return (interval.span + _SPAN_BIAS).to_bytes(SPAN_BYTES, "big") + months + days
+
+
+def interval_of(datum: bytes) -> Interval:
+    """The interval that a datum is."""
+    span = int.from_bytes(datum[:SPAN_BYTES], "big") - _SPAN_BIAS
+    months = int.from_bytes(datum[SPAN_BYTES : SPAN_BYTES + 4], "big") - _FIELD_BIAS
+    days = int.from_bytes(datum[SPAN_BYTES + 4 :], "big") - _FIELD_BIAS
+    return Interval(months, days, span - (months * 30 + days) * DAY)
+
+
+def text_of_interval(interval: Interval) -> str:
+    """An interval as PostgreSQL shows it: `1 year 2 mons 3 days 04:05:06.7`."""
+    years = abs(interval.months) // 12 * (-1 if interval.months < 0 else 1)
+    months = interval.months - years * 12
+    parts: list[str] = []
+    is_before_negative = False
+    for number, unit in ((years, "year"), (months, "mon"), (interval.days, "day")):
+        if number:
+            sign = "+" if is_before_negative and number > 0 else ""
+            parts.append(f"{sign}{number} {unit}{'' if number == 1 else 's'}")
+            is_before_negative = number < 0
+    if interval.microseconds or not parts:
+        sign = "-" if interval.microseconds < 0 else "+" if is_before_negative else ""
+        parts.append(sign + text_of_time(abs(interval.microseconds)))
+    return " ".join(parts)
+
+
+_UNITS = {
+    "microsecond": ("us", "usec", "usecs", "usecond", "useconds", "microsecon"),
+    "millisecond": ("ms", "msec", "msecs", "msecond", "mseconds", "millisecon"),
+    "second": ("s", "sec", "secs"),
+    "minute": ("m", "min", "mins"),
+    "hour": ("h", "hr", "hrs"),
+    "day": ("d",),
+    "week": ("w",),
+    "month": ("mon", "mons"),
+    "year": ("y", "yr", "yrs"),
+    "decade": ("dec", "decs"),
+    "century": ("c", "cent", "centuries"),
+    "millennium": ("mil", "mils", "millennia"),
+}
+UNIT_OF = {alias: unit for unit, aliases in _UNITS.items() for alias in (unit, f"{unit}s", *aliases)}
+_MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR}
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<time>(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{1,2})(?::(?P<seconds>\d{1,2}(?:\.\d*)?))?)"
+    r"|(?P<years_and_months>[+-]?\d+-\d+)(?=\s|$)"
+    r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>[A-Za-z]*)|(?P<ago>ago))"
+)
+_ISO = re.compile(
+    r"P(?:(-?[\d.]+)Y)?(?:(-?[\d.]+)M)?(?:(-?[\d.]+)W)?(?:(-?[\d.]+)D)?(?:T(?:(-?[\d.]+)H)?(?:(-?[\d.]+)M)?(?:(-?[\d.]+)S)?)?"
+)
+_ISO_UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
+
+
+def span_of_unit(unit: str, number: Decimal) -> Interval:
+    """So many of a unit, whose name is in the singular; parts of months become days, and parts of days time."""
+    if unit in _MONTHS:
+        months = number * _MONTHS[unit]
+        if _MONTHS[unit] > 1:
+            return Interval(round(months), 0, 0)
+        rest = (months - int(months)) * 30
+        days = span_of_unit("day", rest)
+        return Interval(int(months), days.days, days.microseconds)
+    if unit in _DAYS:
+        days_ = number * _DAYS[unit]
+        return Interval(0, int(days_), _rounded((days_ - int(days_)) * DAY))
+    return Interval(0, 0, _rounded(number * _MICROSECONDS[unit]))
+
+
+def _rounded(number: Decimal) -> int:
+    return int(number.to_integral_value(ROUND_HALF_EVEN))
+
+
+def interval_of_text(text: str, unit: str | None = None) -> Interval:
+    """An interval that someone wrote.
+
+    Args:
+        text: what was written, in PostgreSQL's form, that of the standard, or that of ISO 8601.
+        unit: of a number without one; seconds if None.
+
+    Raises:
+        SqlError: 22007, it is no interval; 22008, a field is too large.
+    """
+    malformed = SqlError("22007", f'invalid input syntax for type interval: "{text}"')
+    iso = _ISO.fullmatch(text.strip())
+    if iso is not None and iso.lastindex:
+        numbers = [(Decimal(number), kind) for number, kind in zip(iso.groups(), _ISO_UNITS, strict=True) if number]
+        return _total([span_of_unit(kind, number) for number, kind in numbers])
+    spans: list[Interval] = []
+    body, is_ago, at = text.strip().removeprefix("@").rstrip(), False, 0
+    while at < len(body):
+        token = _TOKEN.match(body, at)
+        if token is None or is_ago:
+            raise malformed
+        at = token.end()
+        if token["ago"]:
+            is_ago = True
+        elif token["time"]:
+            spans.append(_time_of(token, malformed))
+        elif token["years_and_months"]:
+            years, months = token["years_and_months"].lstrip("+-").split("-")
+            total = int(years) * 12 + int(months)
+            spans.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
+        else:
+            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else unit or _unit_before(body[at:])
+            if kind is None:
+                raise malformed
+            spans.append(span_of_unit(kind, Decimal(token["number"])))
+    if not spans:
+        raise malformed
+    total_span = _total(spans)
+    return Interval(-total_span.months, -total_span.days, -total_span.microseconds) if is_ago else total_span
+
+
+def _unit_before(rest: str) -> str:
+    """The unit of a number that has none: days if a time of day follows."""
+    following = _TOKEN.match(rest) if rest.strip() else None
+    return "day" if following and following["time"] else "second"
+
+
+def _time_of(token: re.Match[str], malformed: SqlError) -> Interval:
+    if int(token["minutes"]) > 59 or Decimal(token["seconds"] or 0) >= 60:
+        raise malformed
+    seconds = int(token["hours"]) * 3600 + int(token["minutes"]) * 60 + Decimal(token["seconds"] or 0)
+    microseconds = _rounded(seconds * SECOND)
+    return Interval(0, 0, -microseconds if token["sign"] == "-" else microseconds)
+
+
+def _total(spans: list[Interval]) -> Interval:
+    return Interval(
+        sum(span.months for span in spans), sum(span.days for span in spans), sum(span.microseconds for span in spans)
+    )

@@ -1,0 +1,64 @@
+"""Upper and lower case: letters have their simple ones, one for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from derive.functions.cancellation import check_cancelled
+
+_PIECE = 1 << 16
+"""So many letters change their case at once."""
+
+
+def lower(text: str) -> str:
+    """Every letter in lower case, one for one."""
+    return text.lower() if text.isascii() else "".join(map(_lower_piece, _pieces(text)))
+
+
+def upper(text: str) -> str:
+    """Every letter in upper case, one for one."""
+    return text.upper() if text.isascii() else "".join(map(_upper_piece, _pieces(text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces, between which others may run."""
+    for begin in range(0, len(text), _PIECE):
+        check_cancelled()
+        yield text[begin : begin + _PIECE]
+
+
+def _lower_piece(piece: str) -> str:
+    lowered = piece.lower()
+    # A sigma at the end of a word has a form of its own, which single letters do not know.
+    is_simple = len(lowered) == len(piece) and "\u03a3" not in piece
+    return lowered if is_simple else "".join(map(lower_letter, piece))
+
+
+def _upper_piece(piece: str) -> str:
+    raised = piece.upper()
+    return raised if len(raised) == len(piece) else "".join(map(upper_letter, piece))
+
+
+def lower_letter(letter: str) -> str:
+    """A letter in lower case, if that is one letter."""
+    lowered = letter.lower()
+    return lowered if len(lowered) == 1 else letter
+
+
+def upper_letter(letter: str) -> str:
+    """A letter in upper case, if that is one letter."""
+    raised = letter.upper()
+    return raised if len(raised) == 1 else letter
+
+
+def title(text: str) -> str:
+    """The first letter of every word in upper case, the others in lower case."""
+    titled: list[str] = []
+    is_inside = False
+    for piece in _pieces(text):
+        letters: list[str] = []
+        for letter in piece:
+            letters.append(lower_letter(letter) if is_inside else upper_letter(letter))
+            is_inside = letter.isalnum()
+        titled.append("".join(letters))
+    return "".join(titled)

@@ -1,0 +1,5 @@
+"""SQL that a catalog runs over documents, whatever the language of its lambdas: parameters, statements, shuffles.
+
+Shuffles belong to the runtime, and computed shuffles are written in SQL in every derivation. The SQLite connector
+builds its lambdas from the same parts.
+"""

@@ -1,0 +1,209 @@
+"""Blocks of SQL, split into statements and inspected before the first document is processed.
+
+SQLite itself finds the end of a statement: each is prepared, and the remaining text is the rest of the block. So a
+semicolon in a string, a trigger's body or an explicit parameter splits nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import apsw
+
+from derive.errors import Issue, LambdaError
+from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.kept import find_present
+from derive.lambda_sql.token import find_rollback
+from derive.position import Position, Script
+
+_NOTHING = re.compile(r"(?:[\s;\ufeff]|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
+_TRAILING_COMMENT = re.compile(r"\s*(?:--[^\n]*|/\*.*?\*/)\s*\Z", re.DOTALL)
+_WORD = re.compile(r"[\w$]+|.", re.DOTALL)
+_FORBIDDEN = re.compile(r"(BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE|ATTACH|DETACH|PRAGMA|VACUUM)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of a block.
+
+    Attributes:
+        text: SQL text, with its semicolon unless the block ends without one.
+        offset: start in the block's text, including comments before the statement.
+        begin: start of the first word in the block's text.
+        parameters: names of its parameters in binding order, without `$`.
+        columns: names of its result columns; empty if it returns no rows.
+        reads: tables that the statement or its triggers read.
+        writes: tables that the statement or its triggers write or alter.
+        read_columns: tables and columns that the statement or its triggers read.
+        calls: functions that the statement or its triggers call, in lower case.
+        origins: for each result column, its source table and column; None for a computed column.
+    """
+
+    text: str
+    offset: int
+    begin: int
+    parameters: tuple[str, ...]
+    columns: tuple[str, ...]
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    read_columns: frozenset[tuple[str, str]] = frozenset()
+    calls: frozenset[str] = frozenset()
+    origins: tuple[tuple[str, str] | None, ...] = ()
+
+
+def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | Issue]:
+    """Yield the statements of a block, each prepared when it is pulled, without running it.
+
+    A statement that does not prepare, or is forbidden, yields an `Issue`, and reading continues after it. Comments
+    alone are no statement.
+
+    Args:
+        guard: active guard; its database has the tables that the block refers to.
+        script: the block.
+        what: name of the block in issues.
+    """
+    text = script.text
+    if "\0" in text:
+        yield Issue("E524", f"{what} contains a NUL character", script.locate(text.index("\0")))
+        return
+    offset = 0
+    while (begin := _skip_nothing(text, offset)) < len(text):
+        statement = _prepare_first(guard, script, offset, begin, what)
+        yield statement
+        offset = offset + len(statement.text) if isinstance(statement, Statement) else _end_of_statement(text, begin)
+
+
+def first_issue(issue: Issue) -> LambdaError:
+    """Return the issue as the error that stops a task."""
+    return LambdaError(issue.message, position=issue.position, hint=issue.hint)
+
+
+def _skip_nothing(text: str, offset: int) -> int:
+    match = _NOTHING.match(text, offset)
+    return match.end() if match else offset
+
+
+def _end_of_statement(text: str, begin: int) -> int:
+    for match in re.compile(";").finditer(text, begin):
+        if apsw.complete(text[begin : match.end()]):
+            return match.end()
+    return len(text)
+
+
+def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: str) -> Statement | Issue:
+    forbidden = _FORBIDDEN.match(script.text, begin)
+    if forbidden:
+        message = f"{what} may not use {forbidden[1].upper()}: the runtime owns the transaction and the database"
+        return Issue("E525", message, script.locate(begin, len(forbidden[1])))
+    rest = script.text[offset:]
+    guard.forget()
+    try:
+        inspected = _inspect(guard.db, rest)
+    except apsw.BindingsError:
+        mark = max(begin, script.text.find("?", begin))
+        return Issue("E523", f"{what} has a parameter without a name", script.locate(mark, 1), "write $field")
+    except apsw.Error as exc:
+        if guard.refusal:
+            return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
+        size: int = getattr(exc, "error_offset", -1)
+        fault = begin if size < 0 else offset + _characters(rest, size)
+        word = _WORD.match(script.text, fault)
+        return Issue("E522", f"{what} does not prepare: {exc}", script.locate(fault, len(word[0]) if word else 1))
+    return _refusal(inspected, script, offset, begin, what) or Statement(
+        text=inspected.text,
+        offset=offset,
+        begin=begin,
+        parameters=inspected.parameters,
+        # A column's name extends to the next comma, including comments before it.
+        columns=tuple(_without_comments(column) for column in inspected.columns),
+        reads=frozenset(guard.reads),
+        writes=frozenset(guard.writes),
+        read_columns=frozenset(guard.columns),
+        calls=frozenset(guard.calls),
+        origins=inspected.origins,
+    )
+
+
+def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, what: str) -> Issue | None:
+    """Return the issue of a forbidden statement that SQLite's authorizer does not see; None if it is allowed."""
+    rollback, present = find_rollback(inspected.text), find_present(inspected.text)
+    if rollback is not None:
+        message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
+        position = script.locate(offset + rollback, len("ROLLBACK"))
+        return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
+    if present is not None:
+        message = (
+            f"{what} may not ask for the present in an index, a CHECK or a generated column: it would not stay true"
+        )
+        position = script.locate(offset + present[0], len(present[1]))
+        return Issue("E525", message, position, "ask for it in the lambda, or keep it in a column")
+    if inspected.is_explain:
+        message = f"{what} may not use EXPLAIN: plans are not the same everywhere"
+        return Issue("E525", message, script.locate(begin, len("EXPLAIN")))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inspected:
+    """SQLite's description of a statement: its text, names of parameters and columns, and origins of columns."""
+
+    text: str
+    parameters: tuple[str, ...]
+    columns: tuple[str, ...]
+    origins: tuple[tuple[str, str] | None, ...]
+    is_explain: bool
+
+
+class _Nulls(dict[str, None]):
+    """A mapping from every parameter name to null."""
+
+    def __missing__(self, name: str) -> None:
+        """Return null for any name."""
+
+
+def _inspect(db: apsw.Connection, text: str) -> _Inspected:
+    """Inspect the first of several statements, without running it.
+
+    `apsw.ext` has the same function, but importing it takes longer than checking most lambdas.
+
+    Raises:
+        BindingsError: the statement has a parameter without a name.
+    """
+    told: list[_Inspected] = []
+
+    def look(cursor: apsw.Cursor, statement: str, _: apsw.Bindings | None) -> bool:
+        described = cursor.description_full
+        columns = tuple(column[0] for column in described)
+        origins = tuple((column[3], column[4]) if column[3] and column[4] else None for column in described)
+        parameters = tuple(map(str, cursor.bindings_names))
+        told.append(_Inspected(statement, parameters, columns, origins, bool(cursor.is_explain)))
+        return False
+
+    cursor = db.cursor()
+    cursor.exec_trace = look
+    with suppress(apsw.ExecTraceAbort):
+        cursor.execute(text, _Nulls(), can_cache=False)
+    return told[0]
+
+
+def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
+    """Return the position of the refused table or function, or of the statement if the name is not found."""
+    text, word = script.text, None
+    if guard.refused:
+        name = re.compile(re.escape(guard.refused), re.IGNORECASE)
+        word = name.search(text, begin, _end_of_statement(text, begin))
+    word = word or _WORD.match(text, begin)
+    return script.locate(word.start(), len(word[0])) if word else script.locate(begin)
+
+
+def _characters(text: str, size: int) -> int:
+    """Return the number of characters in the first `size` bytes of UTF-8, the unit of SQLite's offsets."""
+    return len(text.encode()[:size].decode(errors="ignore"))
+
+
+def _without_comments(column: str) -> str:
+    shorter = _TRAILING_COMMENT.sub("", column)
+    return column if shorter == column else _without_comments(shorter)

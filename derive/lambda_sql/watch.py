@@ -1,0 +1,86 @@
+"""The watch: limits on the time and the memory that SQL may use for one document.
+
+SQLite calls the watch after a fixed number of virtual machine steps, so a document costs nothing by itself. One call of
+a function is one step, however long it takes; the heap's limit bounds its memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import length_hint
+from types import TracebackType
+from typing import Any
+
+import apsw
+
+from derive.lambda_sql.heap import HEAP
+from derive.protocol.limits import LambdaLimits
+
+TIMEOUT_HINT = "if it needs longer: --sqlite-timeout SECONDS"
+
+_STEPS = 10_000
+"""Steps between two checks of the clock: some tenths of a millisecond; a check costs a thousandth of that."""
+
+
+class Watch:
+    """Interrupts statements that exceed a limit on a database (`with watch:`).
+
+    Args:
+        db: the database.
+        seconds: time limit of one document.
+        clock: monotonic seconds.
+        megabytes: limit of the growth of SQLite's heap by one document.
+
+    Attributes:
+        seconds: time limit of one document.
+        megabytes: limit of the growth of SQLite's heap by one document.
+        interrupted: text of the interrupted statement, with the values of its parameters.
+        outgrown: whether the statement was interrupted because of its memory.
+    """
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        megabytes: int = LambdaLimits().sqlite_megabytes,
+    ) -> None:
+        self.seconds, self.megabytes = seconds, megabytes
+        self.interrupted = ""
+        self.outgrown = False
+        self._db = db
+        self._clock = clock
+        self.begin(db.cursor(), iter(()))
+
+    def begin(self, cursor: apsw.Cursor, left: Iterator[Any]) -> None:
+        """Start with other documents.
+
+        Args:
+            cursor: cursor that runs the statements.
+            left: iterator whose length hint falls with each document.
+        """
+        self._cursor, self._left = cursor, left
+        self._count, self._since, self._used = -1, 0.0, 0
+
+    def __enter__(self) -> None:
+        self._db.set_progress_handler(self._look, _STEPS)
+        HEAP.hold(self.megabytes << 20)
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+        HEAP.release()
+        self._db.set_progress_handler(None)
+
+    def _look(self) -> bool:
+        now, count = self._clock(), length_hint(self._left)
+        if count != self._count:
+            self._count, self._since, self._used = count, now, apsw.memory_used()
+            return False
+        self.outgrown = apsw.memory_used() - self._used > self.megabytes << 20
+        if now - self._since <= self.seconds and not self.outgrown:
+            return False
+        with suppress(apsw.ExecutionCompleteError):  # a statement that is being prepared is not there yet
+            self.interrupted = self._cursor.expanded_sql
+        return True

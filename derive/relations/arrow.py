@@ -1,0 +1,69 @@
+"""Rows of collections as Arrow: what readers such as pandas, DuckDB and Spark take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from derive.algebra.types import Row, Type
+from derive.document.without_pandas import spare_pandas
+from derive.functions.types.array import elements_of
+from derive.functions.types.type_info import INFOS
+from derive.functions.types.values import text_of
+from derive.relations.columns import RelationColumn
+
+spare_pandas()  # before the first array
+
+_ARROW: Mapping[Type, pa.DataType] = {
+    Type.BOOLEAN: pa.bool_(),
+    Type.SMALLINT: pa.int16(),
+    Type.INTEGER: pa.int32(),
+    Type.BIGINT: pa.int64(),
+    Type.DOUBLE: pa.float64(),
+    Type.BYTEA: pa.binary(),
+    Type.DATE: pa.date32(),
+    Type.TIMESTAMP: pa.timestamp("us"),
+    Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Type.MZ_TIMESTAMP: pa.int64(),
+}
+"""Types that Arrow has, and lists of them; all others are texts, `numeric` among them, whose digits have no end."""
+
+_CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
+_TEXTS = (Type.NUMERIC, Type.INTERVAL, *INFOS)
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """What a type is to Arrow."""
+    return pa.list_(arrow_type(kind.element)) if kind.element else _ARROW.get(kind, pa.string())
+
+
+def arrow_schema(columns: Sequence[RelationColumn]) -> pa.Schema:
+    """What columns are to Arrow."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type), nullable=column.nullable) for column in columns])
+
+
+def arrow_rows(columns: Sequence[RelationColumn], rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as a record batch."""
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [_array(column.type, data) for column, data in zip(columns, values, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _array(kind: Type, data: Sequence[Any]) -> pa.Array:
+    convert = _conversion(kind)
+    if convert:
+        data = [None if datum is None else convert(datum) for datum in data]
+    return pa.array(data, arrow_type(kind))
+
+
+def _conversion(kind: Type) -> Callable[[Any], Any] | None:
+    """What makes a datum what Arrow takes; None where it is that itself."""
+    if kind in _TEXTS:
+        return lambda datum: text_of(kind, datum)
+    element = kind.element
+    if element is None:
+        return _CONVERSIONS.get(kind)
+    convert = _conversion(element) or (lambda datum: datum)
+    return lambda datum: [None if item is None else convert(item) for item in elements_of(element, datum)]

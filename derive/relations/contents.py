@@ -1,0 +1,110 @@
+"""The rows of a collection at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator
+from contextlib import closing
+from itertools import product
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from derive.algebra.bounds import Bounds
+from derive.algebra.types import Row, Type
+from derive.document.key import pack
+from derive.document.pointer import JSON
+from derive.relations.columns import Source, columns_of
+from derive.relations.documents import compile_rows
+from derive.relations.tables.input import table_at
+from derive.schema.projection import UUID_POINTER
+from derive.storage.roles import Readable
+from derive.storage.table import Table
+
+if TYPE_CHECKING:
+    from derive.protocol.specs import CollectionSpec
+    from derive.storage.segments.rows import ContentRows
+    from derive.time.source_read import SourceRead
+
+_BATCH = 10_000
+_MOST_KEYS = 1_000
+"""Up to so many keys are looked for in files; for more, files are read."""
+
+
+def contents_at(
+    store: Readable,
+    source: Source,
+    as_of: int,
+    wanted: Collection[int] | None = None,
+    bounds: Bounds | None = None,
+) -> Generator[list[Row]]:
+    """The rows that a collection holds at a time.
+
+    Args:
+        store: holds it.
+        source: the collection.
+        as_of: clock, at or above its `since` and below its `upper`.
+        wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+        bounds: what columns are in rows that are needed; others may be left out.
+
+    Yields:
+        Batches of rows, in no order.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer, or not yet, known.
+        ReductionError: documents of a key cannot be reduced.
+        SqlError: a document has a value that its column cannot hold.
+    """
+    if isinstance(source, Table):
+        yield from table_at(store, source, as_of, bounds or {})
+        return
+    columns = columns_of(source)
+    rows = compile_rows(columns, wanted)
+    is_parsed = wanted is None or any(columns[index].pointer != UUID_POINTER for index in wanted)
+    with closing(reduced_at(store, source, as_of, _keys(source, bounds or {}))) as parts:
+        for part in parts:
+            for begin in range(0, len(part), _BATCH):
+                batch = part.slice(begin, _BATCH)
+                yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
+
+
+def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
+    """Packed keys of the documents that are needed; None for all."""
+    columns = columns_of(spec)
+    choices: list[list[JSON]] = []
+    for pointer in spec.key:
+        place = next((at for at, column in enumerate(columns) if at in bounds and column.pointer == pointer), None)
+        data = None if place is None else bounds[place].data
+        if place is None or data is None:
+            return None
+        is_boolean = columns[place].type is Type.BOOLEAN
+        choices.append([bool(datum) if is_boolean else datum for datum in data if datum is not None])
+    return [pack(values) for values in product(*choices)] if prod(map(len, choices)) <= _MOST_KEYS else None
+
+
+def reduced_at(
+    store: Readable, spec: CollectionSpec, as_of: int, keys: Collection[bytes] | None = None
+) -> Generator[ContentRows]:
+    """The documents that a collection of a catalog holds at a time, reduced per key, in the order of keys.
+
+    Args:
+        store: holds the collection.
+        spec: the collection.
+        as_of: the time.
+        keys: packed keys that are wanted; None for all.
+    """
+    import pyarrow as pa
+
+    from derive.storage.contents import ReadOptions
+    from derive.storage.reduced_read import read_reduced, reduced_here
+    from derive.storage.segments.condition import Condition
+    from derive.storage.segments.rows import KEY
+
+    conditions = () if keys is None else (Condition(KEY, pa.array(keys, pa.binary())),)
+    with TemporaryDirectory(prefix="flowctl-") as scratch:
+
+        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+            return reduced_here(root, spec, read, Path(scratch), conditions=conditions)
+
+        yield from read_reduced(store, spec, ReadOptions(as_of=as_of), reduced)

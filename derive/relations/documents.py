@@ -1,0 +1,143 @@
+"""Documents as rows: the values of their fields, in the form that SQL has them.
+
+It goes column by column: what is said once of all values need not be asked of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
+
+from derive.algebra.types import Datum, Row, Type
+from derive.document.exact import dump_exact
+from derive.document.pointer import JSON, MISSING, parse_pointer
+from derive.errors import SqlError
+from derive.protocol.specs import Document
+from derive.relations.columns import RelationColumn
+from derive.relations.jsonb_text import jsonb_text
+from derive.schema.projection import UUID_POINTER
+
+MakeRows: TypeAlias = Callable[[Sequence[Document], Sequence[int]], list[Row]]
+"""From documents and their clocks to rows."""
+
+_Data: TypeAlias = Callable[[Sequence[Document], Sequence[int]], Sequence[Datum]]
+"""From documents and their clocks to the data of one column."""
+
+_NONE, _MISSING = type(None), type(MISSING)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_SHOWN = 200
+
+
+def compile_rows(columns: Sequence[RelationColumn], wanted: Collection[int] | None = None) -> MakeRows:
+    """A function from documents of a catalog's collection, and their clocks, to rows.
+
+    It raises a `SqlError` (22003) where a number does not fit its column's type.
+
+    Args:
+        columns: of the collection.
+        wanted: which of them; all others are NULL. None for all.
+    """
+    compiled = [
+        None if wanted is not None and index not in wanted else _compile(column) for index, column in enumerate(columns)
+    ]
+
+    def rows(documents: Sequence[Document], clocks: Sequence[int]) -> list[Row]:
+        nothing = [None] * len(documents)
+        made = [nothing if data is None else data(documents, clocks) for data in compiled]
+        return list(zip(*made, strict=True))
+
+    return rows
+
+
+def _compile(column: RelationColumn) -> _Data:
+    from derive.storage.segments.columns import compile_values
+
+    if column.pointer == UUID_POINTER:
+        return lambda _, clocks: clocks
+    if column.pointer == "":
+        return lambda documents, _: list(map(jsonb_text, documents))
+    values = compile_values(column.pointer)
+    default = column.default[0] if column.default else None
+    convert, plain = _CONVERSIONS[column.type]
+
+    def data(documents: Sequence[Document], _: Sequence[int]) -> Sequence[Datum]:
+        present = values(documents)
+        kinds = set(map(type, present))
+        if _MISSING in kinds:
+            present = [default if value is MISSING else value for value in present]
+            kinds = set(map(type, present))
+        if kinds <= plain and (int not in kinds or _fit(present)):
+            return present
+        try:
+            return [None if value is None else convert(value) for value in present]
+        except (OverflowError, TypeError, ValueError) as exc:
+            raise _unfit(column, convert, present, documents) from exc
+
+    return data
+
+
+def _fit(values: Sequence[Any]) -> bool:
+    """Whether integers have 64 bits at most."""
+    numbers = [value for value in values if value is not None]
+    return not numbers or (min(numbers) >= _LEAST and max(numbers) <= _MOST)
+
+
+def _bigint(value: JSON) -> int:
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError
+    number = int(value)
+    if not _LEAST <= number <= _MOST:
+        raise OverflowError
+    return number
+
+
+def _double(value: JSON) -> float:
+    if isinstance(value, str):
+        raise TypeError
+    return float(value) + 0.0
+
+
+def _text(value: JSON) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+_CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
+    Type.BIGINT: (_bigint, frozenset({int, _NONE})),
+    Type.DOUBLE: (_double, frozenset({_NONE})),
+    Type.TEXT: (_text, frozenset({str, _NONE})),
+    Type.BOOLEAN: (int, frozenset({_NONE})),
+    Type.JSONB: (jsonb_text, frozenset({_NONE})),
+}
+"""By type, what makes a datum of a JSON value other than null, and the Python types that are data as they are."""
+
+
+def _unfit(
+    column: RelationColumn, convert: Callable[[JSON], Datum], values: Sequence[JSON], documents: Sequence[Document]
+) -> SqlError:
+    """The error of the first value that is no datum of its column's type, which names its document."""
+    for value, document in zip(values, documents, strict=True):
+        try:
+            convert(value) if value is not None else None
+        except (OverflowError, TypeError, ValueError) as exc:
+            shown = _shown(document)
+            if type(value) is int and isinstance(exc, OverflowError):
+                what = f"'{column.name}' is {_shown(value)}, which is out of range for {column.type.value}, in {shown}"
+                hint = f"query the document: (flow_document #>> '{_path(column)}')::numeric has integers of any size"
+                return SqlError("22003", what, hint=hint)
+            return SqlError(
+                "22003",
+                f"'{column.name}' is {_shown(value)}, which is no {column.type.value}, in {shown}",
+                hint="if the catalog was edited, start again what knows it as it was before",
+            )
+    raise AssertionError("all values are data of their column's type")
+
+
+def _shown(value: JSON) -> str:
+    text = dump_exact(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _path(column: RelationColumn) -> str:
+    return "{" + ",".join(parse_pointer(column.pointer)) + "}"

@@ -1,0 +1,273 @@
+"""Changes of a reduced collection: for each document that comes, the row of its key before it, and the one after it.
+
+What the documents of a key have come to so far is kept, in a database of its own that goes on disk where it is large:
+so a document costs what it is, however many its collection holds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+import pyarrow as pa
+
+from derive.algebra.types import Row, Type
+from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import MISSING
+from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
+from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
+from derive.reduce.combiner import Combiner, key_failure
+from derive.relations.columns import columns_of
+from derive.relations.contents import reduced_at
+from derive.relations.documents import compile_rows
+from derive.relations.hold import Hold
+from derive.storage.contents import read_between
+from derive.storage.roles import Readable
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.texts import parse_texts
+from derive.time.extent import size_of
+from derive.time.frontier import BEGINNING
+
+MOST_UPDATES = 100_000
+"""After about so many documents a poll comes to its end, though there may be more."""
+
+
+_Published: TypeAlias = tuple[int, bytes, str]
+"""Clock, packed key and text of a document."""
+
+
+class ReducedInput:
+    """A reduced collection from a time on, for a dataflow.
+
+    It holds the right to read the collection, from where it is, until it is closed.
+
+    Args:
+        store: holds the collection.
+        spec: the collection.
+        as_of: clock, at or above its `since` and below its `upper`.
+        most_updates: see `MOST_UPDATES`.
+        wanted: indexes of the columns that are needed, all others are NULL; None for all.
+        place: the file in which to keep what documents have come to; None for one that is gone in the end.
+
+    Attributes:
+        types: of the columns.
+        since: the time from which on updates are told.
+        has_more: the last poll came to its end before it had told of everything.
+        keeps: the snapshot is kept.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer known.
+    """
+
+    keeps = True
+
+    def __init__(
+        self,
+        store: Readable,
+        spec: CollectionSpec,
+        as_of: int,
+        *,
+        most_updates: int = MOST_UPDATES,
+        wanted: Collection[int] | None = None,
+        place: Path | None = None,
+    ) -> None:
+        columns = columns_of(spec)
+        self.types: tuple[Type, ...] = tuple(column.type for column in columns)
+        self.since = as_of
+        self.has_more = False
+        self._store = store
+        self._spec = spec
+        self._most_updates = most_updates
+        self._rows = compile_rows(columns, wanted)
+        self._place = place
+        self._combiner = Combiner(spec.read_schema, name=spec.name)
+        self._frontier = as_of + 1
+        self._hold = Hold(store, spec.name, as_of)
+        self._held: apsw.Connection | None = None
+
+    def close(self) -> None:
+        """Give the right to read back."""
+        self._hold.close()
+        if self._held is not None:
+            self._held.close()
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        """The rows at `since`, which is the time that may be asked for."""
+        assert as_of == self.since
+        for documents, clocks in self._hydrated():
+            yield self._rows(documents, clocks)
+
+    def count(self, as_of: int) -> int:
+        """About how many documents were published up to a time.
+
+        Raises:
+            FrontierError: it is not known at that time yet.
+        """
+        if as_of >= self._hold.upper():
+            raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
+        return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
+        """What opens the same collection from a time on in another process; it keeps documents in a file."""
+        return partial(_opened, self._store.root, self._spec, as_of, wanted, place)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Go on from a time with the documents that were kept in a file, which is gone once this is closed."""
+        self._held = _database(place)
+        place.unlink()
+        self.since = as_of
+        self._frontier = as_of + 1
+
+    def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
+        """What is final by now and was not told yet.
+
+        Returns:
+            A frontier, and all updates below it that were not told before: times, rows and diffs, by time.
+
+        Raises:
+            FencedError: the collection was reset, or the right to read it ran out.
+        """
+        upper = self._hold.upper()
+        if upper <= self._frontier:
+            return self._frontier, []
+        if self._held is None:
+            for _ in self._hydrated():
+                pass
+        assert self._held is not None
+        updates: list[tuple[int, Row, int]] = []
+        with self._held:
+            frontier = upper
+            for rows, end in self._read(upper):
+                updates += self._changes(self._held, rows)
+                if len(updates) >= 2 * self._most_updates:
+                    frontier = end
+                    break
+        self._frontier, self.has_more = frontier, frontier < upper
+        self._hold.move(frontier)
+        return frontier, updates
+
+    def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:
+        """Keep what the collection holds at `since`, while it is read."""
+        held = _database(self._place)
+        held.execute(
+            "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
+        )
+        self._held = None
+        with held, closing(reduced_at(self._store, self._spec, self.since)) as parts:
+            for part in parts:
+                held.executemany(
+                    "INSERT INTO held VALUES (?, ?, ?)", ((key, clock, text) for clock, _, key, text in part.tuples())
+                )
+                yield part.documents(), part.clocks()
+        self._held = held
+
+    def _read(self, upper: int) -> Iterator[tuple[list[_Published], int]]:
+        """Documents that were not told yet, in order, and the frontier below which that is all of them."""
+        read = read_between(self._store, self._spec, SelectorSpec(), self._frontier, upper)
+        pending: list[_Published] = []
+        try:
+            for rows in read_sorted(self._store.root, [read]):
+                pending += [(clock, key, text) for clock, _, key, text in rows.tuples()]
+                last = pending[-1][0]  # of which there may be more to come
+                count = bisect_left(pending, last, key=itemgetter(0))
+                if count:
+                    yield pending[:count], last
+                    pending = pending[count:]
+        except SegmentMissingError as exc:
+            if self._store.missing([self._spec.name]):
+                raise
+            raise FencedError(f"'{self._spec.name}' was reset while it was read") from exc
+        yield pending, upper
+
+    def _changes(self, held: apsw.Connection, published: list[_Published]) -> list[tuple[int, Row, int]]:
+        """What documents change, which are all of their times."""
+        versions = _Versions(held, self._combiner, self._spec.name)
+        documents = parse_texts(pa.array([text for _, _, text in published], pa.string()))
+        moves: list[tuple[int, int | None, int]] = []
+        for clock, group in groupby(zip(published, documents, strict=True), key=lambda item: item[0][0]):
+            before: dict[bytes, int | None] = {}
+            for (_, key, _), document in group:
+                if key not in before:
+                    before[key] = versions.current(key)
+                versions.reduce(key, clock, document)
+            for key, version in before.items():
+                moves += [(clock, version, -1), (clock, versions.current(key), 1)]
+        versions.write()
+        rows = self._rows(versions.documents, versions.clocks)
+        return [(clock, rows[version], diff) for clock, version, diff in moves if version is not None]
+
+
+def _opened(root: Path, spec: CollectionSpec, as_of: int, wanted: Collection[int] | None, place: Path) -> ReducedInput:
+    from derive.storage.store import Store
+
+    return ReducedInput(Store(root, reading=True), spec, as_of, wanted=wanted, place=place)
+
+
+def _database(place: Path | None) -> apsw.Connection:
+    """A database for one connection, which nobody goes on with after a crash."""
+    held = apsw.Connection("" if place is None else str(place))
+    held.execute(
+        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-65536"
+    ).fetchall()
+    return held
+
+
+class _Versions:
+    """What keys have come to, one version after the other.
+
+    Attributes:
+        documents: one of each version.
+        clocks: of the last update in each.
+    """
+
+    def __init__(self, held: apsw.Connection, combiner: Combiner, name: str) -> None:
+        self._held = held
+        self._name = name
+        self._step = combiner.full_step
+        self._versions: dict[bytes, int | None] = {}
+        self.documents: list[Document] = []
+        self.clocks: list[int] = []
+
+    def current(self, key: bytes) -> int | None:
+        """The number of a key's current version; None if there is nothing of it."""
+        if key not in self._versions:
+            row: Any = self._held.execute("SELECT clock, doc FROM held WHERE key = ?", (key,)).fetchone()
+            self._versions[key] = None if row is None else self._add(row[0], parse_exact(row[1].encode()))
+        return self._versions[key]
+
+    def reduce(self, key: bytes, clock: int, document: Document) -> None:
+        """Reduce one more document onto a key's current version.
+
+        Raises:
+            ReductionError: a strategy does not fit the two.
+        """
+        version = self.current(key)
+        try:
+            value = self._step(MISSING if version is None else self.documents[version], document)
+        except ReductionError as exc:
+            raise key_failure(self._name, key, exc) from exc
+        self._versions[key] = None if value is MISSING else self._add(clock, value)
+
+    def _add(self, clock: int, document: Document) -> int:
+        self.documents.append(document)
+        self.clocks.append(clock)
+        return len(self.documents) - 1
+
+    def write(self) -> None:
+        """Keep the current versions."""
+        there = [(key, version) for key, version in self._versions.items() if version is not None]
+        texts = [dump_exact(self.documents[version]).decode() for _, version in there]
+        self._held.executemany(
+            "INSERT OR REPLACE INTO held VALUES (?, ?, ?)",
+            ((key, self.clocks[version], text) for (key, version), text in zip(there, texts, strict=True)),
+        )
+        gone = [(key,) for key, version in self._versions.items() if version is None]
+        self._held.executemany("DELETE FROM held WHERE key = ?", gone)

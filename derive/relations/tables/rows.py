@@ -1,0 +1,180 @@
+"""Rows of tables as documents, and documents as rows: each value in one form of JSON, so equal rows have equal texts.
+
+A document lacks what is NULL. Numbers of `numeric`, times and bytes are texts, as SQL writes them; arrays are arrays of
+what their elements are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from operator import add
+from typing import Any
+
+import orjson
+
+from derive.algebra.types import Datum, Row, Type
+from derive.document.exact import parse_exact
+from derive.document.key import pack_column
+from derive.document.pointer import JSON, MISSING
+from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.jsonb import jsonb_datum, parsed_json
+from derive.functions.types.values import datum_of_text, text_of
+from derive.relations.columns import columns_of
+from derive.storage.table import Table
+from derive.storage.tables import Change
+
+_INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
+
+_UNCHANGED: dict[Type, frozenset[type]] = {
+    **dict.fromkeys(_INTEGERS, frozenset({int, type(None)})),
+    Type.TEXT: frozenset({str, type(None)}),
+    Type.DOUBLE: frozenset({float, type(None)}),
+}
+"""What values of documents are data as they are, by type of the column."""
+
+
+class StoredRow(tuple[str, bytes]):
+    """A row as it is stored: its text, which may have other columns than its table has now, and its packed key."""
+
+    __slots__ = ()
+
+
+def rows_of(table: Table) -> TableRows:
+    """Rows of one table as documents, and back; what is made for that is remembered."""
+    return _rows_of(replace(table, name="", since=0, upper=0))
+
+
+@lru_cache(maxsize=100)
+def _rows_of(table: Table) -> TableRows:
+    return TableRows(table)
+
+
+class TableRows:
+    """Rows of one table as documents, and back.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        columns = columns_of(table)
+        self._names = [column.name for column in columns]
+        self._to_json = [_to_json(column.type) for column in columns]
+        self._of_json = [_of_json(column.type) for column in columns]
+        self._unchanged = [_UNCHANGED.get(column.type, frozenset()) for column in columns]
+        self._absent: list[JSON] = [MISSING if column.type is Type.JSONB else None for column in columns]
+        self._keys: list[tuple[int, Callable[[Any], JSON]]] = [
+            (index, _key_of(column.type)) for index, column in enumerate(columns) if column.pointer in table.key
+        ]
+        self._has_json = any(column.type in {Type.JSONB, Type.JSONB_ARRAY} for column in columns)
+
+    def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
+        """Rows, and how often each is added, as `Tables.append` takes them."""
+        given = list(rows)
+        listed = [change for change in given if type(change[0]) is not StoredRow]
+        if len(listed) < len(given):
+            stored = [(*row, diff) for row, diff in given if type(row) is StoredRow]
+            return [*stored, *self.changes(listed)]
+        keys = [b""] * len(listed)
+        for index, convert in self._keys:
+            values = [None if row[index] is None else convert(row[index]) for row, _ in listed]
+            keys = list(map(add, keys, pack_column(values)))
+        texts = [orjson.dumps(self._document(row)).decode() for row, _ in listed]
+        return list(zip(texts, keys, (diff for _, diff in listed), strict=True))
+
+    def _document(self, row: Row) -> dict[str, JSON]:
+        return {
+            name: convert(datum)
+            for name, datum, convert in zip(self._names, row, self._to_json, strict=True)
+            if datum is not None
+        }
+
+    def value(self, index: int, datum: Datum) -> JSON:
+        """What documents have in a column that is not NULL."""
+        return self._to_json[index](datum)
+
+    def part(self, index: int, datum: Datum) -> str:
+        """What is within the text of every row that has this in a column."""
+        return orjson.dumps({self._names[index]: self.value(index, datum)})[1:-1].decode()
+
+    def rows(self, texts: Sequence[str]) -> list[Row]:
+        """The rows of documents, which are as `changes` made them."""
+        documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")
+        columns = [
+            self.data(index, [document.get(name, absent) for document in documents])
+            for index, (name, absent) in enumerate(zip(self._names, self._absent, strict=True))
+        ]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(texts)
+
+    def data(self, index: int, values: Sequence[JSON]) -> Sequence[Datum]:
+        """What is in a column of rows whose documents have these values.
+
+        Args:
+            index: of the column.
+            values: None where documents have none, but for a column of `jsonb`: `MISSING` there, as None is a value.
+        """
+        if set(map(type, values)) <= self._unchanged[index]:
+            return values
+        convert, absent = self._of_json[index], self._absent[index]
+        return [None if value is absent else convert(value) for value in values]
+
+
+def _key_of(kind: Type) -> Callable[[Any], JSON]:
+    """What makes of a datum the JSON value by which rows are ordered."""
+    if kind not in {Type.JSONB, Type.JSONB_ARRAY}:
+        return _to_json(kind)
+    convert = _to_json(kind)
+    return lambda datum: parse_exact(orjson.dumps(convert(datum)))
+
+
+def _to_json(kind: Type) -> Callable[[Any], JSON]:
+    if kind is Type.BOOLEAN:
+        return bool
+    if kind in _INTEGERS or kind is Type.TEXT:
+        return lambda datum: datum
+    if kind is Type.DOUBLE:
+        return _double_to_json
+    if kind is Type.JSONB:
+        return orjson.Fragment
+    if kind.element:
+        return _array_to_json(kind.element)
+    return lambda datum: text_of(kind, datum)
+
+
+def _array_to_json(kind: Type) -> Callable[[Any], Any]:
+    convert = _to_json(kind)
+    return lambda datum: [None if item is None else convert(item) for item in elements_of(kind, datum)]
+
+
+def _array_of_json(kind: Type) -> Callable[[Any], Datum]:
+    convert = _of_json(kind)
+    return lambda value: array_of(kind, [None if item is None else convert(item) for item in value])
+
+
+def _of_json(kind: Type) -> Callable[[Any], Datum]:
+    if kind is Type.BOOLEAN:
+        return int
+    if kind in _INTEGERS or kind is Type.TEXT:
+        return lambda value: value
+    if kind is Type.DOUBLE:
+        return _double_of_json
+    if kind is Type.JSONB:
+        return jsonb_datum
+    if kind.element:
+        return _array_of_json(kind.element)
+    return lambda value: datum_of_text(kind, value)
+
+
+def _double_to_json(datum: float | str) -> JSON:
+    if isinstance(datum, str):
+        return datum
+    return datum if math.isfinite(datum) else "Infinity" if datum > 0 else "-Infinity"
+
+
+def _double_of_json(value: Any) -> Datum:
+    if isinstance(value, str):
+        return value if value == "NaN" else float(value)
+    return float(value)

@@ -1,0 +1,100 @@
+"""Whether views and sources still fit what they read, since the catalog of collections is edited behind their backs.
+
+What was defined by SQL keeps the columns that it was created with. What reads it relies on these, and so does its table
+in Storage; where they cannot be had any more, whoever reads is told so, and how to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expression import Column
+from derive.algebra.relation import Get, Project, Relation
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.sql.catalog.items import Item
+from derive.sql.planner.names import NamedColumn, NamedRelation
+from derive.sql.planner.plan import PlannedView
+
+
+def require_agreement(item: Item, view: PlannedView) -> None:
+    """Check that a view still has the columns that it was created with.
+
+    Raises:
+        SqlError: what it reads was changed.
+    """
+    if len(view.columns) != len(item.columns):
+        reason = f"it would have {len(view.columns)} columns, and had {len(item.columns)} when it was created"
+        raise disagreement(item, "0A000", reason, tuple(item.bindings))
+    for column, now in zip(item.columns, view.columns, strict=True):
+        if column.type is not now.type:
+            raise disagreement(item, "0A000", _changed(column, now.type), tuple(item.bindings))
+
+
+def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelation:
+    """A collection with the columns that it had, of those that it has, and no others.
+
+    Args:
+        collection: as it is now.
+        columns: names of those that it had.
+    """
+    names = [column.name for column in collection.columns]
+    indexes = [names.index(name) for name in columns if name in names]
+    if indexes == list(range(len(names))):
+        return collection
+    kept = tuple(collection.columns[index] for index in indexes)
+    return replace(collection, columns=kept, definition=_picked(collection, indexes))
+
+
+def _picked(collection: NamedRelation, indexes: Sequence[int]) -> Relation:
+    types = tuple(column.type for column in collection.columns)
+    return Project(Get(collection.id, types), tuple(Column(index, types[index]) for index in indexes))
+
+
+def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation:
+    """The rows of a source that is a collection by another name, with the columns of the source.
+
+    Args:
+        item: the source.
+        collection: as it is now; None if there is none any more.
+
+    Raises:
+        SqlError: the collection was changed so that it does not have them.
+    """
+    if collection is None:
+        raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is not in the catalog any more')
+    for column in item.columns:
+        _require_column(item, column, collection)
+    return as_recorded(collection, [column.name for column in item.columns]).relation
+
+
+def _require_column(item: Item, column: NamedColumn, collection: NamedRelation) -> None:
+    for now in collection.columns:
+        if now.name == column.name:
+            if now.type is not column.type:
+                raise disagreement(item, "0A000", _changed(column, now.type))
+            return
+    raise disagreement(item, "42703", f'collection "{collection.name}" has no column "{column.name}" any more')
+
+
+def _changed(column: NamedColumn, now: Type) -> str:
+    return f'column "{column.name}" would be {now.value}, and was {column.type.value} when it was created'
+
+
+def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = ()) -> SqlError:
+    """The error of a view or source that does not fit what it reads any more.
+
+    Args:
+        item: what does not.
+        sqlstate: of the error.
+        reason: why.
+        reads: names of what it reads.
+    """
+    kind = item.kind.value
+    return SqlError(
+        sqlstate,
+        f'{kind} "{item.name}" does not fit what it reads any more: {reason}',
+        detail=f"It reads {', '.join(sorted(reads))}." if reads else None,
+        hint=f"DROP {kind.upper()} and CREATE it again, or change the collection back in the catalog, flow.yaml",
+    )

@@ -1,0 +1,108 @@
+"""Drafts: what names stand for in a transaction that has begun to define something, and nowhere else before COMMIT."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from derive.algebra.relation import GlobalId
+from derive.errors import SqlError
+from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional
+from derive.sql.catalog.snapshot import Objects
+
+_IDS = itertools.count(PROVISIONAL)
+
+
+def provisional_id() -> GlobalId:
+    """What identifies something until it is committed; above all that were given before, so the oldest come first."""
+    return next(_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What names stand for in a transaction.
+
+    Attributes:
+        base: what they stood for when it began to define something.
+        objects: what they stand for.
+        statements: that have defined something.
+    """
+
+    base: Objects
+    objects: Objects
+    statements: tuple[str, ...] = ()
+
+    @property
+    def alters(self) -> bool:
+        """Whether a table has other columns."""
+        return any(item.alters is not None for item in self.objects.items.values())
+
+    def changed(
+        self,
+        statement: str,
+        *,
+        added: Iterable[Item] = (),
+        removed: Iterable[GlobalId] = (),
+        renamed: Mapping[GlobalId, str] | None = None,
+    ) -> Draft:
+        """This draft with one more change.
+
+        Args:
+            statement: what asked for it.
+            added: items with provisional identifiers.
+            removed: those that are no more.
+            renamed: new names.
+        """
+        new_names = renamed or {}
+        items = {item.id: replace(item, name=new_names.get(item.id, item.name)) for item in self.objects.items.values()}
+        for identifier in removed:
+            del items[identifier]
+        items |= {item.id: item for item in added}
+        return Draft(self.base, self.objects.with_items(items.values()), (*self.statements, statement))
+
+    def change(self, now: Objects) -> Change:
+        """What is to be changed in the catalog, where others have perhaps changed something else.
+
+        Args:
+            now: what names stand for by now.
+
+        Raises:
+            SqlError: 42P07, others have given a name away; 40001, they have changed what this follows from.
+        """
+        before, after = self.base.items, self.objects.items
+        added = tuple(item for item in after.values() if is_provisional(item.id))
+        removed = tuple(identifier for identifier in before if identifier not in after)
+        renamed = {
+            identifier: item.name
+            for identifier, item in after.items()
+            if identifier in before and before[identifier].name != item.name
+        }
+        change = Change(";\n".join(self.statements), added, removed, renamed)
+        if now.version != self.base.version:
+            self._check(change, now)
+        return change
+
+    def _check(self, change: Change, now: Objects) -> None:
+        """Check that a change can be made where others have changed something meanwhile."""
+        needed = {*change.removed, *change.renamed}.union(*(item.uses for item in change.added))
+        for identifier in needed:
+            if not is_provisional(identifier) and identifier not in now.items and identifier not in now.collections:
+                raise _conflict("dropped something")
+        for identifier in change.renamed:
+            if now.items[identifier].name != self.base.items[identifier].name:
+                raise _conflict(f'renamed "{self.base.items[identifier].name}"')
+        for user in now.users(change.removed):
+            if user.id not in change.removed:
+                raise _conflict(f'defined "{user.name}", which depends on what is dropped here')
+        leaving = {*change.removed, *change.renamed}
+        taken = {item.name for item in now.items.values() if item.id not in leaving}
+        for name in (*change.renamed.values(), *(item.name for item in change.added)):
+            if name in taken:
+                hint = "Another session has committed it meanwhile."
+                raise SqlError("42P07", f'relation "{name}" already exists', hint=hint)
+
+
+def _conflict(what: str) -> SqlError:
+    message = f"could not serialize access: another session has {what}"
+    return SqlError("40001", message, hint="run the transaction again")

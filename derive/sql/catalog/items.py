@@ -1,0 +1,386 @@
+"""The catalog of SQL: what names stand for, durably, and every change of it in one order.
+
+It is a database of its own in the data folder. What is stored under an identifier is Storage's; what it is called, and
+what a view means, is known here. A view's text is bound to the identifiers that its names had when it was created, so a
+name that is given to another thing later changes no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+import orjson
+
+from derive.algebra.form import Form, FormName
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Type
+from derive.document.pointer import JSON
+from derive.errors import StorageError
+from derive.failpoint import reach
+from derive.sql.catalog.replica_place import ReplicaPlace
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.planner.names import NamedColumn
+from derive.storage.disk_errors import translated
+from derive.storage.fence import superseded
+
+FILE = "sql.db"
+_FORMAT = 3
+_PREPARED = """
+CREATE TABLE prepared (
+    version INTEGER PRIMARY KEY,        -- of the catalog once it has happened
+    change TEXT NOT NULL                -- JSON
+);
+"""
+_REPLICAS = """
+CREATE TABLE replica (
+    name TEXT PRIMARY KEY,
+    address TEXT NOT NULL               -- host:port; empty for a process that the server starts
+);
+"""
+_TABLES = (
+    """
+CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE item (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT NOT NULL,          -- JSON
+    UNIQUE (schema, name)
+);
+CREATE TABLE change (
+    sequence INTEGER PRIMARY KEY,       -- the order of all changes
+    statement TEXT NOT NULL
+);
+"""
+    + _PREPARED
+    + _REPLICAS
+)
+_UPGRADES = {1: _PREPARED, 2: _REPLICAS}
+"""By format, what makes the next one of it."""
+
+PROVISIONAL: GlobalId = 1 << 30
+"""From here on, numbers identify what a transaction has begun to define, until it is committed."""
+
+Bindings: TypeAlias = Mapping[str, GlobalId]
+"""By name as it is in a view's text, what it stood for when the view was created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that has a name.
+
+    Attributes:
+        id: identifies it for all time.
+        kind: what it is.
+        schema: in which its name is.
+        name: unique in its schema.
+        columns: of a relation; of an index none.
+        definition: the text of a view's query.
+        bindings: of the names in that.
+        read: by such a name, the columns that a collection of `flow.yaml` had when the view was created.
+        on: for an index, what it is on.
+        indexed: for an index, names of its columns.
+        origin: for a source, where its rows come from; for a table, from when on its rows have its columns.
+        alters: for a table that a transaction has given other columns, the table that it is; None before and after.
+    """
+
+    id: GlobalId
+    kind: ObjectKind
+    schema: str
+    name: str
+    columns: tuple[NamedColumn, ...] = ()
+    definition: str | None = None
+    bindings: Bindings = field(default_factory=dict)
+    read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    on: GlobalId | None = None
+    indexed: tuple[str, ...] = ()
+    origin: Mapping[str, JSON] = field(default_factory=dict)
+    alters: GlobalId | None = None
+
+    def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
+        """This item with other identifiers in the place of some."""
+        origin = self.origin
+        if self.position is not None:
+            origin = {**origin, "position": ids.get(self.position, self.position)}
+        return replace(
+            self,
+            id=ids.get(self.id, self.id),
+            bindings={name: ids.get(bound, bound) for name, bound in self.bindings.items()},
+            on=None if self.on is None else ids.get(self.on, self.on),
+            origin=origin,
+        )
+
+    @property
+    def uses(self) -> frozenset[GlobalId]:
+        """What it cannot do without."""
+        return frozenset(self.bindings.values()) | ({self.on} if self.on is not None else frozenset())
+
+    @property
+    def position(self) -> GlobalId | None:
+        """The table that tells how far a source with rows of its own is."""
+        place = self.origin.get("position")
+        return place if isinstance(place, int) else None
+
+    @property
+    def known_from(self) -> int:
+        """About the time from which on the rows of a table have its columns; 0 if they always had."""
+        time = self.origin.get("known from")
+        return time if isinstance(time, int) else 0
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the adapter writes its rows into a table of Storage, at times of the timeline."""
+        return self.kind is ObjectKind.TABLE or (self.kind is ObjectKind.SOURCE and "collection" not in self.origin)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is a table of Storage."""
+        return self.is_written or self.kind is ObjectKind.MATERIALIZED_VIEW
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of what names stand for.
+
+    Attributes:
+        statement: what asked for it.
+        added: items whose names are free once others are removed and renamed.
+        removed: those that are no more.
+        renamed: new names.
+        altered: items that have other columns than before.
+    """
+
+    statement: str
+    added: tuple[Item, ...] = ()
+    removed: tuple[GlobalId, ...] = ()
+    renamed: Mapping[GlobalId, str] = field(default_factory=dict)
+    altered: tuple[Item, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.added or self.removed or self.renamed or self.altered)
+
+
+def is_provisional(identifier: GlobalId) -> bool:
+    """Whether a transaction that is not committed has begun to define it."""
+    return identifier >= PROVISIONAL
+
+
+def stored_name(schema: str, name: str) -> str:
+    """What an item's table is called in Storage, and in catalogs that read it."""
+    return f"sql/{schema}/{name}"
+
+
+def position_name(schema: str, name: str) -> str:
+    """What the table that tells how far a source is, is called in Storage."""
+    return f"sql@position/{schema}/{name}"
+
+
+class Catalog:
+    """The catalog of one data folder.
+
+    Args:
+        root: the data folder.
+
+    Raises:
+        StorageError: it was written by a newer flowctl.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / FILE
+        self._db = apsw.Connection(str(self._path))
+        self._db.set_busy_timeout(5_000)
+        self._db.pragma("journal_mode", "wal")
+        self._db.pragma("synchronous", "FULL")
+        self._epoch: int | None = None
+        with self._transaction():
+            if self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get is None:
+                self._db.execute(_TABLES)
+                self._db.execute("INSERT INTO format VALUES (?)", (_FORMAT,))
+            version = self._db.execute("SELECT version FROM format").get
+            while version in _UPGRADES:
+                self._db.execute(_UPGRADES[version])
+                version += 1
+                self._db.execute("UPDATE format SET version = ?", (version,))
+        if version != _FORMAT:
+            raise StorageError(
+                f"the names of SQL are stored in format {version}, and this flowctl knows {_FORMAT}",
+                hint="use the flowctl that has written them, or a newer one",
+            )
+
+    def close(self) -> None:
+        """Release the database."""
+        self._db.close()
+
+    def epoch(self) -> int:
+        """The epoch of the last process that has begun to change names."""
+        epoch: int = self._db.pragma("user_version")
+        return epoch
+
+    def begin(self, epoch: int) -> None:
+        """Change names from now on, and have no process do so any more that has begun with a lower epoch; durably.
+
+        Raises:
+            FencedError: one has begun with this epoch, or a higher one.
+        """
+        with self._transaction():
+            if self.epoch() >= epoch:
+                raise superseded()
+            self._db.pragma("user_version", epoch)
+        self._epoch = epoch
+
+    def replicas(self) -> list[ReplicaPlace]:
+        """Replicas that were created, by name."""
+        return [ReplicaPlace(*row) for row in self._db.execute("SELECT name, address FROM replica ORDER BY name")]
+
+    def add_replica(self, place: ReplicaPlace) -> None:
+        """Remember a replica; durable when it returns."""
+        with self._transaction():
+            self._db.execute("INSERT INTO replica VALUES (?, ?)", (place.name, place.address))
+
+    def drop_replica(self, name: str) -> None:
+        """Forget a replica, if it was created; durably when it returns."""
+        with self._transaction():
+            self._db.execute("DELETE FROM replica WHERE name = ?", (name,))
+
+    def version(self) -> int:
+        """How many changes there were."""
+        version: int = self._db.execute("SELECT coalesce(max(sequence), 0) FROM change").get
+        return version
+
+    def items(self) -> list[Item]:
+        """All that have a name, the oldest first."""
+        rows = self._db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id")
+        return [_item(*row) for row in rows]
+
+    def change(self, change: Change) -> None:
+        """Change what names stand for, all or nothing; durable when it returns."""
+        with self._transaction():
+            self._carry_out(change)
+
+    def prepare(self, change: Change) -> int:
+        """Remember a change that is to happen if something else does; durable when it returns.
+
+        Returns:
+            The version that the catalog has once it has happened.
+        """
+        version = self.version() + 1
+        with self._transaction():
+            self._db.execute("INSERT INTO prepared VALUES (?, ?)", (version, _written(change)))
+        return version
+
+    def prepared(self) -> int | None:
+        """The version of which a change is prepared; None if none is."""
+        version: int | None = self._db.execute("SELECT version FROM prepared").get
+        return version
+
+    def settle(self, version: int, *, has_happened: bool) -> None:
+        """Carry out a change that was prepared, or forget it, unless somebody else has.
+
+        Args:
+            version: of the change.
+            has_happened: whether that has happened on which it depends.
+        """
+        with self._transaction():
+            written = self._db.execute("DELETE FROM prepared WHERE version = ? RETURNING change", (version,)).get
+            if written is not None and has_happened:
+                self._carry_out(_read(written))
+
+    def _carry_out(self, change: Change) -> None:
+        for identifier in change.removed:
+            self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
+        for identifier in change.renamed:  # two may change places
+            self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # which names none
+        for identifier, name in change.renamed.items():
+            self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
+        for item in change.altered:
+            self._db.execute("UPDATE item SET description = ? WHERE id = ?", (_description(item), item.id))
+        for item in change.added:
+            row = (item.id, item.kind.value, item.schema, item.name, _description(item))
+            self._db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", row)
+        self._db.execute("INSERT INTO change (statement) VALUES (?)", (change.statement,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with translated(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                if self._epoch is not None and self.epoch() != self._epoch:
+                    raise superseded()
+                yield
+                reach("names.committing")
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # some errors of SQLite have ended it
+                    self._db.execute("ROLLBACK")
+                raise
+        reach("names.committed")
+
+
+def _written(change: Change) -> str:
+    written = {
+        "statement": change.statement,
+        "added": list(map(_values, change.added)),
+        "removed": change.removed,
+        "renamed": list(change.renamed.items()),
+        "altered": list(map(_values, change.altered)),
+    }
+    return orjson.dumps(written).decode()
+
+
+def _values(item: Item) -> list[Any]:
+    return [item.id, item.kind.value, item.schema, item.name, _description(item)]
+
+
+def _read(written: str) -> Change:
+    read = orjson.loads(written)
+    added, altered = (tuple(_item(*row) for row in read.get(name, ())) for name in ("added", "altered"))
+    return Change(read["statement"], added, tuple(read["removed"]), dict(read["renamed"]), altered)
+
+
+def _description(item: Item) -> str:
+    described: dict[str, Any] = {
+        "columns": [_column_description(column) for column in item.columns],
+        "defaults": {column.name: column.default for column in item.columns if column.default is not None},
+        "definition": item.definition,
+        "bindings": dict(item.bindings),
+        "read": dict(item.read),
+        "on": item.on,
+        "indexed": item.indexed,
+        "origin": dict(item.origin),
+    }
+    return orjson.dumps(described).decode()
+
+
+def _column_description(column: NamedColumn) -> list[Any]:
+    described = [column.name, column.type.value, column.is_nullable]
+    return [*described, column.form.name.name, column.form.size, column.form.scale] if column.form else described
+
+
+def _column(name: str, kind: str, is_nullable: bool, *form: Any, default: str | None) -> NamedColumn:
+    return NamedColumn(name, Type(kind), is_nullable, Form(FormName[form[0]], *form[1:]) if form else None, default)
+
+
+def _item(identifier: GlobalId, kind: str, schema: str, name: str, description: str) -> Item:
+    described = orjson.loads(description)
+    defaults = described.get("defaults", {})
+    return Item(
+        identifier,
+        ObjectKind(kind),
+        schema,
+        name,
+        tuple(_column(*column, default=defaults.get(column[0])) for column in described["columns"]),
+        described["definition"],
+        described["bindings"],
+        {name: tuple(columns) for name, columns in described.get("read", {}).items()},
+        described["on"],
+        tuple(described["indexed"]),
+        described["origin"],
+    )

@@ -1,0 +1,240 @@
+"""What names stand for at one moment: items of the catalog of SQL, and the collections of `flow.yaml`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from derive.algebra.relation import GlobalId, Relation
+from derive.errors import SqlError
+from derive.protocol.specs import CollectionSpec
+from derive.relations.columns import columns_of
+from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_agreement
+from derive.sql.catalog.items import Item, is_provisional, stored_name
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.parse import parse
+from derive.sql.parser.statement import SelectStatement
+from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.plan import plan_view
+
+PUBLIC = "public"
+
+_VERSIONS = itertools.count(-2, -1)
+
+_KINDS = {
+    ObjectKind.TABLE: RelationKind.TABLE,
+    ObjectKind.SOURCE: RelationKind.SOURCE,
+    ObjectKind.VIEW: RelationKind.VIEW,
+    ObjectKind.MATERIALIZED_VIEW: RelationKind.MATERIALIZED_VIEW,
+}
+
+
+class Objects:
+    """What names stand for.
+
+    Args:
+        version: of the catalog of SQL.
+        items: of the catalog of SQL.
+        collections: of `flow.yaml`, by identifier.
+        derived: names of the collections that a derivation fills.
+
+    Attributes:
+        version: of the catalog of SQL.
+        items: by identifier.
+        collections: by identifier.
+        maintained: views with an index, whose rows are read instead of worked out.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        items: Iterable[Item],
+        collections: Mapping[GlobalId, CollectionSpec],
+        derived: Collection[str] = (),
+    ) -> None:
+        self.version = version
+        self.items = {item.id: item for item in items}
+        self.collections = collections
+        self._derived = frozenset(derived)
+        self.maintained = frozenset(
+            item.on
+            for item in self.items.values()
+            if item.kind is ObjectKind.INDEX and item.on and not is_provisional(item.id)
+        )
+        self._ids = {(PUBLIC, spec.name): id_ for id_, spec in collections.items()}
+        self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
+        self._views: dict[GlobalId, Relation] = {}
+
+    def with_items(self, items: Iterable[Item]) -> Objects:
+        """The same with other items, as a transaction sees it that has not committed them; of a version of its own."""
+        return Objects(next(_VERSIONS), items, self.collections, self._derived)
+
+    def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
+        """What a name stands for; None if no relation has it."""
+        identifier = self._ids.get((schema or PUBLIC, name))
+        return None if identifier is None else self.relation(identifier)
+
+    def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
+        """Whether others than the adapter write some of what is stored."""
+        return any(identifier not in self.items or not self.items[identifier].is_written for identifier in ids)
+
+    def candidates(self) -> Iterable[str]:
+        """Names of all relations."""
+        return [name for (_, name), id_ in self._ids.items() if self._kind(id_) is not ObjectKind.INDEX]
+
+    def find(self, schema: str | None, name: str) -> Item | None:
+        """The item of a name, which may be an index; None if there is none."""
+        identifier = self._ids.get((schema or PUBLIC, name))
+        return None if identifier is None else self.items.get(identifier)
+
+    def name_of(self, identifier: GlobalId) -> str | None:
+        """What an item is called, with its schema, for people; None if there is none."""
+        item = self.items.get(identifier)
+        return None if item is None else f"{item.schema}.{item.name}"
+
+    def is_taken(self, name: str) -> bool:
+        """Whether something has a name."""
+        return (PUBLIC, name) in self._ids
+
+    def relation(self, identifier: GlobalId) -> NamedRelation | None:
+        """The relation of an identifier; None if nothing has it, or an index."""
+        spec = self.collections.get(identifier)
+        if spec is not None:
+            columns = tuple(NamedColumn(column.name, column.type, column.nullable) for column in columns_of(spec))
+            return NamedRelation(identifier, spec.name, columns, RelationKind.COLLECTION)
+        item = self.items.get(identifier)
+        named = self.described(identifier)
+        return replace(named, definition=self._definition(item)) if named and item else named
+
+    def described(self, identifier: GlobalId) -> NamedRelation | None:
+        """The relation of an identifier, without what it is defined as, which may fit nothing any more."""
+        if identifier in self.collections:
+            return self.relation(identifier)
+        item = self.items.get(identifier)
+        if item is None or item.kind is ObjectKind.INDEX:
+            return None
+        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind])
+
+    def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
+        """Whether the adapter lets time pass for something that is stored, since no task does."""
+        spec = self.collections.get(identifier)
+        if spec is not None:
+            return spec.name not in self._derived
+        return identifier in self.items and self.items[identifier].is_written
+
+    def users(self, identifiers: Iterable[GlobalId]) -> list[Item]:
+        """Items that cannot do without some others, directly or not, the oldest first."""
+        used = set(identifiers)
+        users = []
+        for item in sorted(self.items.values(), key=lambda item: item.id):
+            if item.id not in used and not item.uses.isdisjoint(used):
+                users.append(item)
+                used.add(item.id)
+        return users
+
+    def meaning(self, item: Item) -> Relation:
+        """What a view is, in terms of what has rows of its own.
+
+        Raises:
+            SqlError: something that it needs is no more.
+        """
+        if item.id not in self._views:
+            assert item.definition is not None
+            statement = parse(item.definition)
+            assert isinstance(statement, SelectStatement)
+            names = tuple(column.name for column in item.columns)
+            try:
+                view = plan_view(statement.query, BoundNames(self, item), names)
+            except SqlError as error:
+                if error.sqlstate == "54001":
+                    raise  # it is one view too many that reads another one
+                raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
+            require_agreement(item, view)
+            self._views[item.id] = view.relation
+        return self._views[item.id]
+
+    def stored(self, item: Item) -> str:
+        """What the table of an item is called in Storage."""
+        return stored_name(item.schema, item.name)
+
+    def _definition(self, item: Item) -> Relation | None:
+        is_maintained = item.kind is ObjectKind.MATERIALIZED_VIEW and not is_provisional(item.id)
+        if item.definition is not None and not is_maintained and item.id not in self.maintained:
+            return self.meaning(item)
+        if item.kind is ObjectKind.SOURCE and not item.is_written:
+            return relation_of_source(item, self.relation(min(item.uses)))
+        return None
+
+    def are_maintained(self, ids: Collection[GlobalId]) -> bool:
+        """Whether instances are to have the rows of all that is identified."""
+        return all(id_ in self.maintained or self._kind(id_) is ObjectKind.MATERIALIZED_VIEW for id_ in ids)
+
+    def _kind(self, identifier: GlobalId) -> ObjectKind | None:
+        item = self.items.get(identifier)
+        return item.kind if item else None
+
+
+class BoundNames:
+    """Names as they were when a view was created.
+
+    Args:
+        objects: what there is now.
+        view: which binds them.
+    """
+
+    def __init__(self, objects: Objects, view: Item) -> None:
+        self._objects = objects
+        self._bindings, self._read = view.bindings, view.read
+
+    def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
+        """What a name stood for."""
+        bound = bound_name(schema, name)
+        identifier = self._bindings.get(bound)
+        named = None if identifier is None else self._objects.relation(identifier)
+        return as_recorded(named, self._read[bound]) if named and bound in self._read else named
+
+    def candidates(self) -> Iterable[str]:
+        """Names that were known."""
+        return self._bindings
+
+
+class RecordedNames:
+    """Names that remember what they were asked for.
+
+    Args:
+        names: who knows.
+
+    Attributes:
+        bindings: what was asked for, and what it stood for.
+        read: the columns of what of that is a collection of `flow.yaml`.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.bindings: dict[str, GlobalId] = {}
+        self.read: dict[str, tuple[str, ...]] = {}
+
+    def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
+        """What a name stands for."""
+        named = self._names.lookup(schema, name)
+        if named is not None:
+            self.bindings[bound_name(schema, name)] = named.id
+            if named.kind is RelationKind.COLLECTION:
+                self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)
+        return named
+
+    def candidates(self) -> Iterable[str]:
+        """Names that may have been meant."""
+        return self._names.candidates()
+
+
+def bound_name(schema: str | None, name: str) -> str:
+    """A name as bindings have it."""
+    return name if schema in {None, PUBLIC} else f"{schema}.{name}"
+
+
+def listing(objects: Objects) -> Sequence[NamedRelation]:
+    """All relations, by name."""
+    ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind is not ObjectKind.INDEX)]
+    return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)

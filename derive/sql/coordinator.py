@@ -1,0 +1,341 @@
+"""The coordinator: what all sessions of a process share, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.algebra.relation import GlobalId
+from derive.errors import FencedError, FlowError, SqlError
+from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.protocol.sql_names import MARK, intended_name, is_of_sql
+from derive.relations.columns import Source
+from derive.sql.catalog.items import Catalog, Change, position_name
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.maintenance.instance_options import HERE, Instances
+from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.reconcile import Maintenance
+from derive.sql.maintenance.recording import LOG, Described, Recording, described
+from derive.sql.maintenance.view_state import Maintained
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.preparation.plan_cache import Plans
+from derive.sql.preparation.point_lookup_plans import Lookups
+from derive.sql.sources.file_access import ALL_FILES, FileAccess
+from derive.sql.sources.source_feeder import Feeding
+from derive.sql.transactions.advisory_locks import AdvisoryLocks
+from derive.sql.transactions.altered_table import stored_column
+from derive.sql.transactions.commit_marker import CatalogMark
+from derive.sql.transactions.commit_watcher import News
+from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
+from derive.sql.transactions.maintenance_thread import Upkeep
+from derive.sql.transactions.ownership import Ownership
+from derive.sql.transactions.read_holds import StorageHolds
+from derive.sql.transactions.storage_clock import StorageLedger, dropped_name
+from derive.sql.transactions.timeline import Timeline, Write
+from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
+from derive.time.frontier import END_OF_TIME
+
+if TYPE_CHECKING:
+    from derive.sql.session import SqlSession
+
+
+RETENTION = 60_000_000
+"""Microseconds for which it is known what was there."""
+
+
+class Coordinator:
+    """SQL over one data folder.
+
+    Made by `open`, in the event loop in which it is used.
+
+    Attributes:
+        store: of the data folder.
+        timeline: gives times.
+        commits: writes.
+        holds: keep what transactions read.
+        ledger: knows frontiers.
+        ownership: the right to write.
+        catalog: what names stand for, durably.
+        computing: has the instances that keep views up to date.
+        maintained: views that are kept up to date, for those who read them.
+        maintenance: keeps them up to date.
+        feeding: of sources.
+        files: that sources may read.
+        lookups: of what is maintained.
+        plans: of statements.
+        news: tells of commits.
+        objects: what names stand for.
+        recording: of instances, for other processes.
+        sessions: that are open.
+        stopped: set once this process is to end, as another one has superseded it.
+        is_untidy: names in Storage may be others than those of SQL, so `reconcile` is to be called.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        catalog: CatalogSpec | None,
+        retention: int = RETENTION,
+        instances: Instances = HERE,
+        files: FileAccess = ALL_FILES,
+    ) -> None:
+        self.store = Store(root)
+        self.ownership = Ownership(root)
+        self._flow = catalog
+        self.catalog = Catalog(root)
+        self._mark = CatalogMark(self.store)
+        if catalog:
+            # A catalog declares tables for the tasks that read them: a task tells where its declaration does not fit.
+            self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
+        self.objects = Objects(-1, (), {})
+        self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
+        self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
+        self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
+        self.lookups = Lookups(self.maintained)
+        self.plans = Plans()
+        self.refresh()
+        self.holds = StorageHolds(self.store, self._readable, lambda: retention if self.ownership.is_held else None)
+        self.news = News(self.store.changes, self._work, self._report)
+        self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
+        self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.ledger, self._altered)
+        self.files = files
+        self.feeding = Feeding(self.store, self.commits, files)
+        self.upkeep = Upkeep(self.store, self.holds)
+        self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
+        self.advisory_locks = AdvisoryLocks()
+        self.definitions = asyncio.Lock()
+        self.sessions: set[SqlSession] = set()
+        self.stopped = asyncio.Event()
+        self.is_untidy = False
+        self._loop = asyncio.get_running_loop()
+
+    def _tell_progress(self) -> None:
+        self.news.tell()
+
+    def name_of(self, identifier: GlobalId) -> str | None:
+        """What an identifier is called, with its schema; None if there is no such thing any more."""
+        return self.objects.name_of(identifier)
+
+    def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
+        """A new session.
+
+        Args:
+            begun: settings with which it begins, by name.
+            most_bytes: so much may be in a result; None for any amount.
+        """
+        from derive.sql.session import SqlSession
+
+        return SqlSession(self, begun, most_bytes)
+
+    async def close(self) -> None:
+        """Give everything back; sessions that are open end."""
+        for session in list(self.sessions):
+            await session.close()
+        await self.feeding.close()
+        await self.news.close()
+        await asyncio.to_thread(self.recording.close)
+        await asyncio.to_thread(self.upkeep.close)
+        await asyncio.to_thread(self.computing.close)
+        self.catalog.close()
+        self.store.close()
+        self.ownership.release()
+
+    def own(self, acquired: Ownership | None = None) -> None:
+        """Be the process that writes.
+
+        Args:
+            acquired: the right to, if this process has it already; it is taken over.
+
+        Raises:
+            SqlError: another one is.
+        """
+        if not self.ownership.is_held:
+            if acquired is not None:
+                self.ownership.take_over(acquired)
+            self.ownership.require()
+            epoch = self._begin_epoch()
+            self.settle()
+            self.ownership.begun = self.store.timeline.read()
+            self.look()
+            self.reconcile()
+            self.computing.add(*self.catalog.replicas())
+            self.maintenance.begin(epoch)
+            self.feeding.begin(self.objects.items)
+            self.recording.begin()
+
+    def _begin_epoch(self) -> int:
+        """Supersede whoever wrote before and may still be there, in Storage and among names; an epoch above theirs."""
+        try:
+            epoch = self.store.fence.begin(self.catalog.epoch() + 1)
+            self.catalog.begin(epoch)
+        except BaseException:
+            self.ownership.release()
+            raise
+        return epoch
+
+    def refresh(self) -> Objects:
+        """What names stand for now, also if another process has changed it, which only the one that writes can do."""
+        if not self.ownership.is_held:
+            self.settle()
+            self.look()
+        return self.objects
+
+    # Definitions
+
+    def change(self, change: Change) -> None:
+        """Change what names stand for; durable when it returns."""
+        self.catalog.change(change)
+        self.look()
+        self._alter()
+
+    def prepare(self, change: Change) -> list[Write]:
+        """Have what names stand for change together with what is written to Storage.
+
+        Returns:
+            What is to be written as well, so that it happens.
+        """
+        return self._mark.writes(self.catalog.prepare(change))
+
+    def carry_out_prepared(self) -> None:
+        """Carry out the change that was prepared, since what was to be written is written."""
+        version = self.catalog.prepared()
+        if version is not None:
+            self.catalog.settle(version, has_happened=True)
+        self.look()
+        self._alter()
+
+    def _alter(self) -> None:
+        """Give tables in Storage the columns that the catalog has of them; before anybody reads them with these."""
+        tables = self.store.tables
+        for item in self.objects.items.values():
+            table = tables.table(item.id) if item.kind is ObjectKind.TABLE else None
+            columns = tuple(map(stored_column, item.columns))
+            if table is not None and table.columns != columns:
+                tables.alter(item.id, columns)
+
+    def settle(self) -> bool:
+        """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
+
+        It may be at work still if this is not the process that writes.
+
+        Returns:
+            Whether there was one, and what was to be written with it is written.
+        """
+        version = self.catalog.prepared()
+        if version is None:
+            return False
+        has_happened = self._mark.version() >= version
+        if has_happened or self.ownership.is_held:
+            self.catalog.settle(version, has_happened=has_happened)
+            self.look()
+        return has_happened
+
+    def _dropped(self, identifier: GlobalId) -> str | None:
+        """What a table was called that was dropped; None if it was not."""
+        if identifier in self.objects.items:
+            return None  # it goes from there first
+        table = self.store.tables.table(identifier)
+        if table is None or table.upper >= END_OF_TIME:
+            return dropped_name(self.store, identifier)
+        return None
+
+    def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
+        """Return the name of a table that has other columns than these; None if the table has them."""
+        item = self.objects.items.get(identifier)
+        return None if item is None or shape_of(item.columns) == shape else item.name
+
+    def _work(self) -> bool:
+        return self.maintenance.work()
+
+    def _report(self, failure: Exception | None) -> None:
+        """Say in the log why views are not kept up to date, or that they are again."""
+        if isinstance(failure, FencedError) and self.store.fence.is_superseded():
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.stopped.set)
+        self.maintenance.failure = failure
+        log = TaskLog(self.store.root, LOG)
+        if failure is None:
+            log.write("info", "views are kept up to date again")
+        else:
+            reason = failure if isinstance(failure, FlowError) else "".join(traceback.format_exception(failure))
+            log.write("error", f"views are not kept up to date, which is tried again: {reason}")
+
+    def _instances(self) -> list[Described]:
+        unfit = self.maintenance.unfit
+        return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
+
+    def source(self, identifier: GlobalId) -> Source:
+        """Return the relation that Storage has under an identifier; a table with the columns of the catalog.
+
+        Storage follows the catalog when it is brought in line, which a process that only reads cannot do.
+
+        Raises:
+            SqlError: nothing any more.
+        """
+        spec = self.objects.collections.get(identifier)
+        if spec is not None:
+            return spec
+        table, item = self.store.tables.table(identifier), self.objects.items.get(identifier)
+        if table is None:
+            raise SqlError("42P01", "what is read was dropped")
+        if item is None or item.kind is not ObjectKind.TABLE:
+            return table
+        return replace(table, columns=tuple(map(stored_column, item.columns)))
+
+    def look(self) -> None:
+        """Look what names stand for."""
+        version = self.catalog.version()
+        if version != self.objects.version:
+            derived = self._flow.derivations if self._flow else ()
+            self.objects = Objects(version, self.catalog.items(), self._collections(), derived)
+            if self.ownership.is_held:
+                self.feeding.reconcile(self.objects.items)
+
+    def _collections(self) -> dict[GlobalId, CollectionSpec]:
+        collections: dict[GlobalId, CollectionSpec] = {}
+        for spec in self._flow.collections.values() if self._flow else ():
+            identifier = self.store.tables.id_of(spec.name)
+            if identifier is not None and self.store.tables.table(identifier) is None:
+                collections[identifier] = spec
+        return collections
+
+    def _readable(self) -> list[GlobalId]:
+        """Identifiers of what Storage has that can be read."""
+        objects = self.objects
+        return [*objects.collections, *(item.id for item in objects.items.values() if item.is_stored)]
+
+    def reconcile(self) -> None:
+        """Bring Storage in line with the catalog: it follows a moment later, or as another process begins.
+
+        Raises:
+            StorageError: the data folder cannot be written now.
+        """
+        self._alter()
+        items = [item for item in self.objects.items.values() if item.is_stored]
+        expected = {item.id: self.objects.stored(item) for item in items}
+        expected |= {
+            item.position: position_name(item.schema, item.name) for item in items if item.position is not None
+        }
+        named = {table.id: table.name for table in self.store.tables.all()}
+        dropped = [id_ for id_, name in named.items() if id_ not in expected and _is_of_an_item(name)]
+        if dropped or any(named[id_] != expected[id_] for id_ in named.keys() & expected.keys()):
+            for identifier in self.store.tables.arrange(expected, dropped):
+                taken = f"collection '{expected[identifier]}' is there already"
+                self.warn(f"{taken}, so tasks cannot read {self.name_of(identifier)} of SQL by that name")
+        self.is_untidy = False
+
+    def warn(self, message: str) -> None:
+        """Write a line of the log of views, which people look at when something is not as they expect."""
+        TaskLog(self.store.root, LOG).write("warn", message)
+
+
+def _is_of_an_item(name: str) -> bool:
+    """Whether a name in Storage is that of an item's table, or is to be."""
+    return is_of_sql(intended_name(name)) and name != MARK

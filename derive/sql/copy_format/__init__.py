@@ -1,0 +1,1 @@
+"""Formats of COPY: text, CSV and binary."""

@@ -1,0 +1,269 @@
+"""COPY: rows as lines of text or CSV, as PostgreSQL writes and reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from derive.algebra.form import Form
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.scalar.fitting import fitted
+from derive.functions.types.values import datum_of_text, text_function
+from derive.sql.copy_format.binary import BinaryCopyOut
+from derive.sql.outcome import CopyOut, ResultColumn
+from derive.sql.parser.statement import CopyFormat
+
+_LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_ESCAPED = re.compile(rb"[\\\b\f\n\r\t\v]")
+_ESCAPES = {value: b"\\" + letter for letter, value in _LETTERS.items()} | {b"\\": b"\\\\"}
+_UNESCAPED = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_END = b"\\."
+_MARKER = re.compile(rb"(?<!\\)(?:\\\\)*\\\.")
+_SHOWN_CHARACTERS = 100
+
+
+# Out
+
+
+def copy_out(form: CopyFormat, columns: Sequence[ResultColumn]) -> CopyOut:
+    """How rows of these columns are written."""
+    if form.name == "binary":
+        written = BinaryCopyOut(columns)
+        return CopyOut(written.lines, end=written.end, is_binary=True)
+    delimiter, null, end = form.delimiter.encode(), form.null.encode(), b"\n"
+    write = _csv_value(form, len(columns)) if form.name == "csv" else _text_value(form)
+    texts = [text_function(column.type, column.form) for column in columns]
+
+    def line(row: Row) -> bytes:
+        values = zip(row, texts, strict=True)
+        return delimiter.join(null if datum is None else write(text(datum).encode()) for datum, text in values) + end
+
+    header = delimiter.join(write(column.name.encode()) for column in columns) + end if form.has_header else None
+    return CopyOut(lambda rows: [line(row) for row in rows], header)
+
+
+def _text_value(form: CopyFormat) -> Callable[[bytes], bytes]:
+    delimiter = form.delimiter.encode()
+
+    def write(value: bytes) -> bytes:
+        escaped = _ESCAPED.sub(lambda match: _ESCAPES[match[0]], value)
+        return escaped if delimiter == b"\t" else escaped.replace(delimiter, b"\\" + delimiter)
+
+    return write
+
+
+def _csv_value(form: CopyFormat, width: int) -> Callable[[bytes], bytes]:
+    quote, escape, null = (text.encode() for text in (form.quote, form.escape, form.null))
+    quoted = re.compile(b"[" + re.escape(form.delimiter.encode() + quote) + rb"\r\n]")
+
+    def write(value: bytes) -> bytes:
+        if value != null and not quoted.search(value) and not (width == 1 and value == _END):
+            return value
+        if escape != quote:
+            value = value.replace(escape, escape * 2)
+        return quote + value.replace(quote, escape + quote) + quote
+
+    return write
+
+
+# In
+
+
+class CopyIn:
+    """Rows of what a client sends.
+
+    Args:
+        form: how it is written.
+        relation: the name of what is filled, for messages.
+        columns: name and type of each value of a line.
+        lines: so many were read before.
+        forms: what is declared of columns beyond their types; empty for nothing.
+
+    Attributes:
+        lines: how many were read.
+
+    Methods raise `SqlError`: 22P04, lines are not of this form; 22P02 and others, values are not of their types; 22021,
+    text is not UTF-8.
+    """
+
+    def __init__(
+        self,
+        form: CopyFormat,
+        relation: str,
+        columns: Sequence[tuple[str, Type]],
+        lines: int = 0,
+        forms: Sequence[Form | None] = (),
+    ) -> None:
+        self._form = form
+        self._relation = relation
+        self._columns = columns
+        self._forms = forms or (None,) * len(columns)
+        self._rest = b""
+        self.lines = lines
+        self._end: bytes | None = None
+        self._is_ended = False
+        self._null = form.null.encode()
+        self._split = self._csv_values if form.name == "csv" else self._text_values
+
+    def feed(self, piece: bytes) -> list[Row]:
+        """The rows that are complete with one more piece."""
+        if self._is_ended:
+            return []
+        data = self._rest + piece
+        rows: list[Row] = []
+        begin = 0
+        for end in self._ends(data):
+            rows += self._rows(data[begin:end])
+            begin = end + 1
+        self._rest = data[begin:]
+        return rows
+
+    def skip(self, data: bytes) -> int:
+        """How many bytes at the end of data are no complete line."""
+        begin = 0
+        for end in self._ends(data):
+            begin = end + 1
+        return len(data) - begin
+
+    def finish(self) -> list[Row]:
+        """The rows of a last line that has no end."""
+        rest, self._rest = self._rest, b""
+        if not rest or self._is_ended:
+            return []
+        if rest == _END and self._form.name == "text":
+            raise self._error("22P04", "end-of-copy marker is not alone on its line")
+        is_header = self._form.has_header and self.lines == 0
+        if self._form.name == "csv" and not is_header and self._is_in_quotes(rest):
+            self._text(rest)
+            raise self._error("22P04", "unterminated CSV quoted field")
+        return list(self._rows(rest))
+
+    def _ends(self, data: bytes) -> Iterator[int]:
+        """Where lines end: at line feeds that are no part of a value."""
+        begin, end = 0, data.find(b"\n")
+        while end >= 0:
+            line = data[begin:end]
+            if not (self._is_in_quotes(line) if self._form.name == "csv" else _is_escaping(line)):
+                yield end
+                begin = end + 1
+            end = data.find(b"\n", end + 1)
+
+    def _is_in_quotes(self, line: bytes) -> bool:
+        quote, escape = self._form.quote.encode(), self._form.escape.encode()
+        if escape != quote:
+            line = line.replace(escape + escape, b"").replace(escape + quote, b"")
+        return line.count(quote) % 2 == 1
+
+    def _rows(self, line: bytes) -> Iterator[Row]:
+        self.lines += 1
+        self._text(line)
+        if self._end is None:
+            self._end = b"\r" if line.endswith(b"\r") else b""
+        if self._end and line.endswith(self._end):
+            line = line[:-1]
+        if self._form.name == "text" and _MARKER.search(line):
+            if line != _END:
+                raise self._error("22P04", "end-of-copy marker is not alone on its line")
+            self._is_ended = True
+        if self._is_ended or (self.lines == 1 and self._form.has_header):
+            return
+        yield self._row(self._split(line))
+
+    def _row(self, values: Sequence[bytes | None]) -> Row:
+        if len(values) > len(self._columns):
+            raise self._error("22P04", "extra data after last expected column")
+        row = tuple(map(self._datum, values, self._columns, self._forms))
+        if len(row) < len(self._columns):
+            raise self._error("22P04", f'missing data for column "{self._columns[len(row)][0]}"')
+        return row
+
+    def _datum(self, value: bytes | None, column: tuple[str, Type], form: Form | None) -> Datum:
+        if value is None:
+            return None
+        name, kind = column
+        text = self._text(value, name)
+        try:
+            datum = datum_of_text(kind, text)
+            return fitted(form, datum) if form else datum
+        except SqlError as exc:
+            raise self._error(exc.sqlstate, exc.message, f'{name}: "{text[:_SHOWN_CHARACTERS]}"') from exc
+
+    def _text(self, data: bytes, column: str | None = None) -> str:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as exc:
+            shown = " ".join(f"0x{byte:02x}" for byte in data[exc.start : exc.end])
+            raise self._error("22021", f'invalid byte sequence for encoding "UTF8": {shown}', column) from exc
+        if "\0" in text:
+            raise self._error("22021", 'invalid byte sequence for encoding "UTF8": 0x00', column)
+        return text
+
+    def _error(self, sqlstate: str, message: str, column: str | None = None) -> SqlError:
+        where = f"COPY {self._relation}, line {self.lines}" + (f", column {column}" if column else "")
+        return SqlError(sqlstate, message, detail=where)
+
+    def _text_values(self, line: bytes) -> list[bytes | None]:
+        if b"\r" in line:
+            raise self._error("22P04", "literal carriage return found in data")
+        delimiter = self._form.delimiter.encode()
+        if b"\\" not in line:
+            return [None if value == self._null else value for value in line.split(delimiter)]
+        values: list[bytes | None] = []
+        for value in _split_escaped(line, delimiter):
+            values.append(None if value == self._null else _UNESCAPED.sub(_unescaped, value))
+        return values
+
+    def _csv_values(self, line: bytes) -> list[bytes | None]:
+        delimiter, quote, escape = (
+            text.encode() for text in (self._form.delimiter, self._form.quote, self._form.escape)
+        )
+        if quote not in line:
+            if b"\r" in line:
+                raise self._error("22P04", "unquoted carriage return found in data")
+            return [None if value == self._null else value for value in line.split(delimiter)]
+        values: list[bytes | None] = []
+        value, was_quoted, is_quoted, index = bytearray(), False, False, 0
+        while index < len(line):
+            character = line[index : index + 1]
+            index += 1
+            if is_quoted and character == escape and line[index : index + 1] in {quote, escape}:
+                value += line[index : index + 1]
+                index += 1
+            elif character == quote:
+                is_quoted, was_quoted = not is_quoted, True
+            elif character == delimiter and not is_quoted:
+                values.append(None if not was_quoted and value == self._null else bytes(value))
+                value, was_quoted = bytearray(), False
+            elif character == b"\r" and not is_quoted:
+                raise self._error("22P04", "unquoted carriage return found in data")
+            else:
+                value += character
+        values.append(None if not was_quoted and value == self._null else bytes(value))
+        return values
+
+
+def _is_escaping(line: bytes) -> bool:
+    """Whether a line ends with a backslash that escapes what follows."""
+    return (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
+
+
+def _split_escaped(line: bytes, delimiter: bytes) -> list[bytes]:
+    """Values between delimiters that no backslash escapes."""
+    values, begin, index = [], 0, 0
+    while index < len(line):
+        if line[index : index + 1] == b"\\":
+            index += 2
+            continue
+        if line[index : index + 1] == delimiter:
+            values.append(line[begin:index])
+            begin = index + 1
+        index += 1
+    return [*values, line[begin:]]
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, character = match.groups()
+    if octal:
+        return bytes([int(octal, 8) & 0xFF])
+    return bytes([int(hexadecimal, 16)]) if hexadecimal else _LETTERS.get(character, character)

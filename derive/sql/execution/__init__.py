@@ -1,0 +1,1 @@
+"""Statements at run time: one module for each kind of statement, and the state of a session."""

@@ -1,0 +1,93 @@
+"""Cursors: rows of a query or a subscription, fetched a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from derive.algebra.types import Row
+from derive.errors import SqlError
+from derive.sql.outcome import ResultColumn
+
+
+class Cursor:
+    """Rows that are fetched in pieces.
+
+    Args:
+        columns: of the rows.
+        rows: all of them, in batches.
+        is_held: whether it outlives its transaction.
+        is_endless: whether rows go on coming, so that not all that are asked for are waited for.
+
+    Attributes:
+        columns: of the rows.
+        is_held: see above.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[ResultColumn, ...],
+        rows: AsyncIterator[Sequence[Row]],
+        *,
+        is_held: bool = False,
+        is_endless: bool = False,
+    ) -> None:
+        self.columns, self.is_held = columns, is_held
+        self._rows, self._is_endless = rows, is_endless
+        self._ready: list[Row] = []
+        self._next: asyncio.Future[Sequence[Row] | None] | None = None
+        self._is_done = False
+
+    async def fetch(self, count: int | None, timeout: float | None) -> list[Row]:
+        """The next rows.
+
+        Args:
+            count: how many at most; None for all, or for all that are ready where rows go on coming.
+            timeout: seconds for which rows are waited for; None for any time.
+        """
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while not self._is_done and (count is None or len(self._ready) < count):
+            if self._is_endless and self._ready and deadline is None:
+                break
+            if not await self._gather(deadline):
+                break
+        taken = len(self._ready) if count is None else count
+        rows, self._ready = self._ready[:taken], self._ready[taken:]
+        return rows
+
+    async def close(self) -> None:
+        """Fetch no more."""
+        self._is_done = True
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait([self._next])
+        if hasattr(self._rows, "aclose"):
+            await self._rows.aclose()
+
+    async def _gather(self, deadline: float | None) -> bool:
+        """Have one more batch ready; False if none comes in time."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(_one(self._rows))
+        left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+        done, _ = await asyncio.wait([self._next], timeout=left)
+        if not done:
+            return False
+        if self._is_endless and self._ready and _has_failed(self._next):
+            return False  # what came before is fetched first, and the error next
+        gathered, self._next = self._next, None
+        batch = gathered.result()
+        self._is_done = batch is None
+        self._ready += batch or ()
+        return True
+
+
+def _has_failed(done: asyncio.Future[Sequence[Row] | None]) -> bool:
+    """Whether something ended with an error that nobody has asked for."""
+    error = None if done.cancelled() else done.exception()
+    return isinstance(error, SqlError) and error.sqlstate != "57014"
+
+
+async def _one(rows: AsyncIterator[Sequence[Row]]) -> Sequence[Row] | None:
+    async for batch in rows:
+        return batch
+    return None

@@ -1,0 +1,317 @@
+"""CREATE, DROP and ALTER … RENAME: what names stand for changes in the transaction, and for others with its COMMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from derive.algebra.relation import GlobalId, Relation
+from derive.errors import SqlError
+from derive.sql.catalog.draft import Draft, provisional_id
+from derive.sql.catalog.items import Item, is_provisional
+from derive.sql.catalog.snapshot import PUBLIC, Objects, RecordedNames
+from derive.sql.execution.query import read
+from derive.sql.execution.state import State
+from derive.sql.outcome import Notice, Result
+from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.definition import (
+    AlterTable,
+    CreateIndex,
+    CreateSchema,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    FileSource,
+    ObjectKind,
+    Rename,
+)
+from derive.sql.parser.query_syntax import Query
+from derive.sql.planner.alter_table import plan_altered
+from derive.sql.planner.ddl import columns_of_definitions, indexes_of, relation_named, require_narrow
+from derive.sql.planner.dependencies import ids_of, require_maintainable
+from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.plan import PlannedView, plan_view
+from derive.sql.planner.write import check_rows
+from derive.sql.preparation.prepare import rows_of_view
+from derive.sql.sources import definitions
+from derive.sql.sources.file_access import require_right
+from derive.suggest import suggest
+
+Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable
+
+
+async def define(state: State, statement: Definition, text: str) -> Result:
+    """Carry out a statement that changes what names stand for.
+
+    Args:
+        state: of the session.
+        statement: as it was written.
+        text: of the statement.
+    """
+    state.transaction.check_writable()
+    coordinator = state.coordinator
+    coordinator.own()
+    if state.is_explicit:
+        with state.interruptible():
+            return await _Definer(state, text).define(statement)
+    if state.transaction.has_written:
+        await state.commit()
+    with state.interruptible():
+        await _sources_are_begun(state, statement)
+        async with coordinator.definitions:
+            await _sources_are_begun(state, statement)  # of what was defined just now, too, before nobody else writes
+            if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
+                async with coordinator.commits.exclusive() as commit:  # nobody writes what is read
+                    result = await _Definer(state, text).define(statement)
+                    await state.deploy(commit, is_alone=True)
+            else:
+                result = await _Definer(state, text).define(statement)
+                await state.deploy(coordinator.commits.commit)
+            return result
+
+
+async def _sources_are_begun(state: State, statement: Definition) -> None:
+    """Wait for the sources of which a table is to have rows."""
+    if isinstance(statement, CreateTable) and statement.query is not None:
+        relation = plan_view(statement.query, state.objects, statement.column_names).relation
+        coordinator = state.coordinator
+        await coordinator.feeding.begun(coordinator.maintained.sources(ids_of(relation)))
+
+
+class _Definer:
+    def __init__(self, state: State, text: str) -> None:
+        self._state, self._text = state, text
+
+    @property
+    def _objects(self) -> Objects:
+        return self._state.objects
+
+    def _change(
+        self,
+        *added: Item,
+        removed: Iterable[GlobalId] = (),
+        renamed: Mapping[GlobalId, str] | None = None,
+    ) -> None:
+        """Change what names stand for in the transaction."""
+        draft = self._state.draft or Draft(self._objects, self._objects)
+        self._state.draft = draft.changed(self._text, added=added, removed=removed, renamed=renamed)
+
+    async def define(self, statement: Definition) -> Result:  # noqa: PLR0911 (one for each kind)
+        match statement:
+            case CreateTable():
+                return await self._create_table(statement)
+            case CreateView():
+                return self._create_view(statement)
+            case CreateIndex():
+                return self._create_index(statement)
+            case CreateSource():
+                return self._create_source(statement)
+            case CreateSchema():
+                return _create_schema(statement)
+            case Drop():
+                return self._drop(statement)
+            case AlterTable():
+                return await self._alter_table(statement)
+            case Rename():
+                return self._rename(statement)
+
+    # Tables and views
+
+    async def _create_table(self, statement: CreateTable) -> Result:
+        skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+        if skipped:
+            return Result(lambda _: "CREATE TABLE", notices=skipped)
+        if statement.query is not None:
+            return await self._create_table_as(statement, statement.query)
+        columns = columns_of_definitions(statement.columns, self._objects)
+        self._change(Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, columns))
+        return Result(lambda _: "CREATE TABLE")
+
+    async def _create_table_as(self, statement: CreateTable, query: Query) -> Result:
+        view = plan_view(query, self._objects, statement.column_names)
+        rows = [row async for batch in await read(self._state, rows_of_view(view)) for row in batch]
+        item = Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, _columns(view))
+        self._change(item)
+        self._state.transaction.write([(item.id, row, 1) for row in rows])
+        return Result(lambda _: f"SELECT {len(rows)}")
+
+    async def _alter_table(self, statement: AlterTable) -> Result:
+        """Until COMMIT another table of the same name has the rows of this one."""
+        item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
+        if item is None:
+            return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
+        table = self._objects.relation(item.id)
+        assert table is not None
+        columns, query = plan_altered(table, statement.actions, self._objects)
+        if columns == item.columns:
+            return Result(lambda _: "ALTER TABLE")
+        if users := self._objects.users([item.id]):
+            depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
+            raise SqlError(
+                "2BP01",
+                f"cannot change the columns of table {item.name} because others depend on it",
+                detail=f"These depend on it: {depending}.",
+                hint="Drop them first, and create them again behind it; all of that may be one transaction.",
+            )
+        rows = [row async for batch in await read(self._state, self._state.bound(query)) for row in batch]
+        altered = replace(item, id=provisional_id(), columns=columns, alters=_altered_by(item))
+        check_rows(NamedRelation(altered.id, item.name, columns, RelationKind.TABLE), rows)
+        self._change(altered, removed=(item.id,))
+        self._state.transaction.write([(altered.id, row, 1) for row in rows])
+        return Result(lambda _: "ALTER TABLE")
+
+    def _create_view(self, statement: CreateView) -> Result:
+        kind = ObjectKind.MATERIALIZED_VIEW if statement.is_materialized else ObjectKind.VIEW
+        names = RecordedNames(self._objects)
+        view = plan_view(statement.query, names, statement.columns)
+        tag = f"CREATE {kind.value.upper()}"
+        replaced: tuple[GlobalId, ...] = ()
+        former = self._objects.find(None, statement.name.name)
+        if statement.or_replace and former is not None and former.kind is kind is ObjectKind.VIEW:
+            if self._objects.users([former.id]):
+                raise SqlError("2BP01", f"cannot replace view {former.name}: others depend on it")
+            replaced = (former.id,)
+        else:
+            skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+            if skipped:
+                return Result(lambda _: tag, notices=skipped)
+        if statement.is_materialized:
+            self._require_maintainable(view.relation, "materialized view")
+        name, columns = statement.name.name, _columns(view)
+        item = Item(provisional_id(), kind, PUBLIC, name, columns, statement.definition, names.bindings, names.read)
+        self._change(item, removed=replaced)
+        return Result(lambda _: tag)
+
+    def _create_index(self, statement: CreateIndex) -> Result:
+        named = relation_named(statement.relation, self._objects)
+        indexed = [named.columns[index].name for index in indexes_of(named, statement.columns)]
+        name = statement.name.name if statement.name else self._free_name(f"{named.name}_{'_'.join(indexed)}_idx")
+        if statement.name:
+            skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+            if skipped:
+                return Result(lambda _: "CREATE INDEX", notices=skipped)
+        self._require_maintainable(named.relation, "index")
+        self._change(Item(provisional_id(), ObjectKind.INDEX, PUBLIC, name, on=named.id, indexed=tuple(indexed)))
+        return Result(lambda _: "CREATE INDEX")
+
+    def _create_source(self, statement: CreateSource) -> Result:
+        skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+        if skipped:
+            return Result(lambda _: "CREATE SOURCE", notices=skipped)
+        coordinator = self._state.coordinator
+        if isinstance(statement.origin, FileSource):
+            require_right(has_right=self._state.user.reads_files)
+        source = definitions.described(statement, self._objects, coordinator.store.timeline.time(), coordinator.files)
+        origin = dict(source.origin)
+        if source.on is None:
+            place = origin["position"] = provisional_id()
+            self._state.transaction.write([(place, tuple(source.begin), 1)])
+        identifier, name = provisional_id(), statement.name.name
+        self._change(Item(identifier, ObjectKind.SOURCE, PUBLIC, name, source.columns, on=source.on, origin=origin))
+        return Result(lambda _: "CREATE SOURCE")
+
+    def _require_maintainable(self, relation: Relation, what: str) -> None:
+        require_maintainable(relation, what)
+        for identifier in ids_of(relation):
+            item = self._objects.items.get(identifier)
+            if item is not None and item.kind is ObjectKind.VIEW:
+                require_maintainable(self._objects.meaning(item), what)
+
+    # Names
+
+    def _skipped(self, name: QualifiedName, *, is_welcome: bool) -> tuple[Notice, ...]:
+        """Check that a name is free; notices if it is not, and that is welcome."""
+        if name.schema not in {None, PUBLIC}:
+            hint = f"There is one schema, {PUBLIC}."
+            raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
+        if not self._objects.is_taken(name.name):
+            return ()
+        message = f'relation "{name.name}" already exists'
+        if is_welcome:
+            return (Notice("NOTICE", "42P07", f"{message}, skipping"),)
+        raise SqlError("42P07", message, offset=name.offset)
+
+    def _free_name(self, name: str) -> str:
+        number, free = 0, name
+        while self._objects.is_taken(free):
+            number += 1
+            free = f"{name}{number}"
+        return free
+
+    def _drop(self, statement: Drop) -> Result:
+        notices: list[Notice] = []
+        dropped: list[Item] = []
+        for name in statement.names:
+            item = self._item(name, statement.kind, is_missing_welcome=statement.if_exists)
+            if item is None:
+                notices.append(_missing(statement.kind, name))
+            else:
+                dropped.append(item)
+        users = self._objects.users([item.id for item in dropped])
+        others = [user for user in users if user.kind is not ObjectKind.INDEX and user not in dropped]
+        if others and not statement.is_cascading:
+            depending = ", ".join(f"{user.kind.value} {user.name}" for user in others)
+            raise SqlError(
+                "2BP01",
+                f"cannot drop {statement.kind.value} {dropped[0].name} because others depend on it",
+                detail=f"These depend on it: {depending}.",
+                hint="Use DROP … CASCADE to drop them too.",
+            )
+        if dropped:
+            self._change(removed={item.id for item in (*dropped, *users)})
+        return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
+
+    def _rename(self, statement: Rename) -> Result:
+        item = self._item(statement.name, statement.kind, is_missing_welcome=statement.if_exists)
+        tag = f"ALTER {statement.kind.value.upper()}"
+        if item is None:
+            return Result(lambda _: tag, notices=(_missing(statement.kind, statement.name),))
+        if self._objects.is_taken(statement.new_name):
+            message = f'relation "{statement.new_name}" already exists'
+            raise SqlError("42P07", message, offset=statement.new_offset)
+        self._change(renamed={item.id: statement.new_name})
+        return Result(lambda _: tag)
+
+    def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
+        """The item of a name and kind; None if there is none, and that is welcome."""
+        item = self._objects.find(name.schema, name.name)
+        if item is None:
+            named = self._objects.lookup(name.schema, name.name)
+            if named is not None and named.kind is RelationKind.COLLECTION:
+                hint = "It is defined in the catalog, flow.yaml."
+                raise SqlError("42809", f'"{name.name}" is a collection', offset=name.offset, hint=hint)
+            if is_missing_welcome:
+                return None
+            what = kind.value if kind is not ObjectKind.TABLE else "table"
+            nearest = suggest(name.name, (other.name for other in self._objects.items.values() if other.kind is kind))
+            meant = f'Did you mean "{nearest}"?' if nearest else None
+            raise SqlError("42P01", f'{what} "{name.name}" does not exist', offset=name.offset, hint=meant)
+        if item.kind is not kind:
+            hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
+            raise SqlError("42809", f'"{name.name}" is not a {kind.value}', offset=name.offset, hint=hint)
+        return item
+
+
+def _altered_by(item: Item) -> GlobalId | None:
+    """The table that one is which has other columns than an item; None if that is not committed yet."""
+    return item.alters if is_provisional(item.id) else item.id
+
+
+def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:
+    return Notice("NOTICE", "00000", f'{kind.value} "{name.name}" does not exist, skipping')
+
+
+def _create_schema(statement: CreateSchema) -> Result:
+    if statement.name != PUBLIC:
+        hint = f"There is one schema, {PUBLIC}."
+        raise SqlError("0A000", "schemas cannot be created", offset=statement.offset, hint=hint)
+    message = f'schema "{PUBLIC}" already exists'
+    if not statement.if_not_exists:
+        raise SqlError("42P06", message, offset=statement.offset)
+    return Result(lambda _: "CREATE SCHEMA", notices=(Notice("NOTICE", "42P06", f"{message}, skipping"),))
+
+
+def _columns(view: PlannedView) -> tuple[NamedColumn, ...]:
+    require_narrow(len(view.columns))
+    return tuple(NamedColumn(column.name, column.type, form=column.form) for column in view.columns)

@@ -1,0 +1,254 @@
+"""Statements are carried out, each by whoever knows its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.registry import evaluate
+from derive.sql.batches import of_rows
+from derive.sql.execution import copy_statement, ddl, dml, explain, show, subscribe
+from derive.sql.execution import query as reading
+from derive.sql.execution.cursors import Cursor
+from derive.sql.execution.replica_statements import change_replicas
+from derive.sql.execution.session_statements import control
+from derive.sql.execution.state import State
+from derive.sql.outcome import Result, ResultColumn
+from derive.sql.parser.definition import (
+    CreateReplica,
+    DropReplica,
+)
+from derive.sql.parser.statement import (
+    Close,
+    Copy,
+    Deallocate,
+    Declare,
+    Delete,
+    Discard,
+    Execute,
+    Explain,
+    Explanation,
+    Fetch,
+    Insert,
+    Prepare,
+    SelectStatement,
+    ShowObjects,
+    Subscribe,
+    Truncate,
+    Update,
+)
+from derive.sql.parser.text_cache import MOST_CHARACTERS
+from derive.sql.pg_types import OID_OF
+from derive.sql.planner.dml import plan_write
+from derive.sql.planner.plan import plan_value
+from derive.sql.planner.type_names import type_of
+from derive.sql.preparation.prepare import Plan, plan, plan_statement, text_column
+from derive.sql.sources.intervals import micros_of
+
+
+def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
+    """Plan a statement, also one about what the session has prepared or opened before."""
+    return _completed(state, state.coordinator.plans.plan(text, oids, state.objects))
+
+
+def _completed(state: State, begun: Plan) -> Plan:
+    match begun.statement:
+        case Execute(name, _, offset):
+            return replace(begun, columns=_prepared(state, name, offset).columns)
+        case Fetch(name, _, offset, is_move=False):
+            return replace(begun, columns=_cursor(state, name, offset).columns)
+        case ShowObjects() as statement:
+            return replace(begun, columns=_shown(state, statement)[0])
+    return begun
+
+
+async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
+    """Begin to carry out a statement."""
+    match begun.statement:
+        case None:
+            return Result(lambda _: "")
+        case SelectStatement(_, as_of):
+            return await reading.select(state, begun, arguments, as_of)
+        case Insert() | Update() | Delete():
+            assert begun.write is not None
+            return await dml.write(state, begun.write, arguments, is_short=len(begun.text) <= MOST_CHARACTERS)
+        case Truncate(relations):
+            return await dml.truncate(state, [plan_write(Delete(name, None), state.objects) for name in relations])
+        case Subscribe() as statement:
+            return await subscribe.subscribe(state, begun, statement)
+        case Copy(is_from=True) as statement:
+            return copy_statement.copy_from(state, statement)
+        case Copy() as statement:
+            return await copy_statement.copy_to(state, begun, statement, arguments)
+        case statement if isinstance(statement, ddl.Definition):
+            return await ddl.define(state, statement, begun.text)
+        case CreateReplica() | DropReplica() as statement:
+            return await change_replicas(state, statement)
+        case Explain() as statement:
+            return await _explain(state, begun, statement)
+        case ShowObjects() as statement:
+            columns, rows = _shown(state, statement)
+            return Result(lambda _: "SHOW", columns, of_rows(rows))
+        case Prepare() | Execute() | Deallocate() | Discard() as statement:
+            return await _of_prepared(state, statement)
+        case Declare() | Fetch() | Close() as statement:
+            return await _of_cursors(state, begun, statement, arguments)
+        case statement:
+            return await control(state, statement)
+
+
+def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    coordinator = state.coordinator
+    return show.shown(statement, state.objects, coordinator.maintenance, coordinator.feeding)
+
+
+async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
+    inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
+    if statement.explanation is Explanation.TIMESTAMP:
+        with state.interruptible():
+            rows = await explain.timed(state, inner)
+    else:
+        rows = explain.explained(state, inner)
+    return Result(lambda _: "EXPLAIN", (text_column("Explanation"),), of_rows(rows))
+
+
+# Prepared statements
+
+
+async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate | Discard) -> Result:
+    match statement:
+        case Prepare(name, types, _, text, offset, begin):
+            if name in state.statements:
+                raise SqlError("42P05", f'prepared statement "{name}" already exists', offset=offset)
+            oids = [OID_OF[type_of(kind)] for kind in types]
+            with _placed(begin):
+                state.statements[name] = plan(text, oids, state.objects)
+            return Result(lambda _: "PREPARE")
+        case Execute(name, _, offset):
+            before = _prepared(state, name, offset)
+            with _placed(None):
+                prepared = current(state, before)
+            arguments = _arguments(state, prepared, statement)
+            with _placed(None):
+                return await carry_out(state, prepared, arguments)
+        case Deallocate(name, offset):
+            if name is None:
+                state.statements.clear()
+            else:
+                _prepared(state, name, offset)
+                del state.statements[name]
+            return Result(lambda _: "DEALLOCATE" if name else "DEALLOCATE ALL")
+        case Discard(what):
+            if state.is_explicit and what == "all":
+                raise SqlError("25001", "DISCARD ALL cannot run inside a transaction block")
+            if what == "all":
+                state.statements.clear()
+                await state.close_cursors(all_of_them=True)
+                state.settings.set("all", None)
+                state.coordinator.advisory_locks.release(state, is_of_transaction=False)
+            return Result(lambda _: "UNLISTEN" if what == "listeners" else f"DISCARD {what.upper()}")
+
+
+def current(state: State, before: Plan) -> Plan:
+    """A plan for what names stand for now.
+
+    Raises:
+        SqlError: 0A000, its result has another form now.
+    """
+    objects = state.objects
+    if before.version == objects.version:
+        return before
+    again = planned(state, before.text, before.given)
+    if again.columns != before.columns or again.parameters != before.parameters:
+        raise SqlError("0A000", "cached plan must not change result type", hint="prepare the statement again")
+    return again
+
+
+@contextmanager
+def _placed(begin: int | None) -> Iterator[None]:
+    """Errors in this block are placed in a text that begins there in the one at hand; None if it is in another one."""
+    try:
+        yield
+    except SqlError as error:
+        if error.offset is not None:
+            error.offset = None if begin is None else begin + error.offset
+        raise
+
+
+def _prepared(state: State, name: str, offset: int) -> Plan:
+    try:
+        return state.statements[name]
+    except KeyError:
+        raise SqlError("26000", f'prepared statement "{name}" does not exist', offset=offset) from None
+
+
+def _arguments(state: State, prepared: Plan, statement: Execute) -> list[Datum]:
+    types = _parameter_types(prepared)
+    if len(types) != len(statement.arguments):
+        message = f'wrong number of parameters for prepared statement "{statement.name}"'
+        detail = f"Expected {len(types)} parameters but got {len(statement.arguments)}."
+        raise SqlError("42601", message, offset=statement.offset, detail=detail)
+    objects = state.objects
+    pairs = zip(statement.arguments, types, strict=True)
+    return [evaluate(plan_value(node, objects, kind)[0]) for node, kind in pairs]
+
+
+def _parameter_types(prepared: Plan) -> Sequence[Type]:
+    query = prepared.query or (prepared.write.query if prepared.write else None)
+    return query.parameters if query else ()
+
+
+# Cursors
+
+
+async def _of_cursors(
+    state: State, begun: Plan, statement: Declare | Fetch | Close, arguments: Sequence[Datum]
+) -> Result:
+    match statement:
+        case Declare():
+            return await _declare(state, begun, statement, arguments)
+        case Fetch():
+            return await _fetch(state, statement)
+        case Close(None):
+            await state.close_cursors(all_of_them=True)
+            return Result(lambda _: "CLOSE CURSOR ALL")
+        case Close(name, offset):
+            assert name is not None
+            await _cursor(state, name, offset).close()
+            del state.cursors[name]
+            return Result(lambda _: "CLOSE CURSOR")
+
+
+async def _declare(state: State, begun: Plan, statement: Declare, arguments: Sequence[Datum]) -> Result:
+    if not state.is_explicit and not statement.is_held:
+        raise SqlError("25P01", "DECLARE CURSOR can only be used in transaction blocks", offset=statement.offset)
+    if statement.name in state.cursors:
+        raise SqlError("42P03", f'cursor "{statement.name}" already exists', offset=statement.offset)
+    inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
+    result = await carry_out(state, inner, arguments)
+    assert result.columns is not None
+    assert result.rows is not None
+    is_endless = isinstance(statement.statement, Subscribe)
+    cursor = Cursor(result.columns, result.rows, is_held=statement.is_held, is_endless=is_endless)
+    state.cursors[statement.name] = cursor
+    return Result(lambda _: "DECLARE CURSOR")
+
+
+async def _fetch(state: State, statement: Fetch) -> Result:
+    cursor = _cursor(state, statement.name, statement.offset)
+    timeout = None if statement.timeout is None else micros_of(statement.timeout) / 1_000_000
+    with state.interruptible():
+        rows = await cursor.fetch(statement.count, timeout)
+    if statement.is_move:
+        return Result(lambda _: f"MOVE {len(rows)}")
+    return Result(lambda count: f"FETCH {count}", cursor.columns, of_rows(rows))
+
+
+def _cursor(state: State, name: str, offset: int) -> Cursor:
+    try:
+        return state.cursors[name]
+    except KeyError:
+        raise SqlError("34000", f'cursor "{name}" does not exist', offset=offset) from None

@@ -1,0 +1,244 @@
+"""Queries: at which time they read, and who works them out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from derive.algebra.bounds import bounds_of
+from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.types import Datum, Row, Type
+from derive.compute import oneshot
+from derive.document.clock import parse_rfc3339
+from derive.errors import FlowError, SqlError
+from derive.functions.registry import evaluate
+from derive.relations.columns import Source, columns_of
+from derive.relations.contents import contents_at
+from derive.sql.batches import in_thread, of_rows
+from derive.sql.catalog.items import is_provisional
+from derive.sql.execution.peek_client import ask
+from derive.sql.execution.point_lookup import rows_at_once
+from derive.sql.execution.state import State
+from derive.sql.outcome import Result
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import AsOf
+from derive.sql.parser.text_cache import MOST_CHARACTERS
+from derive.sql.planner.dependencies import ids_of, types_read
+from derive.sql.planner.plan import plan_value
+from derive.sql.planner.planned import PlannedQuery, bind_expression
+from derive.sql.preparation.prepare import Plan
+from derive.sql.transactions.timeline import told
+
+_PATIENCE_SECONDS = 0.25
+
+
+async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
+    """The rows of a query.
+
+    Args:
+        state: of the session.
+        plan: of the query.
+        arguments: a datum for each of its parameters.
+        as_of: what was said of the time.
+    """
+    assert plan.query is not None
+    is_short = len(plan.text) <= MOST_CHARACTERS
+    rows = await _look_up(state, plan.query, arguments) if as_of is None and is_short else None
+    if rows is None:
+        rows = await read(state, state.bound(plan.query, arguments), as_of)
+    return Result(lambda count: f"SELECT {count}", plan.columns, rows)
+
+
+async def _look_up(
+    state: State, query: PlannedQuery, arguments: Sequence[Datum]
+) -> AsyncIterator[Sequence[Row]] | None:
+    """The rows of a query of what is maintained; None if it is of something else, or not known at its time."""
+    coordinator = state.coordinator
+    lookup = coordinator.lookups.find(query, state.objects)
+    frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
+    if lookup is None or frontiers is None:
+        return None
+    since, upper = frontiers
+    with state.interruptible():
+        await coordinator.feeding.begun(lookup.sources)
+        time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
+        if since > time:
+            return None
+        if upper <= time and not await is_known(state, lookup.asked.reads, time):
+            return None
+    rows = rows_at_once(state, lookup, time, arguments)
+    return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
+
+
+async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
+    """The rows of a query without parameters, in batches, at the time at which it is to be read."""
+    maintained = state.coordinator.maintained
+    with state.interruptible():
+        await _instance_is_there(state, ids_of(query.relation))
+    ids = maintained.sources(ids_of(query.relation))
+    asked = maintained.query(query.relation, query.finishing)
+    frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
+    with state.interruptible():
+        least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
+        time = await time_of(state, ids, as_of, least, upper)
+        since = maintained.since(query.relation)
+        asked = maintained.query(query.relation, query.finishing)
+        is_there = asked is not None and since is not None and since <= time
+        is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
+    rows = await ask(state, asked, time) if asked is not None and is_answered else None
+    if rows is not None:
+        return rows
+    if asked is None:
+        await _check_views(state, query.relation, time)
+    return in_thread(rows_at(state, query, time), state.stop)
+
+
+async def _check_views(state: State, relation: Relation, time: int) -> None:
+    """Check views that are maintained, and read beside what is not: they are worked out, perhaps without their errors.
+
+    Raises:
+        SqlError: one of them has an error in the place of rows.
+    """
+    maintained, items = state.coordinator.maintained, state.objects.items
+    for identifier in sorted(ids_of(relation)):
+        item = items.get(identifier)
+        if item is None or item.kind not in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
+            continue
+        nothing = Finishing((), 0, 0, (0,))
+        asked = maintained.query(Get(identifier, tuple(column.type for column in item.columns)), nothing)
+        frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
+        if asked is None or frontiers is None or frontiers[0] > time:
+            continue
+        with state.interruptible():
+            is_answered = await is_known(state, asked.reads, time)
+        if is_answered:
+            await ask(state, asked, time)
+
+
+async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
+    """Wait for the first instance after the server's start, if it may have all that is read; not for long."""
+    coordinator = state.coordinator
+    while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
+        news = coordinator.news.next
+        if not (ids and state.objects.are_maintained(ids) and coordinator.computing.is_awaited):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+
+
+async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
+    """Wait until what is maintained is known at a time; False if it will not be, or not soon."""
+    coordinator = state.coordinator
+    is_awake = False
+    while coordinator.maintenance.failure is None:
+        news = coordinator.news.next
+        try:
+            if coordinator.maintained.upper_of(places) > time:
+                return True
+        except FlowError:
+            return False
+        if not is_awake:  # that time has passed for what is read, as for this query, wakes no instance
+            is_awake = True
+            coordinator.store.changes.nudge()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+    return False
+
+
+def rows_at(
+    state: State, query: PlannedQuery, time: int, cancelled: Callable[[], bool] | None = None
+) -> Iterator[list[Row]]:
+    """The rows of a query at a time, worked out from what is stored."""
+    coordinator = state.coordinator
+    begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
+    relation = coordinator.maintained.expanded(query.relation)
+    bounds = bounds_of((relation, query.finishing))
+    sources = _sources(state, {id_: types for id_, types in types_read(relation).items() if id_ not in begun})
+
+    def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+        if identifier in begun:
+            return iter((begun[identifier],))
+        return contents_at(coordinator.store, sources[identifier], time, wanted, bounds.get(identifier))
+
+    is_over = cancelled or (lambda: state.is_stopped)
+    return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
+
+
+def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
+    """Return the relations that are read as Storage has them now: a table may be altered while it is read.
+
+    Raises:
+        SqlError: 40001, a table has other columns than when the query was planned.
+    """
+    sources = {identifier: state.coordinator.source(identifier) for identifier in read}
+    for identifier, types in read.items():
+        if tuple(column.type for column in columns_of(sources[identifier])) != types:
+            message = "could not serialize access: a table that is read was altered meanwhile"
+            raise SqlError("40001", message, hint="run the statement again")
+    return sources
+
+
+async def time_of(
+    state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0, upper: int | None = None
+) -> int:
+    """The time at which something is read.
+
+    Args:
+        state: of the session.
+        ids: what is read of Storage.
+        as_of: what was said of the time.
+        least: a time that it is better not below, where nothing was said.
+        upper: before it everything is known where this is maintained; None if it is read from where it is stored.
+
+    Raises:
+        SqlError: 22023, the time is forgotten, or so much in the future that it is not waited for; or others.
+    """
+    ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
+    if not ids:
+        return 0
+    coordinator = state.coordinator
+    coordinator.feeding.check(ids)
+    if as_of is None:
+        await coordinator.feeding.begun(ids)
+        at_present = coordinator.objects.is_written_by_others(ids)
+        return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
+    time = clock_of(state, as_of)
+    since, upper = await coordinator.ledger.frontiers(ids)
+    if as_of.is_at_least:
+        time = max(time, since, upper - 1)
+    if time >= upper and time > await coordinator.ledger.horizon(ids):
+        newest = f"known is what is read up to {told(upper - 1)}, and " if upper > since else ""
+        raise SqlError(
+            "22023",
+            f"{told(time)} is yet to come",
+            offset=as_of.offset,
+            hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest one that is known",
+        )
+    await coordinator.timeline.reach(ids, time)
+    return time
+
+
+def clock_of(state: State, as_of: AsOf, arguments: Sequence[Datum] = ()) -> int:
+    """The time that AS OF says: a clock in microseconds, or RFC 3339.
+
+    Raises:
+        SqlError: 22023, it is no time.
+    """
+    expression, _ = plan_value(as_of.time, state.objects)
+    datum = evaluate(bind_expression(expression, arguments))
+    kind = expression.type
+    if isinstance(datum, int) and kind in {
+        Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.MZ_TIMESTAMP, Type.TIMESTAMP, Type.TIMESTAMPTZ,
+    }:  # fmt: skip
+        return datum
+    if isinstance(datum, str):
+        try:
+            return int(datum) if datum.strip().isdigit() else parse_rfc3339(datum)
+        except ValueError:
+            pass
+    raise SqlError(
+        "22023",
+        "AS OF takes a clock in microseconds, or a time such as '2024-01-01T00:00:00Z'",
+        offset=as_of.offset,
+    )

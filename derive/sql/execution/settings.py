@@ -1,0 +1,154 @@
+"""Settings of a session: what SET sets, SHOW shows, and clients are told of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from derive.errors import SqlError
+from derive.sql.preparation.known_settings import KNOWN_SETTINGS, KnownSetting, known_name, unknown
+from derive.sql.transactions.transaction import Isolation
+
+_OWN = KnownSetting("")
+"""What a client has made up, with a dot in its name."""
+_SPACES = re.compile(r"(?<!\\)\s+")
+
+
+SetValues: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
+"""What was set for the session, and for the transaction."""
+
+
+class Settings:
+    """Settings of one session.
+
+    Args:
+        begun: what the client has set as it connected; what is no setting is passed over.
+        fixed: settings that are what they are, by the server.
+
+    Raises:
+        SqlError: a setting cannot have the value.
+    """
+
+    def __init__(self, begun: Mapping[str, str], fixed: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._defaults = {name: setting.default for name, setting in KNOWN_SETTINGS.items()} | dict(fixed)
+        for name, value in (*_options(begun.get("options", "")), *begun.items()):
+            self._begin(name, value)
+        self._values: dict[str, str] = {}
+        self._local: dict[str, str] = {}
+        self._before: dict[str, str] | None = None  # the values before the transaction, once it has set one
+        self._told: dict[str, str] | None = None
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What clients are told of; to be read only."""
+        if self._told is None:
+            self._told = {name: self.get(name) for name, setting in KNOWN_SETTINGS.items() if setting.is_told}
+        return self._told
+
+    @property
+    def isolation(self) -> Isolation:
+        """Of the next transaction."""
+        return Isolation(self.get("transaction_isolation"))
+
+    def seconds(self, name: str) -> float | None:
+        """How long a setting allows something to take; None for any time."""
+        text = self.get(name)
+        return None if text == "0" else int(text.removesuffix("ms")) / 1000
+
+    def get(self, name: str, offset: int | None = None, others: Collection[str] = ()) -> str:
+        """The value of a setting, by its name in any case; `others` may have been meant if there is none.
+
+        Raises:
+            SqlError: 42704, there is none.
+        """
+        known = known_name(name)
+        for values in (self._local, self._values, self._defaults):
+            if known in values:
+                return values[known]
+        raise unknown(name, offset, others)
+
+    def all(self) -> dict[str, str]:
+        """All settings and their values."""
+        names = {*self._defaults, *self._values, *self._local}
+        return {name: self.get(name) for name in sorted(names, key=str.lower)}
+
+    def set(self, name: str, value: str | None, *, is_local: bool = False, offset: int | None = None) -> None:
+        """Set a setting, for as long as the session or the transaction lasts.
+
+        Args:
+            name: in any case; `all` for all of them, with no value.
+            value: None for the default.
+            is_local: until the transaction ends.
+            offset: of the name in the statement.
+
+        Raises:
+            SqlError: there is no such setting, or no such value.
+        """
+        self._told = None
+        if self._before is None:
+            self._before = dict(self._values)
+        if name == "all":
+            self._values.clear()
+            self._local.clear()
+            return
+        known = known_name(name)
+        if known is None:
+            raise unknown(name, offset)
+        setting = KNOWN_SETTINGS.get(known, _OWN)
+        checked = setting.checked
+        if checked is None:
+            raise SqlError("55P02", f'parameter "{known}" cannot be changed', offset=offset)
+        if setting.is_own and value not in {None, self._defaults[known]}:
+            hint = f"There are no roles to change to: the session is that of {self._defaults[known]}."
+            raise SqlError(
+                "42501", f'permission denied to set {known.replace("_", " ")} to "{value}"', offset=offset, hint=hint
+            )
+        new = self._defaults.get(known, "") if value is None else checked(known, value)
+        if not is_local:
+            self._local.pop(known, None)
+        (self._local if is_local else self._values)[known] = new
+
+    def values(self) -> SetValues:
+        """What is set, to go back to."""
+        return dict(self._values), dict(self._local)
+
+    def go_back(self, values: SetValues) -> None:
+        """Set what was set before."""
+        self._values, self._local = dict(values[0]), dict(values[1])
+        self._told = None
+
+    def end_transaction(self, *, is_committed: bool = True) -> None:
+        """Forget what was set for the transaction, and what it has set unless it was committed."""
+        if self._local or self._before is not None:
+            self._local.clear()
+            if not is_committed and self._before is not None:
+                self._values = self._before
+            self._before = None
+            self._told = None
+
+    def _begin(self, name: str, value: str) -> None:
+        known = known_name(name)
+        setting = KNOWN_SETTINGS.get(known, _OWN) if known else None
+        if known is None or setting is None or setting.checked is None or setting.is_own:
+            return
+        try:
+            self._defaults[known] = setting.checked(known, value)
+        except SqlError:
+            if not setting.is_only_wished:
+                raise
+
+
+def _options(text: str) -> Iterator[tuple[str, str]]:
+    """Settings among a server's options: `-c name=value` and `--name=value`, with a backslash before spaces within."""
+    words = iter(_SPACES.split(text.strip()))
+    for word in words:
+        if word.startswith("--"):
+            written = word[2:]
+        elif word.startswith("-c"):
+            written = word[2:] or next(words, "")
+        else:
+            continue
+        name, _, value = re.sub(r"\\(.)", r"\1", written).partition("=")
+        yield name.replace("-", "_"), value

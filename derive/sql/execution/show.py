@@ -1,0 +1,121 @@
+"""SHOW: names of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
+from derive.document.clock import format_rfc3339
+from derive.errors import SqlError
+from derive.sql.catalog.snapshot import Objects, listing
+from derive.sql.maintenance.controller.replica_status import ReplicaState
+from derive.sql.maintenance.reconcile import Maintenance
+from derive.sql.outcome import ResultColumn
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ShowObjects
+from derive.sql.planner.ddl import relation_named
+from derive.sql.planner.names import RelationKind
+from derive.sql.preparation.prepare import text_column
+from derive.sql.sources.source_feeder import Feeding
+
+_KINDS = {
+    "tables": {RelationKind.TABLE},
+    "views": {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW},
+    "materialized views": {RelationKind.MATERIALIZED_VIEW},
+    "sources": {RelationKind.SOURCE, RelationKind.COLLECTION},
+}
+_ONE = {"schemas": "public", "databases": "flow", "clusters": "default", "roles": "flow"}
+
+_REPLICAS = (
+    *("name", "address", "process", "state", "reason", "dataflows"),
+    *("kept", "rebuilt", "dropped", "lag_ms", "memory_mib"),
+)
+
+
+def shown(  # noqa: PLR0911 (one for each kind)
+    statement: ShowObjects, objects: Objects, maintenance: Maintenance, feeding: Feeding
+) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    """Columns and rows of a SHOW.
+
+    Raises:
+        SqlError: what is asked for is not here.
+    """
+    what = statement.what
+    if what in _KINDS:
+        names: list[Row] = [(named.name,) for named in listing(objects) if named.kind in _KINDS[what]]
+        return (text_column("name"),), names
+    if what in _ONE:
+        return (text_column("name"),), [(_ONE[what],)]
+    if what == "connections":
+        return (text_column("name"),), []
+    if what == "objects":
+        return (text_column("name"), text_column("type")), [
+            (named.name, named.kind.value) for named in listing(objects)
+        ]
+    if what == "indexes":
+        return _indexes(statement, objects)
+    if what == "maintenance":
+        return _maintenance(objects, [*maintenance.states(), *feeding.states()])
+    if what == "hydrations":
+        return _hydrations(objects, maintenance)
+    if what == "replicas":
+        return tuple(map(text_column, _REPLICAS)), list(map(_replica, maintenance.replicas()))
+    if statement.relation is None:
+        raise SqlError("0A000", f"SHOW {what.upper()} is not supported", offset=statement.offset)
+    named = relation_named(statement.relation, objects)
+    if what == "columns":
+        columns = tuple(map(text_column, ("name", "nullable", "type")))
+        return columns, [
+            (column.name, "t" if column.is_nullable else "f", column.type.value) for column in named.columns
+        ]
+    item = objects.items.get(named.id)
+    if item is None or item.definition is None:
+        raise SqlError("0A000", f"{named.kind.value} {named.name} has no definition", offset=statement.offset)
+    text = f'CREATE {item.kind.value.upper()} "{item.name}" AS {item.definition}'
+    return (text_column("name"), text_column("create_sql")), [(named.name, text)]
+
+
+def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    on = relation_named(statement.relation, objects).id if statement.relation else None
+    rows: list[Row] = []
+    for item in objects.items.values():
+        subject = objects.described(item.on) if item.kind is ObjectKind.INDEX and item.on is not None else None
+        if subject is not None and on in {None, subject.id}:
+            rows.append((item.name, subject.name, ", ".join(item.indexed)))
+    return tuple(map(text_column, ("name", "on", "columns"))), sorted(rows, key=str)
+
+
+def _maintenance(
+    objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
+) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    """A row for each relation that is maintained, or fed: before which time it is known, and why not further."""
+    rows: list[Row] = []
+    for identifier, upper, failure in states:
+        if (named := objects.described(identifier)) is not None:
+            error = f"{type(failure).__name__}: {failure}" if failure else None
+            known = (None, None) if upper is None else (str(upper), format_rfc3339(upper))
+            rows.append((named.name, known[0], error, known[1]))
+    return tuple(map(text_column, ("name", "upper", "error", "upper_time"))), rows
+
+
+def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    items = objects.items
+    rows: list[Row] = [
+        (items[one.identifier].name, one.stage, str(one.rows))
+        for one in maintenance.hydrations()
+        if one.identifier in items
+    ]
+    return tuple(map(text_column, ("name", "stage", "rows"))), rows
+
+
+def _replica(state: ReplicaState) -> Row:
+    """How an instance is, and what it kept, rebuilt and dropped as it was connected."""
+    welcome, report = state.welcome, state.report
+    if welcome is None:
+        return (state.name, state.address, None, "connecting", state.trouble, *[None] * 6)
+    counts = [len(welcome.kept), len(welcome.rebuilt), len(welcome.dropped), state.lag // 1000]
+    memory = report.memory_bytes >> 20 if report is not None else None
+    numbers = [len(state.uppers), *counts, memory]
+    texts = [None if number is None else str(number) for number in numbers]
+    return (state.name, state.address, welcome.process, "connected", None, *texts)

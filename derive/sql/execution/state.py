@@ -1,0 +1,325 @@
+"""What is known of one session between its statements: its transaction, its settings, and whether it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from derive.algebra.types import Datum
+from derive.errors import SqlError
+from derive.sql.catalog.draft import Draft
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.coordinator import Coordinator
+from derive.sql.execution.deployment import deploy
+from derive.sql.execution.savepoints import Savepoint, latest
+from derive.sql.execution.settings import Settings
+from derive.sql.execution.user import User
+from derive.sql.outcome import TransactionStatus
+from derive.sql.planner.planned import PlannedQuery, bind
+from derive.sql.transactions.group_commit import Commit
+from derive.sql.transactions.transaction import Isolation, Modes, Transaction
+
+if TYPE_CHECKING:
+    from derive.sql.execution.cursors import Cursor
+    from derive.sql.preparation.prepare import Plan
+
+
+class State:
+    """The state of one session.
+
+    Args:
+        coordinator: what it shares with others.
+        settings: of the session.
+        most_bytes: so much may be in a result; None for any amount.
+        user: who has logged in.
+
+    Attributes:
+        statements: of PREPARE, by name.
+        cursors: that are open, by name.
+        is_explicit: whether BEGIN was said.
+        is_failed: whether the transaction has failed.
+        waiting: the task that waits for something; None if none does, or it is not to be interrupted.
+        on_stop: ends what another database works on for the statement at hand; None if none does.
+        draft: what the transaction has defined; None if nothing.
+    """
+
+    def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User) -> None:
+        self.coordinator, self.settings, self.most_bytes, self.user = coordinator, settings, most_bytes, user
+        self.statements: dict[str, Plan] = {}
+        self.cursors: dict[str, Cursor] = {}
+        self.is_explicit = self.is_failed = False
+        self.draft: Draft | None = None
+        self._savepoints: list[Savepoint] = []
+        self._transaction: Transaction | None = None
+        self._loop = asyncio.get_running_loop()
+        self._implicit: tuple[object, Modes] | None = None
+        self._stopped = threading.Event()
+        self._reason: SqlError | None = None
+        self.waiting: asyncio.Task[object] | None = None
+        self.on_stop: Callable[[], None] | None = None
+
+    @property
+    def objects(self) -> Objects:
+        """What names stand for, also those that the transaction has defined."""
+        return self.draft.objects if self.draft else self.coordinator.refresh()
+
+    # Transactions
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether a transaction is open, or has failed."""
+        if not self.is_explicit:
+            return TransactionStatus.IDLE
+        return TransactionStatus.FAILED if self.is_failed else TransactionStatus.OPEN
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the next statement is a strictly serializable transaction by itself, and nothing is in its way."""
+        is_begun = self.is_explicit or self._transaction is not None or self.draft is not None
+        return not is_begun and self._implicit_modes().isolation is Isolation.STRICT_SERIALIZABLE
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction of the statement at hand."""
+        if self._transaction is None:
+            self._transaction = self._new(self._implicit_modes())
+        return self._transaction
+
+    def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
+        """A query with its arguments, for which `now()` is when the transaction began."""
+        return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
+
+    def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
+        """Begin an explicit transaction; what came before it in one go with it is part of it.
+
+        Raises:
+            SqlError: 25001, it has read already, and is to be isolated otherwise.
+        """
+        if self._transaction is None:
+            self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
+        else:
+            self.set_modes(isolation, is_read_only)
+            self._transaction.modes = replace(self._transaction.modes, is_explicit=True)
+        self.is_explicit = True
+
+    def set_modes(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
+        """SET TRANSACTION; what it says nothing about remains.
+
+        Raises:
+            SqlError: 25001, the transaction has read or written.
+        """
+        transaction = self.transaction
+        before = transaction.modes
+        after = before if isolation is None else self._modes(isolation, None, is_explicit=before.is_explicit)
+        after = replace(after, is_read_only=before.is_read_only if is_read_only is None else is_read_only)
+        if transaction.has_written or transaction.time is not None:
+            if after.isolation is not before.isolation:
+                raise SqlError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+            if before.is_read_only and not after.is_read_only:
+                raise SqlError("25001", "transaction read-write mode must be set before any query")
+        transaction.modes = after
+
+    async def commit(self) -> None:
+        """Commit, and be in no transaction.
+
+        Raises:
+            SqlError: it cannot be committed; it is rolled back then.
+        """
+        draft = self.draft
+        if draft is None:
+            await self.close_cursors()
+            transaction = self._leave(is_committed=True)
+            if transaction is not None:
+                await transaction.commit()
+            return
+        transaction, commits = self.transaction, self.coordinator.commits
+        async with self.coordinator.definitions:
+            if not draft.alters:
+                await self.deploy(partial(commits.commit, basis=transaction.basis, shapes=transaction.shapes))
+                return
+            async with commits.exclusive() as commit:  # nobody writes rows without the columns
+                basis, shapes = transaction.basis, transaction.shapes
+                await self.deploy(partial(commit, basis=basis, shapes=shapes), is_alone=True)
+
+    async def deploy(self, commit: Commit, *, is_alone: bool = False) -> None:
+        """Commit a transaction that has defined something, while nobody else does.
+
+        Args:
+            commit: commits what it writes.
+            is_alone: whether nobody else writes meanwhile.
+
+        Raises:
+            SqlError: it cannot be committed; it is rolled back then.
+        """
+        await self.close_cursors()
+        draft, transaction = self.draft, self._leave(is_committed=True)
+        if draft is not None and transaction is not None:
+            try:
+                await deploy(self.coordinator, draft, transaction.writes, commit, is_alone=is_alone)
+            finally:
+                await transaction.end()
+
+    async def roll_back(self) -> None:
+        """Forget what the transaction was to write, and be in none."""
+        await self.close_cursors()
+        transaction = self._leave(is_committed=False)
+        if transaction is not None:
+            await transaction.end()
+
+    def set_savepoint(self, name: str) -> None:
+        """Remember how far the transaction is."""
+        writes = len(self.transaction.writes)
+        self._savepoints.append(Savepoint(name, writes, self.draft, frozenset(self.cursors), self.settings.values()))
+
+    def release_savepoint(self, name: str, offset: int) -> None:
+        """Forget a savepoint, and those behind it.
+
+        Raises:
+            SqlError: 3B001, there is none of this name.
+        """
+        del self._savepoints[latest(self._savepoints, name, offset) :]
+
+    async def roll_back_to(self, name: str, offset: int) -> None:
+        """Forget what came behind a savepoint.
+
+        Raises:
+            SqlError: 3B001, there is none of this name.
+        """
+        index = latest(self._savepoints, name, offset)
+        savepoint = self._savepoints[index]
+        del self._savepoints[index + 1 :]
+        self.transaction.take_back(savepoint.writes)
+        self.draft = savepoint.draft
+        self.settings.go_back(savepoint.settings)
+        for cursor in self.cursors.keys() - savepoint.cursors:
+            await self.cursors.pop(cursor).close()
+        self.is_failed = False
+
+    async def close_cursors(self, *, all_of_them: bool = False) -> None:
+        """Close the cursors of the transaction, or all."""
+        for name, cursor in list(self.cursors.items()):
+            if all_of_them or not cursor.is_held:
+                await cursor.close()
+                del self.cursors[name]
+
+    def _leave(self, *, is_committed: bool) -> Transaction | None:
+        transaction, self._transaction = self._transaction, None
+        self.is_explicit = self.is_failed = False
+        self.draft = None
+        self._savepoints.clear()
+        self.settings.end_transaction(is_committed=is_committed)
+        self.coordinator.advisory_locks.release(self, is_of_transaction=True)
+        return transaction
+
+    def _new(self, modes: Modes) -> Transaction:
+        coordinator = self.coordinator
+        return Transaction(coordinator.timeline, coordinator.commits, coordinator.holds, modes)
+
+    def _implicit_modes(self) -> Modes:
+        """Those of a statement alone, worked out once for the settings as they are."""
+        if self._implicit is None or self._implicit[0] is not self.settings.told:
+            self._implicit = self.settings.told, self._modes(None, None, is_explicit=False)
+        return self._implicit[1]
+
+    def _modes(self, isolation: Isolation | None, is_read_only: bool | None, *, is_explicit: bool) -> Modes:
+        default = self.settings.get("default_transaction_read_only") == "on"
+        read_only = default if is_read_only is None else is_read_only
+        strict = Isolation.STRICT_SERIALIZABLE in {isolation, self.settings.isolation}
+        return Modes(Isolation.STRICT_SERIALIZABLE if strict else Isolation.SERIALIZABLE, read_only, is_explicit)
+
+    # Cancelling
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the statement at hand is to end; from any thread."""
+        return self._stopped.is_set()
+
+    def stop(self, reason: SqlError | None = None) -> None:
+        """Have the statement at hand end, for the first reason that there is; from any thread."""
+        if self._stopped.is_set():
+            return
+        self._reason = reason
+        self._stopped.set()
+        if (on_stop := self.on_stop) is not None:
+            on_stop()
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def go_on(self) -> None:
+        """A statement begins."""
+        if self._stopped.is_set():  # to clear it takes a lock
+            self._stopped.clear()
+        self._reason = None
+
+    def check_stopped(self) -> None:
+        """Check that the statement at hand may go on.
+
+        Raises:
+            SqlError: 57014, it is cancelled.
+        """
+        if self._stopped.is_set():
+            raise self._reason or SqlError("57014", "canceling statement due to user request")
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """Wait in this block for as long as the statement is not cancelled.
+
+        Raises:
+            SqlError: 57014, it is.
+        """
+        return _Interruptible(self, self._loop)
+
+    def limit(self) -> Callable[[], None]:
+        """Have the statement end by itself if it takes longer than the session's settings allow.
+
+        Returns:
+            What to call when it is done.
+        """
+        return self._limited("statement_timeout", "57014", "statement timeout")
+
+    def limit_lock(self) -> Callable[[], None]:
+        """Have the statement end by itself if it waits longer for a lock than the session's settings allow.
+
+        Returns:
+            What to call when it has the lock.
+        """
+        return self._limited("lock_timeout", "55P03", "lock timeout")
+
+    def _limited(self, setting: str, sqlstate: str, what: str) -> Callable[[], None]:
+        seconds = self.settings.seconds(setting)
+        if seconds is None:
+            return _nothing
+        reason = SqlError(sqlstate, f"canceling statement due to {what}")
+        return self._loop.call_later(seconds, self.stop, reason).cancel
+
+    def _wake(self) -> None:
+        if self.waiting is not None and self._stopped.is_set():
+            self.waiting.cancel()
+
+
+class _Interruptible:
+    """See `State.interruptible`."""
+
+    def __init__(self, state: State, loop: asyncio.AbstractEventLoop) -> None:
+        self._state, self._loop = state, loop
+
+    def __enter__(self) -> None:
+        state = self._state
+        state.check_stopped()
+        self._outer, state.waiting = state.waiting, asyncio.current_task(self._loop)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state = self._state
+        task, state.waiting = state.waiting, self._outer
+        if isinstance(error, asyncio.CancelledError) and state.is_stopped and task is not None:
+            task.uncancel()
+            state.check_stopped()
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,215 @@
+"""SUBSCRIBE: what is maintained here is followed there; anything else is maintained for the subscriber alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.types import Row
+from derive.compute.oneshot import size_of
+from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse
+from derive.errors import FencedError, FlowError, FrontierError, SqlError
+from derive.handover import Handover
+from derive.sql.catalog.items import is_provisional
+from derive.sql.execution.query import clock_of, time_of
+from derive.sql.execution.state import State
+from derive.sql.execution.subscription import Subscription
+from derive.sql.outcome import Result
+from derive.sql.parser.statement import AsOf, Subscribe
+from derive.sql.planner.dependencies import ids_of, require_maintainable
+from derive.sql.planner.plan import PlannedView
+from derive.sql.preparation.prepare import Plan, rows_of_view
+from derive.sql.transactions.timeline import told
+from derive.sql.transactions.uninterruptible import settled
+from derive.time.frontier import END_OF_TIME
+
+MOST_WAITING = 32 << 20
+"""So many bytes of updates, roughly, wait for a client; a replica in this process is made to wait before."""
+
+_MOST_PROGRESS = 8
+"""So many responses wait until nothing is handed over any more that tells of progress alone."""
+
+_LOOK_SECONDS = 0.25
+"""How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
+
+
+async def subscribe(state: State, plan: Plan, statement: Subscribe) -> Result:
+    """The updates of a relation, as they come."""
+    assert plan.view is not None
+    rows = await updates(state, plan.view, statement)
+    return Result(lambda count: f"SUBSCRIBE {count}", plan.columns, rows, is_prompt=True)
+
+
+async def updates(state: State, view: PlannedView, statement: Subscribe) -> AsyncIterator[Sequence[Row]]:
+    """Rows of updates, from the time on that the statement says, or else from the present on.
+
+    Raises:
+        SqlError: that time is forgotten, or the relation cannot be kept up to date.
+    """
+    coordinator = state.coordinator
+    relation = coordinator.maintained.expanded(view.relation)
+    require_maintainable(relation, "subscription")
+    ids = ids_of(relation)
+    if any(map(is_provisional, ids)):
+        what = "what this transaction has begun to define cannot be subscribed to"
+        raise SqlError("0A000", what, hint="COMMIT first: it is there from then on, and not before")
+    up_to = None
+    if statement.up_to is not None:
+        up_to = clock_of(state, AsOf(statement.up_to, is_at_least=False, offset=0))
+    with state.interruptible():
+        time = await time_of(state, ids, statement.as_of) if ids else 0
+        if up_to is not None and up_to < time:
+            raise SqlError(
+                "22023",
+                f"the subscription is to begin at {told(time)}, after its end at {told(up_to)}",
+                hint="UP TO takes a time that is not before that of AS OF, or the present without it",
+            )
+        subscription = Subscription(
+            len(relation.types),
+            time,
+            has_snapshot=statement.has_snapshot,
+            has_progress=statement.has_progress,
+            up_to=up_to,
+        )
+        tail = Tail(statement.has_snapshot, await asyncio.to_thread(_place, state, view), up_to)
+        return await _Stream.open(state, relation, tail, time, subscription)
+
+
+def _place(state: State, view: PlannedView) -> GlobalId | None:
+    """The dataflow that has the rows of a view, if there is one."""
+    query = rows_of_view(view)
+    asked = state.coordinator.maintained.query(query.relation, query.finishing)
+    is_whole = asked is not None and isinstance(asked.relation, Get)
+    return min(asked.reads) if asked is not None and is_whole else None
+
+
+class _Stream:
+    """Rows of updates as they come.
+
+    Args:
+        state: of the session.
+        subscription: says what is sent.
+        ids: what is read of Storage.
+    """
+
+    def __init__(self, state: State, subscription: Subscription, ids: frozenset[GlobalId]) -> None:
+        self._state, self._subscription, self._ids = state, subscription, ids
+        self._computing = state.coordinator.computing
+        self._computing.begin_for_subscriptions()
+        self._controller = self._computing.controller
+        self._handover: Handover[TailResponse] = Handover(is_patient=self._controller.is_local)
+        self._first: list[Row] = subscription.begin()
+        self._is_closed = self._is_too_slow = False
+        self._handed = self._taken = 0
+        self._identifier = self._controller.new_id()
+
+    @staticmethod
+    async def open(state: State, relation: Relation, tail: Tail, time: int, subscription: Subscription) -> _Stream:
+        """Begin to follow a relation.
+
+        Raises:
+            SqlError: what it is made of is forgotten.
+        """
+        ids = ids_of(relation)
+        stream = _Stream(state, subscription, ids)
+        state.coordinator.maintenance.follow(ids)
+        imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
+        dataflow = Dataflow(stream._identifier, relation, imports, tail, time, name="a subscription")
+        try:
+            await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._take))
+        except FlowError as error:
+            await stream.aclose()
+            raise _as_sql(error) from error
+        except BaseException:
+            await stream.aclose()
+            raise
+        return stream
+
+    def _take(self, response: TailResponse) -> None:
+        """Hand over what is new; in any thread, one at a time."""
+        if self._is_too_slow:
+            return
+        is_last = response.failure is not None or response.upper >= (self._subscription.up_to or END_OF_TIME)
+        if not response.updates and not is_last and len(self._handover) > _MOST_PROGRESS:
+            return  # what comes next tells of it, too
+        if self._handed - self._taken > MOST_WAITING and not self._controller.is_local():
+            self._is_too_slow = True
+            failure = FrontierError(f"more than {MOST_WAITING} bytes of updates wait for the client to take them")
+            response = TailResponse(response.id, response.lower, response.lower, (), failure)
+        self._handed += _bytes_of(response)
+        self._handover.put(response)
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> Sequence[Row]:
+        first, self._first = self._first, []
+        if first:
+            return first
+        try:
+            while not self._is_closed:
+                if self._subscription.is_ended:
+                    break
+                response = await self._handover.get(_LOOK_SECONDS)
+                self._state.check_stopped()
+                if response is None:
+                    self._require_sources()
+                    continue
+                self._taken += _bytes_of(response)
+                if response.failure is not None:
+                    raise _as_sql(response.failure)
+                if response.updates:
+                    self._state.coordinator.timeline.tell(response.updates[-1][0])
+                if self._ids and response.upper >= END_OF_TIME:  # there will be nothing more, which is no progress
+                    response = replace(
+                        response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
+                    )
+                rows = self._subscription.rows(response)
+                if not self._ids and response.upper > response.lower:
+                    await self.aclose()  # it stays as it is
+                if rows:
+                    return rows
+        except BaseException:
+            await self.aclose()
+            raise
+        await self.aclose()
+        raise StopAsyncIteration
+
+    def _require_sources(self) -> None:
+        """Check that what is followed is there still, where nothing has come of it for a while.
+
+        Raises:
+            SqlError: 55000, it is not.
+        """
+        objects = self._state.coordinator.refresh()
+        if not self._ids <= objects.items.keys() | objects.collections.keys():
+            raise _as_sql(
+                FencedError("a table, source or collection that it reads was dropped, and all before is told")
+            )
+
+    async def aclose(self) -> None:
+        """Follow no more."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._handover.close()
+            self._state.coordinator.maintenance.unfollow(self._ids)
+            await asyncio.to_thread(self._controller.drop, self._identifier)
+
+
+def _bytes_of(response: TailResponse) -> int:
+    """Roughly how many bytes updates take, as far as the first of them tells."""
+    return len(response.updates) * size_of(response.updates[0][1]) if response.updates else 0
+
+
+def _as_sql(failure: FlowError) -> SqlError:
+    """What the subscriber is told."""
+    if isinstance(failure, FencedError | FrontierError):
+        return SqlError(
+            "55000",
+            "the subscription cannot go on: what it follows was reset, or dropped, or it is too far behind that",
+            detail=failure.message,
+            hint="SUBSCRIBE again: it begins with what is there then",
+        )
+    return failure if isinstance(failure, SqlError) else SqlError("XX000", failure.message, hint=failure.hint)

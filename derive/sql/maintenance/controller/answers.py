@@ -1,0 +1,174 @@
+"""Responses of several replicas, made into those of one.
+
+Peeks are answered once, tails have neither gaps nor repeats.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
+from derive.compute.protocol.messages import Dataflow, Peek, PeekResponse, Tail, TailResponse, Update
+from derive.errors import FlowError, SqlError
+from derive.sql.maintenance.controller.replica import Replica
+
+PeekReceiver = Callable[[PeekResponse], None]
+TailReceiver = Callable[[TailResponse], None]
+
+
+class PendingPeek:
+    """A peek that somebody waits for.
+
+    The first answer is handed on. Parts of one are kept until the last has come, as the replica may be lost before;
+    those of a replica in this process are handed on at once, unless some are kept from when it was about to go.
+
+    Args:
+        peek: what was asked.
+        receive: takes the answer, maybe in several parts.
+
+    Attributes:
+        asked: replicas that it was sent to.
+        is_streamed: a part was handed on, and the rest can only come from the same replica.
+    """
+
+    def __init__(self, peek: Peek, receive: PeekReceiver) -> None:
+        self.peek, self.receive = peek, receive
+        self.asked: set[Replica] = set()
+        self.is_streamed = False
+        self._parts: dict[Replica, list[Row]] = {}
+        self._refusals: dict[Replica, FlowError] = {}
+
+    def take(self, replica: Replica, response: PeekResponse, replicas: Collection[Replica]) -> PeekResponse | None:
+        """A response of a replica; what is to be handed on of it, if anything."""
+        if isinstance(response.result, FlowError) and not isinstance(response.result, SqlError):
+            self._refusals[replica] = response.result
+            return self.refused(replicas)
+        if isinstance(response.result, SqlError):
+            return response
+        if replica.link.is_local and replica not in self._parts:
+            self.is_streamed = True
+            return response
+        if not response.is_last:
+            self._parts.setdefault(replica, []).extend(response.result)
+            return None
+        parts = self._parts.pop(replica, None)
+        if parts is None:
+            return response
+        return PeekResponse(response.uuid, [*parts, *response.result])
+
+    def lose(self, replica: Replica) -> None:
+        """A replica is gone, with what it had said."""
+        self.asked.discard(replica)
+        self._parts.pop(replica, None)
+        self._refusals.pop(replica, None)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a replica has said that it cannot answer."""
+        return bool(self._refusals)
+
+    def refused(self, replicas: Collection[Replica]) -> PeekResponse | None:
+        """An error, if there are replicas and none of them can answer."""
+        if replicas and all(replica in self._refusals for replica in replicas):
+            return PeekResponse(self.peek.uuid, next(iter(self._refusals.values())))
+        return None
+
+
+class PendingTail:
+    """A tail that somebody follows.
+
+    Args:
+        dataflow: exports it.
+        receive: takes what is new.
+
+    Attributes:
+        frontier: everything below was handed on.
+        reads: the dataflow that it may follow.
+        is_streamed: a part of the snapshot was handed on, and the rest can only come from the same replica.
+    """
+
+    def __init__(self, dataflow: Dataflow, receive: TailReceiver) -> None:
+        assert isinstance(dataflow.export, Tail)
+        self._dataflow, self._export, self.receive = dataflow, dataflow.export, receive
+        self.frontier = dataflow.as_of
+        of = dataflow.export.of
+        self.reads: frozenset[GlobalId] = frozenset() if of is None else frozenset({of})
+        self._parts: dict[Replica, list[Update]] = {}
+        self._failures: dict[Replica, FlowError] = {}
+        self._begun: set[Replica] = set()
+        self.is_streamed = False
+        self._lock = threading.Lock()
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """The rest of the tail, for a replica that is to begin with it now."""
+        if self.frontier == self._dataflow.as_of:
+            return self._dataflow
+        rest = Tail(has_snapshot=False, of=self._export.of, up_to=self._export.up_to)
+        before = self._dataflow
+        return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1, name=before.name)
+
+    def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> bool:
+        """Hand on what is new in a response of a replica.
+
+        Args:
+            replica: which.
+            response: of it.
+            replicas: all, which may go on where this one cannot.
+
+        Returns:
+            Whether the replica is to begin anew: it could not go on from where it was, but others are further.
+        """
+        if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
+            if replica in self._begun and response.upper < self.frontier:
+                self._begun.discard(replica)
+                return True
+            self._failures[replica] = response.failure
+            self.give_up(replicas)
+            return False
+        self._begun.add(replica)
+        with self._lock:
+            news = self._news(replica, response)
+            if news is not None:
+                self.receive(news)
+        return False
+
+    def give_up(self, replicas: Collection[Replica]) -> None:
+        """Hand on why the tail ends, if there are replicas and none of them can go on with it."""
+        failures = dict(self._failures)
+        if replicas and all(replica in failures for replica in replicas):
+            with self._lock:
+                failure = next(iter(failures.values()))
+                self.receive(TailResponse(self._dataflow.id, self.frontier, self.frontier, (), failure))
+
+    def _news(self, replica: Replica, response: TailResponse) -> TailResponse | None:
+        if response.failure is not None:
+            return response if response.upper >= self.frontier else None
+        if response.upper == response.lower:  # a part of the snapshot
+            if response.upper < self.frontier:
+                return None
+            if replica.link.is_local and replica not in self._parts:
+                self.is_streamed = True
+                return response
+            self._parts.setdefault(replica, []).extend(response.updates)
+            return None
+        parts = self._parts.pop(replica, [])
+        if response.upper <= self.frontier:
+            return None
+        assert response.lower <= self.frontier, "a replica left a gap in a tail"
+        updates = [*parts, *response.updates]
+        if response.lower < self.frontier:
+            updates = [update for update in updates if update[0] >= self.frontier]
+        lower, self.frontier = self.frontier, response.upper
+        if self.frontier > self._dataflow.as_of:
+            self._parts.clear()
+            self.is_streamed = False
+        return TailResponse(response.id, lower, response.upper, tuple(updates))
+
+    def lose(self, replica: Replica) -> None:
+        """A replica is gone, with what it had said."""
+        self._parts.pop(replica, None)
+        self._failures.pop(replica, None)
+        self._begun.discard(replica)

@@ -1,0 +1,123 @@
+"""What the catalog wants maintained: materialized views and indexes, each as a dataflow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+
+from derive.algebra.relation import Get, GlobalId, Relation
+from derive.compute.protocol.messages import Export, Index, Materialized
+from derive.errors import FlowError, SqlError
+from derive.sql.catalog.items import Item
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.planner.dependencies import ids_of, with_gets
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be maintained, for what names stand for at one moment.
+
+    Attributes:
+        version: of the catalog.
+        dataflows: by identifier, relations over what is stored and over other dataflows, and what becomes of their
+            rows; none before those that it is over.
+        places: the dataflow that has the rows of a relation.
+        unfit: relations that are to be maintained and cannot be, since they do not fit what they read, and why.
+    """
+
+    version: int
+    dataflows: Mapping[GlobalId, tuple[Relation, Export]]
+    places: Mapping[GlobalId, GlobalId]
+    unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
+
+    def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
+        """What is stored, of what a dataflow is worked out, through others."""
+        read = ids_of(self.dataflows[identifier][0])
+        below = (self.sources(id_) for id_ in read if id_ in self.dataflows)
+        return frozenset(id_ for id_ in read if id_ not in self.dataflows).union(*below)
+
+    @property
+    def views(self) -> frozenset[GlobalId]:
+        """Those of the dataflows that are materialized views."""
+        return frozenset(
+            identifier for identifier, (_, export) in self.dataflows.items() if isinstance(export, Materialized)
+        )
+
+
+NOTHING = Wanted(-1, {}, {})
+
+
+def wanted_of(objects: Objects) -> Wanted:
+    """Return what is to be maintained, apart from what needs something that is no more."""
+    plans = _Plans(objects)
+    dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
+    places: dict[GlobalId, GlobalId] = {}
+    unfit: dict[GlobalId, FlowError] = {}
+    for item in sorted(objects.items.values(), key=lambda item: item.id):
+        is_view = item.kind is ObjectKind.MATERIALIZED_VIEW
+        subject = item.id if is_view else item.on
+        if subject is None or not (is_view or item.kind is ObjectKind.INDEX):
+            continue
+        try:
+            dataflow = (plans.view(item, item.id), Materialized()) if is_view else plans.index(item, subject)
+            _require_fit(objects.items.get(subject, item), dataflow[0], unfit)
+        except FlowError as error:
+            unfit.setdefault(subject, error)
+        else:
+            dataflows[item.id] = dataflow
+            places.setdefault(subject, item.id)
+    order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
+    return Wanted(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places, unfit)
+
+
+def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowError]) -> None:
+    """Check that what an item reads is maintained.
+
+    Raises:
+        SqlError: something that it reads does not fit what that reads.
+    """
+    for identifier in sorted(ids_of(relation) & unfit.keys()):
+        error = unfit[identifier]
+        sqlstate = error.sqlstate if isinstance(error, SqlError) else "55000"
+        message = f'{item.kind.value} "{item.name}" reads what cannot be maintained: {error.message}'
+        raise SqlError(sqlstate, message, hint=error.hint)
+
+
+class _Plans:
+    """Plans of dataflows, which make use of indexes that are older than they are: so a new index changes none."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._indexes: dict[GlobalId, list[GlobalId]] = defaultdict(list)
+        for item in objects.items.values():
+            if item.kind is ObjectKind.INDEX and item.on is not None:
+                self._indexes[item.on].append(item.id)
+
+    def view(self, view: Item, before: GlobalId) -> Relation:
+        """What a view is, for a dataflow that uses older indexes only."""
+
+        def kept(get: Get) -> Relation:
+            item = self._objects.items.get(get.id)
+            if item is None or item.kind is not ObjectKind.VIEW:
+                return get
+            oldest = min(self._indexes.get(get.id, ()), default=before)
+            return Get(oldest, get.types) if oldest < before else self.view(item, before)
+
+        return with_gets(self._objects.meaning(view), kept)
+
+    def index(self, index: Item, subject: GlobalId) -> tuple[Relation, Index]:
+        """What an index has the rows of, and by which columns."""
+        named = self._objects.relation(subject)
+        if named is None:
+            raise SqlError("42P01", "what is indexed was dropped")
+        names = [column.name for column in named.columns]
+        if not set(index.indexed) <= set(names):
+            raise SqlError("42703", "what is indexed has other columns by now")
+        export = Index(tuple(names.index(name) for name in index.indexed))
+        item = self._objects.items.get(subject)
+        if item is not None and item.kind is ObjectKind.VIEW:
+            return self.view(item, index.id), export
+        return named.relation, export

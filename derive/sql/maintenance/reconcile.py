@@ -1,0 +1,287 @@
+"""Keeping views up to date: the controller is told what the catalog wants, and what nobody asks for any more.
+
+What there is to read, and where, is told by `Maintained`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+
+from derive.algebra.relation import GlobalId, Relation
+from derive.compute.instance import Progress
+from derive.compute.protocol.messages import Dataflow, Export, Import, Index, Materialized
+from derive.errors import FencedError, FlowError, FrontierError
+from derive.relations.columns import Source
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.maintenance.controller.controller import Controller
+from derive.sql.maintenance.controller.replica_status import ReplicaState
+from derive.sql.maintenance.desired_dataflows import wanted_of
+from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.recording import LOG
+from derive.sql.maintenance.view_state import Maintained
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.planner.dependencies import ids_of
+from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
+from derive.time.frontier import BEGINNING, END_OF_TIME
+
+RETENTION = 60_000_000
+"""Microseconds for which maintained views remember what they were; what is older is worked out from Storage."""
+
+SEAL = 500_000
+"""Microseconds after which time passes for what is written by hand, if nobody reads it."""
+
+
+class Maintenance:
+    """Keeps views up to date, if this process is the one that writes.
+
+    Args:
+        store: of the data folder.
+        objects: what there is now.
+        maintained: is told what there is to read.
+        computing: has the controller.
+
+    Attributes:
+        failure: why nothing is kept up to date at the moment; None if that is not so.
+    """
+
+    def __init__(
+        self, store: Store, objects: Callable[[], Objects], maintained: Maintained, computing: Computing
+    ) -> None:
+        self._store, self._objects, self._maintained, self._computing = store, objects, maintained, computing
+        self.failure: Exception | None = None
+        self._late: dict[GlobalId, int] = {}
+        self._created: dict[GlobalId, tuple[Relation, Export]] = {}
+        self._followed: Counter[GlobalId] = Counter()
+        self._sealed = self._compacted = 0
+        self._lock, self._following = threading.Lock(), threading.Lock()
+
+    def begin(self, epoch: int) -> None:
+        """This process is the one that writes, and keeps views up to date."""
+        with self._lock:
+            self._created.clear()
+            self._late.clear()
+            indexes = [item.id for item in self._objects().items.values() if item.kind is ObjectKind.INDEX]
+            self._computing.holds.begin(indexes)
+            self._computing.begin(epoch)
+        self._store.changes.nudge()
+
+    def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
+        """What is to be maintained, before which time it is known, and why it is not known further, or has no rows."""
+        states: list[tuple[GlobalId, int | None, Exception | None]] = []
+        controller, wanted = self._computing.controller, self._maintained.wanted
+        for identifier, place in sorted(wanted.places.items()):
+            upper, error = None, self.failure
+            try:
+                upper = controller.frontiers(place)[1]
+            except FlowError as failure:
+                error = error or failure
+            table = self._store.tables.table(identifier)
+            known = self._store.collection(table.name) if table is not None else None
+            error = error or (known.failure[1] if known is not None and known.failure is not None else None)
+            states.append((identifier, upper, error))
+        for identifier, unfit in sorted(wanted.unfit.items()):
+            table = self._store.tables.table(identifier)
+            states.append((identifier, table.upper if table else None, unfit))
+        return states
+
+    @property
+    def unfit(self) -> Mapping[GlobalId, FlowError]:
+        """Views, and what has an index, that cannot be maintained, since they do not fit what they read; and why."""
+        return self._maintained.wanted.unfit
+
+    def hydrations(self) -> tuple[Progress, ...]:
+        """How far views of many rows are that have yet to begin."""
+        return self._computing.hydrations()
+
+    def replicas(self) -> list[ReplicaState]:
+        """How each instance is."""
+        return self._computing.replicas()
+
+    def follow(self, ids: Collection[GlobalId]) -> None:
+        """Let time pass for what is stored, as somebody follows it."""
+        with self._following:
+            self._followed.update(ids)
+
+    def unfollow(self, ids: Collection[GlobalId]) -> None:
+        """Somebody follows it no more."""
+        with self._following:
+            self._followed.subtract(ids)
+            self._followed = +self._followed
+
+    def work(self) -> bool:
+        """Tell the controller what is new; whether there is more to do."""
+        with self._following:
+            followed = frozenset(self._followed)
+        with self._lock:
+            is_owner, controller = self._computing.is_owner, self._computing.controller
+            if is_owner:
+                self._store.fence.check()
+                objects = self._objects()
+                if objects.version != self._maintained.wanted.version:
+                    before, self._maintained.wanted = self.unfit, wanted_of(objects)
+                    self._log_fit(before, objects)
+                    self._computing.holds.forget_dropped(objects.items)
+                self._command(controller)
+            self._compact(controller)
+        self._seal(followed)
+        return False
+
+    def _log_fit(self, before: Mapping[GlobalId, FlowError], objects: Objects) -> None:
+        """Log what does not fit any more what it reads, and what does again."""
+        log = TaskLog(self._store.root, LOG)
+        for identifier, error in self.unfit.items():
+            if str(before.get(identifier)) != str(error):
+                log.write("error", f"not kept up to date: {error}", view=objects.name_of(identifier))
+        for identifier in before.keys() - self.unfit.keys():
+            if (name := objects.name_of(identifier)) is not None:
+                log.write("info", f"{name} fits again what it reads, and is kept up to date", view=name)
+
+    def _seal(self, followed: frozenset[GlobalId]) -> None:
+        """Let time pass for what is written by hand, now and then, so that what follows from it gets on."""
+        dataflows = self._maintained.wanted.dataflows
+        if (followed or dataflows) and (present := self._store.timeline.time()) - self._sealed >= SEAL:
+            self._sealed = present
+            objects, source = self._objects(), self._maintained.source
+            read = frozenset().union(*(ids_of(relation) for relation, _ in dataflows.values())) - dataflows.keys()
+            sealed = [
+                source(id_) for id_ in followed | self._maintained.sources(read) if objects.is_sealed_by_hand(id_)
+            ]
+            if names := [spec.name for spec in sealed if spec]:
+                self._store.seal_now(names)
+
+    # Commands
+
+    def _command(self, controller: Controller) -> None:
+        """Tell the controller what is to be maintained now, as far as it was not told."""
+        wanted = self._maintained.wanted.dataflows
+        if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
+            # A collection was reset, or what was held is forgotten nevertheless: everything begins anew.
+            self._drop(controller, list(self._created))
+        self._drop(controller, [id_ for id_, created in self._created.items() if wanted.get(id_) != created])
+        missing = [identifier for identifier in wanted if identifier not in self._created]
+        times, held = (self._times(), self._computing.holds.held()) if missing else ({}, {})
+        # Of many dataflows few are made of others than the rest: each collection is looked at once, and for one time.
+        source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
+        created = [
+            self._dataflow(identifier, times.get(identifier), held.get(identifier), source, frontiers)
+            for identifier in missing
+        ]
+        if any(created):
+            with suppress(FrontierError):  # something was forgotten just now; the next time, perhaps
+                controller.create([dataflow for dataflow in created if dataflow is not None])
+                self._created |= {dataflow.id: wanted[dataflow.id] for dataflow in created if dataflow is not None}
+        self._computing.attach()
+
+    def _drop(self, controller: Controller, identifiers: Sequence[GlobalId]) -> None:
+        for identifier in reversed(identifiers):
+            controller.drop(identifier)
+            del self._created[identifier]
+
+    def _times(self) -> dict[GlobalId, int]:
+        """Times at which dataflows are to be known: where views were written, or where one is that needs them.
+
+        Views that are made of the same are at one time in an instance, and nothing begins later than what reads it.
+        """
+        wanted = self._maintained.wanted
+        times: dict[GlobalId, int] = {}
+        for identifier in wanted.views:
+            table = self._store.tables.table(identifier)
+            if table is not None and table.upper < END_OF_TIME:
+                times[identifier] = max(table.since, table.upper - 1)
+        sources = {identifier: wanted.sources(identifier) for identifier in times}
+        before: dict[GlobalId, int] = {}
+        while before != times:
+            before = dict(times)
+            for identifier, (relation, _) in wanted.dataflows.items():
+                if identifier in times:
+                    for read in ids_of(relation) & wanted.dataflows.keys():
+                        times[read] = min(times.get(read, times[identifier]), times[identifier])
+            for identifier, made_of in sources.items():
+                times[identifier] = min(times[other] for other, others in sources.items() if others == made_of)
+        return times
+
+    def _dataflow(
+        self,
+        identifier: GlobalId,
+        written: int | None,
+        held: int | None,
+        source: Callable[[GlobalId], Source | None],
+        frontiers: Callable[[frozenset[GlobalId]], tuple[int, int]],
+    ) -> Dataflow | None:
+        """What is to be maintained under an identifier; None if what it is made of is not there yet.
+
+        Args:
+            identifier: of the dataflow.
+            written: the time from which on materialized views need it; None if none does.
+            held: from when on what it is made of is held; None if it is not. Instances do not know it from before.
+            source: what Storage has under an identifier.
+            frontiers: from which time on, and before which, everything is known of what is stored.
+        """
+        wanted = self._maintained.wanted
+        relation, export = wanted.dataflows[identifier]
+        imports = []
+        for source_id in sorted(ids_of(relation) - wanted.dataflows.keys()):
+            stored = source(source_id)
+            if stored is None:
+                return None
+            imports.append(Import.of(source_id, stored))
+        if isinstance(export, Materialized) and written is None:
+            return None  # it is being dropped
+        since, upper = frontiers(wanted.sources(identifier))
+        time = upper - 1 if written is None else written
+        if isinstance(export, Index):
+            time = min(time if held is None else held, upper - 1)
+        else:
+            time = max(time, held or BEGINNING)
+        time = max(since, time)
+        if upper <= time:
+            return None
+        name = self._objects().name_of(identifier) or ""
+        return Dataflow(identifier, relation, tuple(imports), export, time, name=name)
+
+    def _allow_late(self, controller: Controller) -> None:
+        """Ask for no more than every replica knows of what has begun late, so that who is started again finds it there.
+
+        It takes a while where others need earlier times, or where a view was not written up to there.
+        """
+        self._late |= controller.late()
+        allowed = {}
+        for identifier, since in list(self._late.items()):
+            dataflow = controller.dataflow(identifier)
+            if dataflow is None or dataflow.as_of >= since:
+                del self._late[identifier]
+            else:
+                allowed[identifier] = min(since, self._latest_needed(dataflow))
+        if allowed:
+            controller.allow_compaction(allowed)
+
+    def _latest_needed(self, dataflow: Dataflow) -> int:
+        """The last time that is needed of a dataflow at least: a view is written from where it was written on."""
+        if not isinstance(dataflow.export, Materialized):
+            return END_OF_TIME
+        table = self._store.tables.table(dataflow.id)
+        return table.upper - 1 if table else 0
+
+    def _compact(self, controller: Controller) -> None:
+        """Have nobody remember what nobody asks for any more."""
+        self._allow_late(controller)
+        present = self._store.timeline.time()
+        if present - self._compacted < RETENTION // 10:
+            return
+        self._compacted = present
+        self._computing.holds.renew()
+        frontiers: dict[GlobalId, int] = {}
+        for identifier in controller.ids():
+            with suppress(FlowError):
+                since, upper = controller.frontiers(identifier)
+                frontiers[identifier] = max(since, upper - 1 - RETENTION)
+                if identifier not in self._created:
+                    frontiers[identifier] = present  # a tail: as far as it is
+                elif (dataflow := controller.dataflow(identifier)) is not None:
+                    frontiers[identifier] = min(frontiers[identifier], self._latest_needed(dataflow))
+        controller.allow_compaction(frontiers)

@@ -1,0 +1,242 @@
+"""Statements about a session: its transactions and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from derive.errors import SqlError
+from derive.sql.parser.statement import (
+    Begin,
+    Commit,
+    Discard,
+    ReleaseSavepoint,
+    Rollback,
+    RollbackTo,
+    Set,
+    SetSavepoint,
+    SetTransaction,
+    Show,
+    ShowObjects,
+    Statement,
+    TransactionModes,
+)
+from derive.sql.parser.token_reader import TokenReader
+from derive.sql.parser.tokens import TokenKind
+
+_WORDS = (
+    "tables views sources indexes columns objects schemas databases connections clusters roles create hydrations"
+    " maintenance replicas"
+)
+SHOWN_OBJECTS = frozenset(_WORDS.split())
+"""What SHOW lists, beside settings."""
+
+
+def _begin(reader: TokenReader) -> Statement:
+    if reader.accept_word("start"):
+        reader.expect_word("transaction")
+    else:
+        reader.expect_word("begin")
+        reader.accept_word("transaction", "work")
+    return Begin(_modes(reader))
+
+
+def _modes(reader: TokenReader) -> TransactionModes:
+    isolation: str | None = None
+    is_read_only: bool | None = None
+    while not reader.is_end() and not reader.is_symbol(";"):
+        if reader.accept_words("isolation", "level"):
+            isolation = _isolation(reader)
+        elif reader.accept_words("read", "only"):
+            is_read_only = True
+        elif reader.accept_words("read", "write"):
+            is_read_only = False
+        elif reader.accept_words("not", "deferrable") or reader.accept_word("deferrable"):
+            pass
+        else:
+            raise reader.error()
+        reader.accept_symbol(",")
+    return TransactionModes(isolation, is_read_only)
+
+
+def _isolation(reader: TokenReader) -> str:
+    for words in (
+        ("serializable",),
+        ("strict", "serializable"),
+        ("repeatable", "read"),
+        ("read", "committed"),
+        ("read", "uncommitted"),
+    ):
+        if reader.accept_words(*words):
+            return " ".join(words)
+    raise reader.error()
+
+
+def _ends(ended: Statement) -> Callable[[TokenReader], Statement]:
+    def parse(reader: TokenReader) -> Statement:
+        offset = reader.offset
+        reader.next()
+        reader.accept_word("work", "transaction")
+        if reader.is_word("prepared"):
+            raise SqlError("0A000", "prepared transactions are not supported", offset=reader.offset)
+        if isinstance(ended, Rollback) and reader.accept_word("to"):
+            return RollbackTo(*_name_of_savepoint(reader))
+        if reader.accept_words("and", "chain"):
+            raise SqlError("0A000", "AND CHAIN is not supported", offset=offset)
+        reader.accept_words("and", "no", "chain")
+        return ended
+
+    return parse
+
+
+def _savepoint(reader: TokenReader) -> Statement:
+    reader.expect_word("savepoint")
+    return SetSavepoint(*reader.located_name())
+
+
+def _release(reader: TokenReader) -> Statement:
+    reader.expect_word("release")
+    return ReleaseSavepoint(*_name_of_savepoint(reader))
+
+
+def _name_of_savepoint(reader: TokenReader) -> tuple[str, int]:
+    """A name behind the word SAVEPOINT, which may be left out, and may be the name."""
+    if reader.ahead().kind is not TokenKind.END:
+        reader.accept_word("savepoint")
+    return reader.located_name()
+
+
+def _set(reader: TokenReader) -> Statement:
+    reader.expect_word("set")
+    if reader.accept_words("session", "characteristics", "as", "transaction"):
+        return SetTransaction(_modes(reader), is_session=True)
+    if reader.accept_word("transaction"):
+        return SetTransaction(_modes(reader))
+    offset = reader.offset
+    if _is_own_role(reader):
+        return Set("session_authorization", None, offset)
+    is_local = reader.accept_word("local", "session") == "local"
+    offset = reader.offset
+    name = _special_setting(reader)
+    if name is None:
+        name = _setting(reader)
+        if not reader.accept_word("to"):
+            reader.expect_symbol("=")
+    if reader.accept_word("default") or (name == "timezone" and reader.accept_word("local")):
+        return Set(name, None, offset, is_local)
+    return Set(name, reader.list_of(lambda: _value(reader)), offset, is_local)
+
+
+def _special_setting(reader: TokenReader) -> str | None:
+    """A setting that SQL has a form of its own for."""
+    if reader.accept_words("time", "zone"):
+        return "timezone"
+    if reader.is_word("names") and reader.ahead().kind in {TokenKind.STRING, TokenKind.WORD}:
+        reader.next()
+        return "client_encoding"
+    if reader.is_word("schema") and reader.ahead().kind is TokenKind.STRING:
+        reader.next()
+        return "search_path"
+    return None
+
+
+def _is_own_role(reader: TokenReader) -> bool:
+    """Whether somebody is to be who has connected, who is the only one there is.
+
+    Raises:
+        SqlError: 0A000, somebody else is meant.
+    """
+    offset = reader.offset
+    if reader.accept_words("role", "none") or reader.accept_words("session", "authorization", "default"):
+        return True
+    if reader.is_word("role") or reader.is_words("session", "authorization"):
+        raise SqlError("0A000", "roles are not supported", offset=offset)
+    return False
+
+
+def _setting(reader: TokenReader) -> str:
+    parts = [reader.any_name()]
+    while reader.accept_symbol("."):
+        parts.append(reader.any_name())
+    return ".".join(parts).lower()
+
+
+def _value(reader: TokenReader) -> str:
+    token = reader.token
+    sign = "-" if reader.accept_symbol("-") else ""
+    if not sign:
+        reader.accept_symbol("+")
+    if reader.accept_word("interval"):
+        offset = reader.string()
+        reader.accept_words("hour", "to", "minute")
+        return offset
+    if reader.token.kind not in {TokenKind.STRING, TokenKind.NUMBER, TokenKind.WORD, TokenKind.NAME}:
+        raise reader.error(token)
+    return sign + reader.next().value
+
+
+def _reset(reader: TokenReader) -> Statement:
+    reader.expect_word("reset")
+    offset = reader.offset
+    if reader.accept_words("time", "zone"):
+        return Set("timezone", None, offset)
+    if reader.accept_word("role") or reader.accept_words("session", "authorization"):
+        return Set("session_authorization", None, offset)
+    return Set(_setting(reader), None, offset)
+
+
+def _show(reader: TokenReader) -> Statement:
+    reader.expect_word("show")
+    offset = reader.offset
+    if reader.accept_words("time", "zone"):
+        return Show("timezone", offset)
+    if reader.accept_words("transaction", "isolation", "level"):
+        return Show("transaction isolation level", offset)
+    if reader.accept_words("materialized", "views"):
+        return _show_objects(reader, "materialized views", offset)
+    if reader.is_word(*SHOWN_OBJECTS):
+        return _show_objects(reader, reader.next().value, offset)
+    return Show(_setting(reader), offset)
+
+
+def _show_objects(reader: TokenReader, what: str, offset: int) -> Statement:
+    if what == "create":
+        kind = reader.expect_word("table", "view", "materialized", "source", "index").value
+        if kind == "materialized":
+            reader.expect_word("view")
+        return ShowObjects("create", reader.qualified_name(), offset)
+    relation = None
+    if reader.accept_word("from", "in", "on"):
+        relation = reader.qualified_name()
+    elif what == "columns":
+        raise reader.error()
+    return ShowObjects(what, relation, offset)
+
+
+def _discard(reader: TokenReader) -> Statement:
+    reader.expect_word("discard")
+    return Discard(reader.expect_word("all", "plans", "sequences", "temp", "temporary").value)
+
+
+def _unlisten(reader: TokenReader) -> Statement:
+    reader.expect_word("unlisten")
+    if not reader.accept_symbol("*"):
+        reader.name()
+    return Discard("listeners")
+
+
+SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
+    "begin": _begin,
+    "start": _begin,
+    "commit": _ends(Commit()),
+    "end": _ends(Commit()),
+    "rollback": _ends(Rollback()),
+    "abort": _ends(Rollback()),
+    "savepoint": _savepoint,
+    "release": _release,
+    "set": _set,
+    "reset": _reset,
+    "show": _show,
+    "discard": _discard,
+    "unlisten": _unlisten,
+}
+"""What reads a statement, by its first keyword."""

@@ -1,0 +1,139 @@
+"""A session that also answers questions about PostgreSQL's catalogs, which have rows of their own and no times."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from derive.algebra.types import Datum, Row
+from derive.errors import SqlError
+from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
+from derive.sql.parser.text_cache import MOST_CHARACTERS, remembering
+from derive.sql.pg_catalog.asking import Asking
+from derive.sql.pg_catalog.effects import Effect, Effects
+from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
+from derive.sql.pg_catalog.query import CatalogQuery, answer, is_catalog_query, prepare
+
+T = TypeVar("T")
+
+_LOOK_SECONDS, _MOST_SECONDS = 0.25, 60.0
+"""How often it is looked whether a question is to end, and how long one may take, while those of others wait for it."""
+
+_is_catalog_query = remembering(is_catalog_query)
+
+
+class DescribingSession:
+    """Passes on to another session what is not about catalogs.
+
+    Args:
+        session: the other one.
+        objects: what there is now.
+        facts: of the session.
+        effects: does what functions do to the session.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        objects: Callable[[], CatalogObjects],
+        facts: Callable[[], SessionFacts],
+        effects: Effects,
+    ) -> None:
+        self._session = session
+        self.look_up = session.look_up  # what is about catalogs is no look-up
+        self._objects = objects
+        self._facts = facts
+        self._effects = effects
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether a transaction is open, or has failed."""
+        return self._session.status
+
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        """How long a client may leave it idle."""
+        return self._session.idle_limit
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What clients are told of settings."""
+        return self._session.parameters
+
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        """The statements of a text, each behind where it begins."""
+        return self._session.split(text)
+
+    async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
+        """Understand one statement."""
+        is_short = len(text) <= MOST_CHARACTERS
+        if not (_is_catalog_query(text) if is_short else await asyncio.to_thread(_is_catalog_query, text)):
+            return await self._session.prepare(text, oids)
+        self._require_sound()
+        self._effects.begin()
+        asking = Asking()
+        query = await self._asked(asking, asyncio.to_thread(prepare, text, self._objects(), oids, asking))
+        return Prepared(text, query.parameters, query.columns, query)
+
+    def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Coroutine[Any, Any, Result]:
+        """Begin to carry out a statement."""
+        if isinstance(prepared.plan, CatalogQuery):
+            return self._answer(prepared, prepared.plan, arguments)
+        return self._session.execute(prepared, arguments)
+
+    async def _answer(self, prepared: Prepared, query: CatalogQuery, arguments: Sequence[Datum]) -> Result:
+        self._require_sound()
+        self._effects.begin()
+        asking = Asking()
+        answering = asyncio.to_thread(answer, query, self._objects(), arguments, self._facts(), asking)
+        rows = await self._asked(asking, answering)
+        return Result(lambda count: f"SELECT {count}", prepared.columns, self._completed(rows))
+
+    async def _asked(self, asking: Asking, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for an answer, as long as the statement may take, and no longer than others can wait for their turn."""
+        begun = time.monotonic()
+        task = asyncio.ensure_future(work)
+        try:
+            with self._effects.ending(asking.stop):
+                while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+                    if time.monotonic() - begun > _MOST_SECONDS:
+                        asking.stop(SqlError("54000", f"a query about catalogs takes more than {_MOST_SECONDS:.0f} s"))
+                    elif asking.reason is not None:
+                        asking.stop()
+                return task.result()
+        finally:
+            if not task.done():
+                asking.stop()
+
+    def begin_implicit(self) -> Coroutine[Any, Any, None]:
+        """What follows is one transaction unless one is open."""
+        return self._session.begin_implicit()
+
+    def end_implicit(self) -> Coroutine[Any, Any, None]:
+        """Commit what is not part of an explicit transaction."""
+        return self._session.end_implicit()
+
+    async def fail(self) -> None:
+        """A statement has failed."""
+        await self._session.fail()
+
+    def cancel(self) -> None:
+        """Have the statement at work end with an error; from any thread."""
+        self._session.cancel()
+
+    async def close(self) -> None:
+        """The client is gone."""
+        await self._session.close()
+
+    async def _completed(self, rows: Sequence[Sequence[Datum | Effect]]) -> AsyncIterator[Sequence[Row]]:
+        """Rows, once everything in them was done."""
+        yield [
+            tuple([await self._effects.call(value) if isinstance(value, Effect) else value for value in row])
+            for row in rows
+        ]
+
+    def _require_sound(self) -> None:
+        if self.status is TransactionStatus.FAILED:
+            raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")

@@ -1,0 +1,107 @@
+"""What PostgreSQL's clients call types: the numbers (oids) that stand for them on the wire and in `pg_catalog`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from derive.algebra.form import Form, FormName
+from derive.algebra.types import ARRAYS, Type
+from derive.functions.types.binary_format import OIDS
+from derive.functions.types.type_info import INFOS
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type that clients may be told, or may name for a parameter.
+
+    Attributes:
+        oid: its number.
+        name: its `typname`.
+        type: in whose form its data are.
+        size: bytes of a value, -1 if that varies.
+        category: `typcategory`.
+        array: oid of the type of arrays of it; 0 for none.
+        element: for an array, oid of its elements; else 0.
+    """
+
+    oid: int
+    name: str
+    type: Type
+    size: int
+    category: str
+    array: int = 0
+    element: int = 0
+
+
+UNKNOWN_OID = 705
+"""Of a literal or parameter whose type nothing has decided yet."""
+
+_SCALARS = (
+    PgType(16, "bool", Type.BOOLEAN, 1, "B", 1000),
+    PgType(17, "bytea", Type.BYTEA, -1, "U", 1001),
+    PgType(18, "char", Type.TEXT, 1, "Z", 1002),
+    PgType(19, "name", Type.TEXT, 64, "S", 1003),
+    PgType(20, "int8", Type.BIGINT, 8, "N", 1016),
+    PgType(21, "int2", Type.SMALLINT, 2, "N", 1005),
+    PgType(23, "int4", Type.INTEGER, 4, "N", 1007),
+    PgType(25, "text", Type.TEXT, -1, "S", 1009),
+    PgType(26, "oid", Type.BIGINT, 4, "N", 1028),
+    PgType(114, "json", Type.JSONB, -1, "U", 199),
+    PgType(700, "float4", Type.DOUBLE, 4, "N", 1021),
+    PgType(701, "float8", Type.DOUBLE, 8, "N", 1022),
+    PgType(UNKNOWN_OID, "unknown", Type.TEXT, -2, "X"),
+    PgType(1042, "bpchar", Type.TEXT, -1, "S", 1014),
+    PgType(1043, "varchar", Type.TEXT, -1, "S", 1015),
+    PgType(1082, "date", Type.DATE, 4, "D", 1182),
+    PgType(1114, "timestamp", Type.TIMESTAMP, 8, "D", 1115),
+    PgType(1184, "timestamptz", Type.TIMESTAMPTZ, 8, "D", 1185),
+    PgType(1186, "interval", Type.INTERVAL, 16, "T", 1187),
+    PgType(1700, "numeric", Type.NUMERIC, -1, "N", 1231),
+    PgType(2278, "void", Type.TEXT, 4, "P"),
+    PgType(3802, "jsonb", Type.JSONB, -1, "U", 3807),
+    *(PgType(info.oid, info.name, kind, info.size, info.category, info.array) for kind, info in INFOS.items()),
+)
+
+
+def _array_type(scalar: PgType) -> Type:
+    """In whose form arrays of a type are: in that of our own arrays, or as texts such as `{1,2}`."""
+    is_own = OIDS.get(scalar.type) == scalar.oid or scalar.name in {"varchar", "bpchar", "name"}
+    return scalar.type.array if is_own and scalar.type.array else Type.TEXT
+
+
+PG_TYPES = {
+    pg_type.oid: pg_type
+    for pg_type in (
+        *_SCALARS,
+        *(
+            PgType(scalar.array, f"_{scalar.name}", _array_type(scalar), -1, "A", element=scalar.oid)
+            for scalar in _SCALARS
+            if scalar.array
+        ),
+        PgType(22, "int2vector", Type.TEXT, -1, "A", 1006, element=21),
+        PgType(30, "oidvector", Type.TEXT, -1, "A", 1013, element=26),
+    )
+}
+"""All of them by oid. Data of arrays whose type we do not have are texts such as `{1,2}`, of vectors such as `1 2`."""
+
+OID_OF = {
+    **OIDS,
+    Type.MZ_TIMESTAMP: 20,
+    Type.UNKNOWN: 25,
+    **{kind: PG_TYPES[OIDS[kind.element]].array for kind in ARRAYS if kind.element},
+}
+"""What clients are told of our types. A clock is a bigint to them."""
+
+
+_FORM_OIDS = {FormName.NUMERIC: 1700, FormName.BPCHAR: 1042, FormName.VARCHAR: 1043}
+
+
+def oid_of(kind: Type, form: Form | None = None) -> int:
+    """What clients are told of a type, and of what is known beyond it."""
+    return _FORM_OIDS[form.name] if form else OID_OF[kind]
+
+
+def type_of_oid(oid: int) -> Type | None:
+    """Our type for a type that a client has named; None for 0 and for what is not known here."""
+    pg_type = PG_TYPES.get(oid)
+    return pg_type.type if pg_type else None

@@ -1,0 +1,300 @@
+"""What follows once a client is let in: simple and extended queries, each answered in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+from derive.errors import SqlError
+from derive.recently_used import RecentlyUsed
+from derive.sql.outcome import Prepared, Session, TransactionStatus
+from derive.sql.pgwire import messages
+from derive.sql.pgwire.delivery import Delivery
+from derive.sql.pgwire.portal import Portal
+from derive.sql.pgwire.prepared_statement import PreparedStatement
+from derive.sql.pgwire.prompt_exchange import PromptExchange
+from derive.sql.pgwire.requests import bind_of, execute_of, named_of, parse_of, query_of
+from derive.sql.pgwire.wire import Wire
+from derive.sql.pgwire.work import Work
+
+_SHORT = 4096
+"""Texts of so many characters are cut into statements without a thread."""
+_TERMINATE, _SYNC, _FLUSH, _QUERY, _CALL = b"X", b"S", b"H", b"Q", b"F"
+_MOST_LATEST = 100
+_COPY = (b"d", b"c", b"f")
+_FORGET = re.compile(
+    r'\s*(?:DEALLOCATE\s+(?:PREPARE\s+)?(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))|DISCARD\s+ALL)\s*;?\s*', re.I
+)
+
+
+class Conversation:
+    """The messages of one client, and the statements and portals that they have made.
+
+    Attributes:
+        text: of the latest statement.
+    """
+
+    def __init__(self, wire: Wire, session: Session, work: Work) -> None:
+        self._wire = wire
+        self._session = session
+        self._work = work
+        self._delivery = Delivery(wire, session, work)
+        self.text = ""
+        self._told: dict[str, str] = {}
+        self._statements: dict[str, PreparedStatement] = {}
+        self._exchange = PromptExchange(self._statements, session)
+        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, whatever their names
+        self._portals: dict[str, Portal] = {}
+        self._begin = 0  # where the statement at hand begins in the text that the client has sent
+        self._is_implicit = False  # in a transaction that ends at the next Sync
+        self._skips = False  # up to the next Sync, after an error
+        self._is_ready = False  # and nothing has come since: the session is idle
+        self._handlers: dict[bytes, Callable[[bytes], Awaitable[None] | None]] = {
+            b"P": self._parse,
+            b"B": self._bind,
+            b"D": self._describe,
+            b"E": self._execute,
+            b"C": self._close,
+        }
+
+    async def go_on(self) -> None:
+        """Answer messages until the client says farewell.
+
+        Raises:
+            ConnectionEnded: it goes without, or is to be sent away.
+            SqlError: it does not speak the protocol, or has left the session idle for too long.
+        """
+        while True:
+            kind, body = self._wire.next_message() or await self._next_message()
+            self._is_ready = False
+            if kind == _TERMINATE:
+                return
+            if kind == _SYNC:
+                await self._sync()
+            elif kind in _COPY or self._skips:
+                continue  # what is left of a COPY that has failed, or of what was sent behind an error
+            elif kind in (_QUERY, _CALL):
+                await self._attempt(self._query if kind == _QUERY else _refuse_call, body)
+                self.ready()
+                await self._wire.drained()
+            elif kind == _FLUSH:
+                self._wire.flush()
+                await self._wire.drained()
+            elif kind in self._handlers:
+                self._skips = not await self._attempt(self._handlers[kind], body)
+            else:
+                raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
+
+    async def _next_message(self) -> tuple[bytes, bytes]:
+        """The next message that is not answered at once. If there is a limit, none is, so that it is for each."""
+        limit = self._session.idle_limit
+        if limit is None:
+            is_at_rest = not (self._portals or self._is_implicit or self._skips)
+            return await self._wire.receive(self._answer if is_at_rest else None)
+        if not self._is_ready:
+            return await self._wire.receive()
+        seconds, failure = limit
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._wire.receive()
+        except TimeoutError:
+            raise failure from None
+
+    def _answer(self, data: bytes) -> bytes | None:
+        """The answer to all that has come in since the last one; None if it is in messages for `go_on`."""
+        try:
+            answered = self._exchange.answer(data)
+        except Exception as error:  # `go_on` meets it again, and tells the client
+            self._work.note(error)
+            return None
+        if answered is None:
+            return None
+        statement, answer = answered
+        self.text = statement.prepared.text
+        return answer
+
+    def ready(self) -> None:
+        """Send all there is, and that a query may come."""
+        self.tell_parameters()
+        self._wire.send(messages.ready(self._session.status.value))
+        self._wire.flush()
+        self._is_ready = True
+
+    def tell_parameters(self) -> None:
+        """Tell the client of settings that are not what it was told."""
+        parameters = self._session.parameters
+        if parameters is not self._told:
+            for name, value in parameters.items():
+                if self._told.get(name) != value:
+                    self._wire.send(messages.parameter_status(name, value))
+            self._told = parameters
+
+    async def end(self) -> None:
+        """Close all portals."""
+        while self._portals:
+            _, portal = self._portals.popitem()
+            if portal.is_under_way:
+                await portal.close()
+
+    async def _attempt(self, handle: Callable[[bytes], Awaitable[None] | None], body: bytes) -> bool:
+        """Do what a message asks for, and tell the client if it fails. Whether it was done."""
+        self._begin = 0
+        with self._work:
+            pending = handle(body)
+            if pending is not None:
+                await pending
+        failure = self._work.failure
+        if failure is None:
+            return True
+        self._is_implicit = False
+        self._wire.send(messages.error(failure, begin=self._begin))
+        self._wire.flush()
+        await self.end()
+        await self._session.fail()
+        return False
+
+    async def _sync(self) -> None:
+        self._skips = False
+        if self._is_implicit:
+            self._is_implicit = False
+            await self._attempt(lambda _: self._session.end_implicit(), b"")
+        if self._portals and self._session.status is not TransactionStatus.OPEN:
+            await self.end()
+        self.ready()
+        await self._wire.drained()
+
+    # Simple queries
+
+    async def _query(self, body: bytes) -> None:
+        self.text = text = query_of(body)
+        self._statements.pop("", None)
+        await self._close_portal("")
+        split = self._session.split
+        statements = split(text) if len(text) <= _SHORT else await asyncio.to_thread(split, text)
+        if not statements:
+            self._wire.send(messages.EMPTY_QUERY)
+            return
+        await self._session.begin_implicit()
+        for index, (begin, statement) in enumerate(statements):
+            self._work.require_going_on()  # but what is done, which may be a COMMIT, is never told to be cancelled
+            self._begin = begin
+            tag = await self._run(statement)
+            if index == len(statements) - 1:
+                await self._session.end_implicit()
+            self._wire.send(messages.command_complete(tag))
+
+    async def _run(self, text: str) -> str:
+        if self._forget(text):
+            return "DEALLOCATE"
+        prepared = await self._session.prepare(text, ())
+        if prepared.parameters:
+            raise SqlError("42P02", "there is no parameter $1", hint="a simple query has no arguments")
+        portal = Portal(self._understood(prepared), (), ())
+        try:
+            return await self._delivery.carry_out(portal, 0, is_described=True) or ""
+        finally:
+            await portal.close()
+
+    # Extended queries
+
+    async def _parse(self, body: bytes) -> None:
+        request = parse_of(body)
+        if not request.name:
+            self._statements.pop("", None)
+        elif request.name in self._statements:
+            what = f'prepared statement "{request.name}" already exists'
+            raise SqlError("42P05", what, hint="close it first, or use another name")
+        prepared = await self._session.prepare(request.text, request.oids)
+        self._statements[request.name] = self._understood(prepared)
+        self._wire.send(messages.PARSE_COMPLETE)
+
+    def _bind(self, body: bytes) -> Awaitable[None] | None:
+        request = bind_of(body)
+        if request.portal and request.portal in self._portals:
+            raise SqlError("42P03", f'cursor "{request.portal}" already exists', hint="close it first")
+        statement = self._statement(request.statement)
+        portal = Portal.of_bytes(statement, request.formats, request.arguments, request.result_formats)
+        before = self._portals.get(request.portal)
+        self._portals[request.portal] = portal
+        self._wire.send(messages.BIND_COMPLETE)
+        return before.close() if before and before.is_under_way else None
+
+    def _describe(self, body: bytes) -> Awaitable[None] | None:
+        request = named_of(body)
+        if request.is_portal:
+            if request.name and request.name not in self._portals:
+                return self._describe_cursor(request.name)
+            self._wire.send(self._portal(request.name).shape.description)
+            return None
+        statement = self._statement(request.name)
+        self._wire.send(messages.parameter_description(statement.prepared.parameters))
+        self._wire.send(statement.shape(()).description)
+        return None
+
+    async def _describe_cursor(self, name: str) -> None:
+        """To clients, the cursors of DECLARE are portals, too."""
+        quoted = name.replace('"', '""')
+        prepared = await self._session.prepare(f'FETCH 0 FROM "{quoted}"', ())
+        self._wire.send(self._understood(prepared).shape(()).description)
+
+    async def _execute(self, body: bytes) -> None:
+        request = execute_of(body)
+        portal = self._portal(request.portal)
+        self.text = text = portal.prepared.text
+        if not text.strip():
+            self._wire.send(messages.EMPTY_QUERY)
+            return
+        if self._forget(text):
+            self._wire.send(messages.command_complete("DEALLOCATE"))
+            return
+        if not self._is_implicit:
+            self._is_implicit = True
+            await self._session.begin_implicit()
+        tag = await self._delivery.carry_out(portal, request.most_rows, is_described=False)
+        self._wire.send(messages.PORTAL_SUSPENDED if tag is None else messages.command_complete(tag))
+
+    async def _close(self, body: bytes) -> None:
+        request = named_of(body)
+        if request.is_portal:
+            await self._close_portal(request.name)
+        else:
+            self._statements.pop(request.name, None)
+        self._wire.send(messages.CLOSE_COMPLETE)
+
+    def _understood(self, prepared: Prepared) -> PreparedStatement:
+        """A statement; the one that was made before, if the session knew it, too."""
+        statement = self._latest.get(id(prepared.plan))
+        if statement is None or statement.prepared.plan is not prepared.plan or prepared.plan is None:
+            statement = self._latest.put(id(prepared.plan), PreparedStatement(prepared))
+        return statement
+
+    def _statement(self, name: str) -> PreparedStatement:
+        if name not in self._statements:
+            raise SqlError("26000", f'prepared statement "{name}" does not exist')
+        return self._statements[name]
+
+    def _portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise SqlError("34000", f'portal "{name}" does not exist', hint="portals end with their transaction")
+        return self._portals[name]
+
+    async def _close_portal(self, name: str) -> None:
+        if portal := self._portals.pop(name, None):
+            await portal.close()
+
+    def _forget(self, text: str) -> bool:
+        """Forget statements that messages have made, where SQL says so. Whether the session is not asked."""
+        match = _FORGET.fullmatch(text) if text.lstrip()[:2].upper() in ("DE", "DI") else None
+        if match is None or self._session.status is TransactionStatus.FAILED:
+            return False
+        plain, quoted = match["plain"], match["quoted"]
+        if quoted is None and (plain is None or plain.upper() == "ALL"):
+            self._statements.clear()
+            return False
+        name = quoted.replace('""', '"') if quoted is not None else plain.lower()
+        return self._statements.pop(name, None) is not None
+
+
+async def _refuse_call(_: bytes) -> None:
+    raise SqlError("0A000", "calls of functions by messages are not supported", hint="write SELECT function(…)")

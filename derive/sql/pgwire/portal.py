@@ -1,0 +1,119 @@
+"""A statement with its arguments, under way: its rows may be asked for in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from derive.algebra.types import Datum, Row
+from derive.errors import SqlError
+from derive.sql.batches import ReadyRows
+from derive.sql.outcome import Result, ResultColumn, Session
+from derive.sql.pgwire.prepared_statement import PreparedStatement, Shape, shape_of
+from derive.sql.pgwire.requests import formats_for
+from derive.sql.pgwire.values import argument_of
+
+_ROWS_AT_ONCE = 500
+"""Rows that become bytes before anything else is looked at."""
+
+
+class Portal:
+    """A statement that is, or is about to be, carried out.
+
+    Attributes:
+        prepared: the statement that is carried out.
+        shape: of its rows on the wire.
+        result: None before it is carried out.
+        is_done: whether all its rows were given.
+    """
+
+    def __init__(self, statement: PreparedStatement, arguments: Sequence[Datum], formats: tuple[int, ...]) -> None:
+        self.prepared = statement.prepared
+        self.shape = statement.shape(formats)
+        self._arguments = tuple(arguments)
+        self.result: Result | None = None
+        self.is_done = False
+        self._rows: AsyncIterator[Sequence[Row]] | None = None
+        self._batch: Sequence[Row] = ()
+        self._at = 0
+
+    @staticmethod
+    def of_bytes(
+        statement: PreparedStatement,
+        formats: Sequence[int],
+        arguments: Sequence[bytes | None],
+        result_formats: tuple[int, ...],
+    ) -> Portal:
+        """A portal whose arguments are as a client has sent them.
+
+        Raises:
+            SqlError: their number is not that of the parameters, or they are no values of their types.
+        """
+        oids = statement.prepared.parameters
+        if len(arguments) != len(oids):
+            what = f"bind message supplies {len(arguments)} parameters, but prepared statement requires {len(oids)}"
+            raise SqlError("08P01", what, hint="a statement takes an argument for each of its parameters")
+        forms = formats_for(formats, len(arguments), "arguments")
+        data = [argument_of(oid, form, raw) for oid, form, raw in zip(oids, forms, arguments, strict=True)]
+        return Portal(statement, data, result_formats)
+
+    async def begin(self, session: Session) -> Result:
+        """Have it carried out, if it is not under way already.
+
+        Raises:
+            SqlError: it cannot be, or it was and has no more to give.
+        """
+        if self.result is None:
+            self.result = result = await session.execute(self.prepared, self._arguments)
+            if result.columns is not None and result.columns != self.prepared.columns:
+                self.shape = _fitting(result.columns, self.shape)
+            if isinstance(result.rows, ReadyRows):
+                self._batch = result.rows.take()
+            else:
+                self._rows = result.rows
+        elif self.result.columns is None:
+            raise SqlError("55000", "a portal without rows cannot be run again", hint="bind the statement again")
+        return self.result
+
+    async def next_rows(self, most: int) -> Sequence[Row]:
+        """Some more rows, at most so many (0 for any number); none at their end."""
+        while (rows := self.ready_rows(most)) is None:
+            assert self._rows is not None
+            try:
+                self._batch, self._at = await anext(self._rows), 0
+            except StopAsyncIteration:
+                self._batch, self._at, self._rows = (), 0, None
+        return rows
+
+    def ready_rows(self, most: int) -> Sequence[Row] | None:
+        """Some more rows, as of `next_rows`; None if they have to be waited for."""
+        begin = self._at
+        if begin >= len(self._batch):
+            if self._rows is not None:
+                return None
+            self.is_done = True
+            return ()
+        count = min(most, _ROWS_AT_ONCE) if most else _ROWS_AT_ONCE
+        self._at = min(len(self._batch), begin + count)
+        return self._batch[begin : self._at]
+
+    @property
+    def has_batch_left(self) -> bool:
+        """Whether rows are there without waiting."""
+        return self._at < len(self._batch)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether somebody works on its rows, so that it has to be closed."""
+        return self._rows is not None
+
+    async def close(self) -> None:
+        """Its rows are not asked for any more."""
+        rows, self._rows, self._batch, self.is_done = self._rows, None, (), True
+        close = getattr(rows, "aclose", None)
+        if close:
+            await close()
+
+
+def _fitting(columns: Sequence[ResultColumn], shape: Shape) -> Shape:
+    """The shape of rows that have other columns than was known before: in the same formats, if they are as many."""
+    return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

@@ -1,0 +1,196 @@
+"""Values on the wire: data to bytes, as text or binary, and back, by the type that the client knows them as."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from derive.algebra.form import Form
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.types.binary_format import binary_function, datum_of_binary
+from derive.functions.types.double import text_of_double
+from derive.functions.types.values import datum_of_text, text_function, text_of
+from derive.sql.outcome import ResultColumn
+from derive.sql.pg_arrays import elements_of, literal_of
+from derive.sql.pg_types import PG_TYPES, type_of_oid
+from derive.sql.pgwire.requests import decode
+
+Encoder: TypeAlias = Callable[[Datum], bytes]
+"""A datum, which is not NULL, as bytes."""
+
+_NULL = b"\xff\xff\xff\xff"
+_CHAR, _OID, _JSON, _FLOAT4 = 18, 26, 114, 700
+_length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
+_unsigned = struct.Struct("!I")
+_single = struct.Struct("!f")
+
+_INTEGERS = {20: struct.Struct("!q"), 21: struct.Struct("!h"), 23: struct.Struct("!i")}
+"""By their oids, how integers are sent in binary form."""
+_PLAIN_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}
+
+
+def encoder_of(column: ResultColumn, form: int) -> Encoder:
+    """What makes bytes of a column's data.
+
+    Args:
+        column: the column.
+        form: 0 for text, 1 for binary.
+    """
+    return _binary_encoder(column) if form else _text_encoder(column.type, column.form)
+
+
+def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
+    """Rows as messages."""
+    parts: list[bytes] = []
+    count = _count(len(encoders))
+    for row in rows:
+        at = len(parts)
+        parts += (b"D", b"", count)
+        size = 6
+        for datum, encode in zip(row, encoders, strict=True):
+            if datum is None:
+                parts.append(_NULL)
+                size += 4
+            else:
+                data = encode(datum)
+                parts += (_length(len(data)), data)
+                size += 4 + len(data)
+        parts[at + 1] = _length(size)
+    return b"".join(parts)
+
+
+def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
+    """The datum of an argument.
+
+    Args:
+        oid: of its type.
+        form: 0 for text, 1 for binary.
+        data: as the client has sent it; None is NULL.
+
+    Raises:
+        SqlError: it is no value of the type; 0A000, it is in binary form, and of a type that is not known here.
+    """
+    if data is None:
+        return None
+    kind = type_of_oid(oid) or Type.TEXT
+    if form and oid and oid not in PG_TYPES:
+        hint = "Send the argument as text, and cast it: $1::text."
+        raise SqlError("0A000", f"arguments of the type with OID {oid} are not supported in binary form", hint=hint)
+    if not form:
+        return datum_of_text(kind, decode(data))
+    try:
+        return _datum_of_binary(oid, kind, data)
+    except (struct.error, ValueError) as exc:
+        name = PG_TYPES[oid].name if oid in PG_TYPES else str(oid)
+        raise SqlError("22P03", f"incorrect binary data format for an argument of type {name}") from exc
+
+
+def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
+    """`argument_of` for one type and form, for many data, none of which is NULL."""
+    layout = _INTEGERS.get(oid) if form else None
+    if layout is None:
+        return partial(argument_of, oid, form)
+    unpack, size = layout.unpack, layout.size
+
+    def integer(data: bytes) -> Datum:
+        return int(unpack(data)[0]) if len(data) == size else argument_of(oid, form, data)
+
+    return integer
+
+
+def _text_encoder(kind: Type, form: Form | None) -> Encoder:
+    if kind is Type.TEXT and form is None:
+        return _utf8
+    if kind in _PLAIN_INTEGERS:
+        return _ascii
+    if kind is Type.DOUBLE and form is None:
+        return _double
+    text = text_function(kind, form)
+    return lambda datum: text(datum).encode()
+
+
+def _binary_encoder(column: ResultColumn) -> Encoder:
+    oid, kind = column.oid, column.type
+    pg_type = PG_TYPES.get(oid)
+    if pg_type and pg_type.element and not kind.element:
+        return _array_encoder(pg_type.element)
+    if oid == _OID:
+        return _unsigned.pack
+    if oid == _FLOAT4:
+        return lambda datum: _single.pack(float(datum or 0))
+    if oid == _JSON:
+        return _utf8
+    # What clients are told may be narrower than what we have: `integer` for a bigint, say.
+    told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
+    return binary_function(told, column.form)
+
+
+def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:
+    pg_type = PG_TYPES.get(oid)
+    if pg_type and pg_type.element and not kind.element:
+        return _array_text(data)
+    if oid == _OID:
+        return int(_unsigned.unpack(data)[0])
+    if oid == _FLOAT4:
+        value = float(_single.unpack(data)[0])
+        return datum_of_binary(Type.DOUBLE, struct.pack("!d", value))
+    if oid == _JSON:
+        return datum_of_text(Type.JSONB, decode(data))
+    return decode(data) if kind is Type.TEXT else datum_of_binary(kind, data)
+
+
+def _ascii(datum: Datum) -> bytes:
+    return str(datum).encode("ascii")
+
+
+def _double(datum: Datum) -> bytes:
+    return text_of_double(float(datum or 0)).encode("ascii")
+
+
+def _utf8(datum: Datum) -> bytes:
+    return str(datum).encode()
+
+
+# Arrays of types that only pg_catalog has; their data are texts such as {1,2}.
+
+
+def _array_encoder(element: int) -> Encoder:
+    pg_type = PG_TYPES[element]
+    column = ResultColumn("", pg_type.type, element)
+    encode = encoder_of(column, 1)
+
+    def encoded(datum: Datum) -> bytes:
+        elements = elements_of(str(datum))
+        if not elements:
+            return struct.pack("!iiI", 0, 0, element)
+        parts = [struct.pack("!iiIii", 1, int(None in elements), element, len(elements), 1)]
+        for text in elements:
+            data = None if text is None else encode(datum_of_text(pg_type.type, text))
+            parts += (_NULL,) if data is None else (_length(len(data)), data)
+        return b"".join(parts)
+
+    return encoded
+
+
+def _array_text(data: bytes) -> str:
+    dimensions, _, element = struct.unpack_from("!iiI", data)
+    if dimensions == 0:
+        return "{}"
+    if dimensions != 1:
+        raise ValueError(dimensions)
+    at, elements = 20, list[str | None]()
+    for _ in range(struct.unpack_from("!i", data, 12)[0]):
+        size = struct.unpack_from("!i", data, at)[0]
+        at += 4
+        if size == -1:
+            elements.append(None)
+            continue
+        if size < 0 or at + size > len(data):
+            raise ValueError(size)
+        datum = argument_of(element, 1, data[at : at + size])
+        elements.append(text_of(type_of_oid(element) or Type.TEXT, datum))
+        at += size
+    return literal_of(elements)

@@ -1,0 +1,262 @@
+"""Calls: functions, aggregates and window functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
+from derive.algebra.relation import Aggregate, Order, WindowFunction
+from derive.algebra.rewrite import Replacement, rewritten_aggregate
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.aggregates.calls import is_aggregate, is_window_function
+from derive.functions.aggregates.ordered_sets import ORDERED_SETS
+from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
+from derive.sql.parser.ast import FunctionCall
+from derive.sql.planner.extent import start_of
+from derive.sql.planner.ordered_sets import ordered_set
+from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
+from derive.sql.planner.set_returning import check_no_rows, is_row_function, row_target
+from derive.sql.planner.windows import WindowPlanner
+from derive.suggest import suggest
+
+if TYPE_CHECKING:
+    from derive.sql.planner.expressions import ExpressionPlanner
+
+_ALIKE = frozenset({"coalesce", "greatest", "least"})
+_KEYWORDS = {
+    "current_timestamp": Type.TIMESTAMPTZ,
+    "localtimestamp": Type.TIMESTAMP,
+    "current_date": Type.DATE,
+    "localtime": Type.TIME,
+}
+_MOST_GROUPING = 31
+_OF_OTHER_ROWS = frozenset({"lag", "lead"})
+_IGNORING_NULL = frozenset(
+    ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "stddev", "variance"]
+)
+
+
+class CallPlanner:
+    """Plans the calls of one query."""
+
+    def __init__(self, expressions: ExpressionPlanner) -> None:
+        self._expressions = expressions
+        self._coercion = expressions.coercion
+        self._windows = WindowPlanner(expressions)
+
+    def plan(self, node: FunctionCall) -> Expression:
+        """A call."""
+        name = node.name.name
+        if node.name.schema not in {None, "pg_catalog"}:
+            message = f"function {node.name} does not exist"
+            raise SqlError("42883", message, offset=node.offset, hint="Functions are in no schema but pg_catalog.")
+        if node.is_within_group or name in ORDERED_SETS:
+            return self._ordered_set(node)
+        if name == "grouping" and node.name.schema is None:
+            return self._grouping(node)
+        if node.over is not None:
+            return self._window_function(node)
+        if is_aggregate(name) and not node.is_special:
+            return self._aggregate(node)
+        if is_window_function(name) or name in _OF_OTHER_ROWS:
+            raise SqlError("42809", f"window function {name} requires an OVER clause", offset=node.offset)
+        return self._function(node)
+
+    def _function(self, node: FunctionCall) -> Expression:
+        name = node.name.name
+        for is_there, what in (
+            (node.is_distinct, "DISTINCT"),
+            (node.order, "ORDER BY"),
+            (node.condition, "FILTER"),
+        ):
+            if is_there:
+                message = f"{what} specified, but {name} is not an aggregate function"
+                raise SqlError("42809", message, offset=node.offset)
+        if node.is_star:
+            hint = "Did you mean count?" if suggest(name, ("count",)) else None
+            raise SqlError("42883", f"function {name}() does not exist", offset=node.offset, hint=hint)
+        if is_row_function(name) and not node.is_special:
+            return row_target(self._expressions, node)
+        rows = len(self._expressions.frame.rows)
+        values = [self._expressions.plan(argument) for argument in node.arguments]
+        offsets = [start_of(argument) for argument in node.arguments]
+        if name in _ALIKE:
+            check_no_rows(self._expressions.frame, rows, name.upper())
+            alike = self._coercion.alike(values, offsets, name.upper())
+            return Call(name, alike, alike[0].type)
+        if name in _KEYWORDS:
+            return self._keyword(node)
+        resolution = resolve_function(name, [value.type for value in values], node.offset)
+        arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
+        if name == "nullif" and values[0].type not in {Type.UNKNOWN, resolution.result_type}:
+            # The result is of the first argument's type, whatever the two are compared as.
+            equality = self._expressions.operation("=", values, offsets, node.offset)
+            return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
+        return Call(resolution.function, arguments, resolution.result_type)
+
+    def _keyword(self, node: FunctionCall) -> Expression:
+        """`CURRENT_DATE` and its kin: the time of the transaction, as one of their type."""
+        now = resolve_function("now", (), node.offset)
+        value = Call(now.function, (), now.result_type)
+        return self._coercion.explicit(value, _KEYWORDS[node.name.name], node.offset, node.offset)
+
+    @contextmanager
+    def _inside(self, clause: Clause) -> Iterator[Frame]:
+        frame = self._expressions.frame
+        outside, references = frame.clause, list(frame.references)
+        frame.clause = clause
+        try:
+            yield frame
+        finally:
+            frame.clause = outside
+            frame.references[:] = references
+
+    def _aggregate(self, node: FunctionCall) -> Expression:
+        with self._inside(Clause("aggregate", is_aggregate=True)):
+            arguments, aggregate_function, kind = self._arguments(node)
+            condition = self._expressions.boolean(node.condition, "FILTER") if node.condition else None
+            order = self._order(node, arguments)
+        return self._noted(Aggregate(aggregate_function, arguments, kind, node.is_distinct, condition, order), node)
+
+    def _ordered_set(self, node: FunctionCall) -> Expression:
+        """An aggregate of values in an order, which stands behind WITHIN GROUP."""
+        with self._inside(Clause("aggregate", is_aggregate=True)):
+            aggregate = ordered_set(self._expressions, node)
+        return self._noted(aggregate, node)
+
+    def _noted(self, aggregate: Aggregate, node: FunctionCall) -> Expression:
+        """What stands for an aggregate until the groups of its query are known."""
+        kind = aggregate.type
+        depth = _level_of(aggregate)
+        frame = next(frame for at, frame in self._expressions.frame.frames() if at == depth)
+        self._check(frame, node)
+        if depth:
+            aggregate = rewritten_aggregate(aggregate, _raised(depth))
+        if aggregate not in frame.aggregates:
+            frame.aggregates.append(aggregate)
+        index = AGGREGATES + frame.aggregates.index(aggregate)
+        return OuterColumn(depth, index, kind) if depth else Column(index, kind)
+
+    def _grouping(self, node: FunctionCall) -> Expression:
+        """`GROUPING(…)`: which of its arguments, as bits, the row is not grouped by."""
+        frame = self._expressions.frame
+        if not frame.clause.has_aggregates:
+            message = f"grouping operations are not allowed in {frame.clause.name}"
+            raise SqlError("42803", message, offset=node.offset)
+        if len(node.arguments) > _MOST_GROUPING:
+            raise SqlError("54023", "GROUPING must have fewer than 32 arguments", offset=node.offset)
+        if not node.arguments:
+            raise SqlError("42601", "GROUPING needs an argument", offset=node.offset)
+        references = list(frame.references)
+        arguments = tuple((self._expressions.known(argument), start_of(argument)) for argument in node.arguments)
+        frame.references[:] = references
+        frame.groupings.append(arguments)
+        return Column(GROUPINGS + len(frame.groupings) - 1, Type.INTEGER)
+
+    @staticmethod
+    def _check(frame: Frame, node: FunctionCall) -> None:
+        if frame.clause.is_aggregate:
+            raise SqlError("42803", "aggregate function calls cannot be nested", offset=node.offset)
+        if not frame.clause.has_aggregates:
+            message = f"aggregate functions are not allowed in {frame.clause.name}"
+            raise SqlError("42803", message, offset=node.offset)
+
+    def _arguments(self, node: FunctionCall) -> tuple[tuple[Expression, ...], str, Type]:
+        """The arguments of an aggregate or window function as it takes them, its function, and the result's type."""
+        name = node.name.name
+        if node.is_star and name != "count":
+            raise SqlError("42883", f"function {name}() does not exist", offset=node.offset)
+        if name == "count" and not node.is_star and not node.arguments:
+            message = "count(*) must be used to call a parameterless aggregate function"
+            raise SqlError("42809", message, offset=node.offset)
+        values = [self._expressions.plan(argument) for argument in node.arguments]
+        types = [value.type for value in values]
+        if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
+            if not is_row_function(name):
+                resolve_function(name, types, node.offset)
+            message = f"OVER specified, but {name} is not a window function nor an aggregate function"
+            raise SqlError("42809", message, offset=node.offset)
+        resolve = resolve_window if node.over is not None else resolve_aggregate
+        resolution = resolve(name, types, node.offset)
+        offsets = [start_of(argument) for argument in node.arguments]
+        arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
+        return arguments, resolution.function, resolution.result_type
+
+    def _order(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Order, ...]:
+        order = self._expressions.queries.order_of(node.order, self._expressions)
+        if node.is_distinct and any(item.expression not in arguments for item in order):
+            message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
+            raise SqlError("42P10", message, offset=node.order[0].offset)
+        return order
+
+    def _window_function(self, node: FunctionCall) -> Expression:
+        frame = self._expressions.frame
+        if frame.clause.is_aggregate:
+            message = "aggregate function calls cannot contain window function calls"
+            raise SqlError("42803", message, offset=node.offset)
+        if not frame.clause.has_windows:
+            message = f"window functions are not allowed in {frame.clause.name}"
+            raise SqlError("42P20", message, offset=node.offset)
+        if node.is_distinct:
+            raise SqlError("0A000", "DISTINCT is not implemented for window functions", offset=node.offset)
+        if node.order:
+            message = "aggregate ORDER BY is not implemented for window functions"
+            raise SqlError("0A000", message, offset=node.offset)
+        outside = frame.clause
+        frame.clause = replace(outside, name="window definitions", has_windows=False, has_rows=False)
+        try:
+            arguments, name, kind = self._arguments(node)
+            if node.condition is not None:
+                arguments = self._filtered(node, arguments)
+                name = resolve_window(node.name.name, [argument.type for argument in arguments], node.offset).function
+            partition, order, window_frame = self._windows.plan(node)
+        finally:
+            frame.clause = outside
+        function = WindowFunction(name, arguments, kind, partition, order, window_frame)
+        if function not in frame.windows:
+            frame.windows.append(function)
+        return Column(WINDOWS + frame.windows.index(function), kind)
+
+    def _filtered(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Arguments that are NULL where FILTER excludes the row, which the aggregate passes over."""
+        name = node.name.name
+        if not is_aggregate(name):
+            message = "FILTER is not implemented for non-aggregate window functions"
+            raise SqlError("0A000", message, offset=node.offset)
+        if name not in _IGNORING_NULL or node.condition is None:
+            raise SqlError("0A000", f"FILTER is not supported for {name} with OVER", offset=node.offset)
+        condition = self._expressions.boolean(node.condition, "FILTER")
+        first = arguments[0] if arguments else Literal(1, Type.INTEGER)
+        return (Case(((condition, first),), Literal(None, first.type), first.type), *arguments[1:])
+
+
+def _level_of(aggregate: Aggregate) -> int:
+    """The query that an aggregate belongs to: the innermost that its arguments refer to, and its own if to none."""
+    levels: set[int] = set()
+
+    def note(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, Column) and depth == 0:
+            levels.add(0)
+        elif isinstance(part, OuterColumn) and part.depth >= depth:
+            levels.add(part.depth - depth)
+        return None
+
+    rewritten_aggregate(aggregate, note)
+    return min(levels, default=0)
+
+
+def _raised(by: int) -> Replacement:
+    """What makes expressions of a subquery those of a query that is so many further out."""
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if not isinstance(part, OuterColumn) or part.depth < depth + by:
+            return None
+        if part.depth == by and depth == 0:
+            return Column(part.index, part.type)
+        return replace(part, depth=part.depth - by)
+
+    return replacement

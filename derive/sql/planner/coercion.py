@@ -1,0 +1,147 @@
+"""Values made those of another type, where SQL does so by itself or is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from derive.algebra.expression import Call, Expression, Literal, Parameter
+from derive.algebra.form import Form, FormName
+from derive.algebra.form_inference import form_of
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.registry import common_type, evaluate, resolve_cast
+from derive.functions.scalar.fitting import fitting_function
+from derive.functions.types.values import datum_of_text, scale_of_text
+from derive.sql.planner.parameters import ParameterTypes
+
+CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
+
+
+class Coercion:
+    """Casts expressions; parameters take the type that is asked of them first."""
+
+    def __init__(self, parameters: ParameterTypes) -> None:
+        self._parameters = parameters
+
+    def cast(
+        self, value: Expression, target: Type, offset: int, context: CastContext = "implicit"
+    ) -> Expression | None:
+        """A value as one of a type; None if there is no such cast.
+
+        Raises:
+            SqlError: a literal's text is none of the type.
+        """
+        if value.type is target:
+            return value
+        if value.type is Type.UNKNOWN:
+            if isinstance(value, Parameter):
+                return self._parameters.decide(value.index, target)
+            if isinstance(value, Literal):
+                return _literal(value, target, offset)
+        name = resolve_cast(value.type, target, context)
+        if name is None:
+            return None
+        return replace(value, type=target) if not name else folded(Call(name, (value,), target))
+
+    @staticmethod
+    def fitted(value: Expression, form: Form | None, *, is_cast: bool = False) -> Expression:
+        """A value of the right type as it is stored in a column of a form, or cast to it."""
+        if form is None:
+            return value
+        modifiers = (form.size, form.scale) if form.name is FormName.NUMERIC else (form.size,)
+        literals = [Literal(modifier, Type.INTEGER) for modifier in modifiers]
+        call = Call(fitting_function(form, is_cast=is_cast), (value, *literals), value.type)
+        # A literal would not know that it is shown with spaces.
+        fitted = call if form.name is FormName.BPCHAR else folded(call)
+        return (
+            replace(fitted, scale=form.scale) if isinstance(fitted, Literal) and value.type is Type.NUMERIC else fitted
+        )
+
+    def known(self, value: Expression, offset: int) -> Expression:
+        """A value, as text if nothing has decided its type."""
+        if value.type is not Type.UNKNOWN:
+            return value
+        return self.cast(value, Type.TEXT, offset) or value
+
+    def explicit(self, value: Expression, target: Type, offset: int, operand_offset: int) -> Expression:
+        """A value cast as it is written.
+
+        Raises:
+            SqlError: 42846, there is no such cast.
+        """
+        cast = self.cast(value, target, operand_offset, "explicit")
+        if cast is None:
+            message = f"cannot cast type {value.type.value} to {target.value}"
+            raise SqlError("42846", message, offset=offset)
+        return cast
+
+    def boolean(self, value: Expression, clause: str, offset: int) -> Expression:
+        """A value that must be boolean.
+
+        Raises:
+            SqlError: 42804, it is not.
+        """
+        cast = self.cast(value, Type.BOOLEAN, offset)
+        if cast is None:
+            message = f"argument of {clause} must be type boolean, not type {value.type.value}"
+            raise SqlError("42804", message, offset=offset)
+        return cast
+
+    def arguments(
+        self, values: Sequence[Expression], types: Sequence[Type], offsets: Sequence[int]
+    ) -> tuple[Expression, ...]:
+        """Arguments as a function takes them, which was chosen for them."""
+        return tuple(
+            self.cast(value, kind, offset) or value for value, kind, offset in zip(values, types, offsets, strict=True)
+        )
+
+    def alike(self, values: Sequence[Expression], offsets: Sequence[int], construct: str) -> tuple[Expression, ...]:
+        """Values as those of one type.
+
+        Raises:
+            SqlError: 42804 or 42846, there is none.
+        """
+        kind = self.common([value.type for value in values], offsets, construct)
+        return self.arguments(values, [kind] * len(values), offsets)
+
+    def common(self, types: Sequence[Type], offsets: Sequence[int], construct: str) -> Type:
+        """The one type that values are cast to; an error is where the first one stands that does not fit."""
+        # Which types there are decides, and which comes first; not how often.
+        firsts = list(dict.fromkeys(types))
+        for count in range(2, len(firsts) + 1):
+            try:
+                common_type(firsts[:count], construct)
+            except SqlError as error:
+                raise located(error, offsets[types.index(firsts[count - 1])]) from None
+        return common_type(firsts, construct)
+
+
+def _literal(value: Literal, target: Type, offset: int) -> Expression:
+    if value.value is None:
+        return Literal(None, target)
+    try:
+        text = str(value.value)
+        return Literal(datum_of_text(target, text), target, scale_of_text(text) if target is Type.NUMERIC else None)
+    except SqlError as error:
+        raise located(error, offset) from None
+
+
+def folded(call: Call) -> Expression:
+    """A cast of a literal as a literal, unless it fails, which is known where it is worked out."""
+    if not all(isinstance(argument, Literal) for argument in call.arguments):
+        return call
+    try:
+        form = form_of(call, ())
+        return Literal(evaluate(call), call.type, form.scale if form else None)
+    except SqlError:
+        return call
+
+
+def located(error: SqlError, offset: int) -> SqlError:
+    """An error with the offset of its cause, unless it knows it."""
+    if error.offset is None:
+        error.offset = offset
+    return error

@@ -1,0 +1,130 @@
+"""What a relation reads, and whether it is the same whenever it is worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from derive.algebra.expression import Call, Expression, Subquery
+from derive.algebra.recursion import Recursion
+from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.rewrite import inputs_of, rewritten_relation
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.library import function_named
+
+T = TypeVar("T")
+
+_MOST_PARTS = 3000
+"""Of so many joins, filters and the like a relation may be made."""
+
+
+def ids_of(relation: Relation) -> frozenset[GlobalId]:
+    """What a relation reads, also in subqueries of its expressions."""
+    return frozenset(types_read(relation))
+
+
+def types_read(relation: Relation) -> dict[GlobalId, tuple[Type, ...]]:
+    """The types of the columns of all that a relation reads, also in subqueries of its expressions."""
+    types = {part.id: part.types for part in _parts(relation) if isinstance(part, Get)}
+
+    def note(part: Expression, _: int) -> Expression | None:
+        if isinstance(part, Subquery):
+            types.update({child.id: child.types for child in _parts(part.relation) if isinstance(child, Get)})
+        return None
+
+    rewritten_relation(relation, note)
+    return types
+
+
+def _parts(relation: Relation) -> Iterator[Relation]:
+    yield relation
+    for child in inputs_of(relation):
+        yield from _parts(child)
+
+
+def require_small(relation: Relation) -> None:
+    """A relation that can be planned without holding others up, views that it mentions included.
+
+    Raises:
+        SqlError: 54001, it is too large: views that mention views twice, again and again, make it so.
+    """
+    size = 0
+
+    def add(part: Relation) -> None:
+        nonlocal size
+        for _ in _parts(part):
+            size += 1
+            if size > _MOST_PARTS:
+                hint = "Make a materialized view of a part of it."
+                raise SqlError("54001", "the statement is too complex with the views that it mentions", hint=hint)
+
+    def note(part: Expression, _: int) -> Expression | None:
+        if isinstance(part, Subquery):
+            add(part.relation)
+        return None
+
+    add(relation)
+    rewritten_relation(relation, note)
+
+
+def volatile_function(relation: Relation) -> str | None:
+    """What SQL calls a function in a relation that may have another value the next time; None if there is none."""
+    names: list[str] = []
+
+    def note(part: Expression, _: int) -> Expression | None:
+        if isinstance(part, Call):
+            function = function_named(part.function)
+            if function.is_volatile:
+                names.append(function.symbol)
+        return None
+
+    rewritten_relation(relation, note)
+    return names[0] if names else None
+
+
+def has_recursion(node: Any) -> bool:
+    """Whether WITH RECURSIVE is in a relation, or in what contains some."""
+    if isinstance(node, Recursion):
+        return True
+    if isinstance(node, tuple):
+        return any(map(has_recursion, node))
+    return is_dataclass(node) and any(has_recursion(getattr(node, item.name)) for item in fields(node))
+
+
+def require_maintainable(relation: Relation, what: str) -> None:
+    """A relation that is kept up to date may only change with what it reads.
+
+    Args:
+        relation: what it stands for.
+        what: is to be kept: `materialized view`, `index`, ….
+
+    Raises:
+        SqlError: 0A000, a function in it may have another value the next time.
+    """
+    if has_recursion(relation):
+        hint = "Ask it as a query, or keep its rows in a table by CREATE TABLE … AS."
+        raise SqlError("0A000", f"WITH RECURSIVE cannot be used in a {what}", hint=hint)
+    name = volatile_function(relation)
+    if name is not None:
+        message = f"{name}() cannot be used in a {what}"
+        hint = "Its value changes without anything that is read; use it in the query that reads the result."
+        raise SqlError("0A000", message, hint=hint)
+
+
+def with_gets(node: T, replacement: Callable[[Get], Relation]) -> T:
+    """A relation, or what contains some, with others in the place of what it reads."""
+    if isinstance(node, Get):
+        return replacement(node)  # type: ignore[return-value]
+    if isinstance(node, tuple):
+        return tuple(with_gets(part, replacement) for part in node)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    changed = {}
+    for item in fields(node):
+        part = getattr(node, item.name)
+        other = with_gets(part, replacement)
+        if other is not part:
+            changed[item.name] = other
+    return replace(node, **changed) if changed else node

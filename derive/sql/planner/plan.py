@@ -1,0 +1,133 @@
+"""From a query to the algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expression import Expression
+from derive.algebra.form_inference import forms_of
+from derive.algebra.relation import Finishing, Relation
+from derive.algebra.rewrite import mentions
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.sql.parser.ast import SyntaxNode
+from derive.sql.parser.parse import too_complex
+from derive.sql.parser.query_syntax import Query
+from derive.sql.planner.body import Body, count_of, is_sound
+from derive.sql.planner.dependencies import require_small
+from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.extent import start_of
+from derive.sql.planner.names import Names
+from derive.sql.planner.parameters import ParameterTypes
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
+from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.recursive import renamed
+from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
+
+
+def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) -> PlannedQuery:
+    """A query whose rows are wanted.
+
+    Args:
+        query: as it was written.
+        names: what it may refer to.
+        types: of its parameters, as far as they are known; None for one that is not.
+
+    Raises:
+        SqlError: it cannot be carried out; the offset is that of the cause.
+    """
+    parameters = ParameterTypes(types)
+    try:
+        body = QueryPlanner(names, parameters).plan(query, None)
+        return finished(body, parameters.finish())
+    except RecursionError:
+        raise too_complex() from None
+
+
+def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
+    """A query that is part of nothing else."""
+    require_small(body.relation)
+    limit, offset = body.limit, body.offset
+    count = len(body.names)
+    finishing = Finishing(
+        body.order,
+        count_of(limit) if is_sound(limit) else None,
+        (count_of(offset) or 0) if is_sound(offset) else 0,
+        tuple(range(count)),
+    )
+    columns = tuple(map(PlannedColumn, body.names, body.relation.types, forms_of(body.relation)))
+    return PlannedQuery(
+        body.relation,
+        finishing,
+        columns,
+        parameters,
+        None if is_sound(limit) else limit,
+        None if is_sound(offset) else offset,
+        mentions(body.relation, is_of_session),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """What a view stands for; the order of its query is lost, but for what a limit makes of it."""
+
+    relation: Relation
+    columns: tuple[PlannedColumn, ...]
+
+
+def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> PlannedView:
+    """A view, or what is subscribed to.
+
+    Args:
+        query: as it was written; without parameters.
+        names: what it may refer to.
+        columns: names of its first columns, instead of those that the query gives them.
+
+    Raises:
+        SqlError: it cannot be carried out; 42P02, it has parameters; 42701, two columns have one name.
+    """
+    parameters = ParameterTypes()
+    try:
+        body = QueryPlanner(names, parameters).plan(query, None)
+    except RecursionError:
+        raise too_complex() from None
+    if parameters.finish():
+        raise SqlError("42P02", "there is no parameter $1 in a view")
+    if len(columns) > len(body.names):
+        raise SqlError("42601", "CREATE VIEW specifies more column names than columns")
+    relation = body.settled()
+    all_names = renamed(body.names, columns, "", 0)
+    for index, name in enumerate(all_names):
+        if name in all_names[:index]:
+            hint = "Give columns names of their own by AS."
+            raise SqlError("42701", f'column "{name}" specified more than once', hint=hint)
+    require_small(relation)
+    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, forms_of(relation))))
+
+
+def plan_value(
+    node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
+) -> tuple[Expression, tuple[Type, ...]]:
+    """An expression about nothing, such as a time or an argument of EXECUTE, and the types of its parameters.
+
+    Args:
+        node: as it was written.
+        names: what subqueries in it may refer to.
+        target: the type that is wanted; None for any.
+        types: of its parameters, as far as they are known.
+
+    Raises:
+        SqlError: it cannot be worked out, or is not of the type.
+    """
+    parameters = ParameterTypes(types)
+    queries = QueryPlanner(names, parameters)
+    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
+    value = expressions.plan(node) if target else expressions.known(node)
+    if target is not None:
+        cast = queries.coercion.cast(value, target, start_of(node), "assignment")
+        if cast is None:
+            message = f"a value of type {target.value} is expected, not of type {value.type.value}"
+            raise SqlError("42804", message, offset=start_of(node))
+        value = cast
+    return value, parameters.finish()

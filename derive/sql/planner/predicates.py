@@ -1,0 +1,256 @@
+"""Predicates: logic, tests, IN, ANY and ALL, and comparisons of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
+from derive.algebra.relation import Project, Relation
+from derive.algebra.rewrite import deepened
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.registry import resolve_operator, resolve_quantified
+from derive.sql.parser.ast import (
+    ArrayValue,
+    Between,
+    DistinctTest,
+    InList,
+    Logical,
+    Operation,
+    Quantified,
+    RowValue,
+    SyntaxNode,
+    Test,
+)
+from derive.sql.parser.query_syntax import Query
+from derive.sql.planner.extent import start_of
+from derive.sql.planner.membership import among
+
+if TYPE_CHECKING:
+    from derive.sql.planner.expressions import ExpressionPlanner
+
+Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
+_COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})
+_ORDERED = frozenset({"<", "<=", ">", ">="})
+
+
+def connected(connective: str, operands: Sequence[Expression]) -> Expression:
+    """`and` or `or` of boolean expressions."""
+    return operands[0] if len(operands) == 1 else Call(connective, tuple(operands), Type.BOOLEAN)
+
+
+def negated(operand: Expression) -> Expression:
+    """`NOT` of a boolean expression."""
+    return Call("not", (operand,), Type.BOOLEAN)
+
+
+class PredicatePlanner:
+    """Plans the predicates of one query."""
+
+    def __init__(self, expressions: ExpressionPlanner) -> None:
+        self._expressions = expressions
+        self._coercion = expressions.coercion
+
+    def plan(self, node: Predicate) -> Expression:  # noqa: PLR0911 (one for each kind)
+        """A predicate."""
+        match node:
+            case Logical(connective, operands):
+                planned = [self._expressions.boolean(operand, connective.upper()) for operand in operands]
+                return negated(planned[0]) if connective == "not" else connected(connective, planned)
+            case Test():
+                return self._test(node)
+            case DistinctTest():
+                return self._distinct(node)
+            case Between():
+                return self._between(node)
+            case InList():
+                return self._in_list(node)
+            case Quantified():
+                if not isinstance(node.source, Query):
+                    return self._with_array(node, node.source)
+                return self._in_query(node) if node.is_in else self._quantified(node)
+
+    def _test(self, node: Test) -> Expression:
+        negation = "not " if node.is_negated else ""
+        if isinstance(node.operand, RowValue) and node.what == "null":
+            tests = [Test(item, "null", node.is_negated, node.offset) for item in node.operand.items]
+            return connected("and", [self._test(test) for test in tests])
+        if node.what == "null":
+            operand = self._expressions.plan(node.operand)
+            if not isinstance(operand, Parameter):
+                operand = self._coercion.known(operand, start_of(node.operand))
+            return Call(f"is_{negation.strip()}_null".replace("__", "_"), (operand,), Type.BOOLEAN)
+        clause = f"IS {negation.upper()}{node.what.upper()}"
+        operand = self._expressions.boolean(node.operand, clause)
+        return self._expressions.operation(f"is {negation}{node.what}", [operand], [node.offset], node.offset)
+
+    def _distinct(self, node: DistinctTest) -> Expression:
+        if isinstance(node.left, RowValue) or isinstance(node.right, RowValue):
+            left, right = self._pair(node.left, node.right, node.offset)
+            parts = [DistinctTest(*pair, node.is_negated, node.offset) for pair in zip(left, right, strict=True)]
+            return connected("and" if node.is_negated else "or", [self._distinct(part) for part in parts])
+        symbol = f"is {'not ' if node.is_negated else ''}distinct from"
+        values = [self._expressions.plan(node.left), self._expressions.plan(node.right)]
+        offsets = [start_of(node.left), start_of(node.right)]
+        try:
+            return self._expressions.operation(symbol, values, offsets, node.offset)
+        except SqlError:
+            resolve_operator("=", [value.type for value in values], node.offset)
+            raise
+
+    def _between(self, node: Between) -> Expression:
+        def within(low: SyntaxNode, high: SyntaxNode) -> Expression:
+            at_least = self._expressions.plan(Operation(">=", (node.operand, low), node.offset))
+            at_most = self._expressions.plan(Operation("<=", (node.operand, high), node.offset))
+            return connected("and", [at_least, at_most])
+
+        inside = within(node.low, node.high)
+        if node.is_symmetric:
+            inside = connected("or", [inside, within(node.high, node.low)])
+        return negated(inside) if node.is_negated else inside
+
+    def _in_list(self, node: InList) -> Expression:
+        if isinstance(node.operand, RowValue):
+            parts = [self.rows(Operation("=", (node.operand, item), node.offset)) for item in node.items]
+            inside = connected("or", parts)
+            return negated(inside) if node.is_negated else inside
+        values = [self._expressions.plan(item) for item in (node.operand, *node.items)]
+        offsets = [start_of(item) for item in (node.operand, *node.items)]
+        inside = self._member(values, offsets, node)
+        return negated(inside) if node.is_negated else inside
+
+    def _member(self, values: list[Expression], offsets: list[int], node: InList) -> Expression:
+        """Whether the first value is one of the others."""
+        if len(values) > 2:
+            try:
+                kind = self._coercion.common([value.type for value in values], offsets, "IN")
+            except SqlError:
+                kind = None
+            if kind is not None and kind is not Type.UNKNOWN:
+                resolve_operator("=", (kind, kind), node.offset)
+                alike = self._coercion.arguments(values, [kind] * len(values), offsets)
+                return Call("in", alike, Type.BOOLEAN)
+        equalities = [
+            self._expressions.operation("=", [values[0], value], [offsets[0], offset], node.offset)
+            for value, offset in zip(values[1:], offsets[1:], strict=True)
+        ]
+        return connected("or", equalities)
+
+    def _in_query(self, node: Quantified) -> Expression:
+        """`operands IN (query)`: its columns and the operands are cast to what their `=` compares."""
+        assert isinstance(node.source, Query)
+        relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
+        operands = self._operands(node, relation)
+        columns: list[Expression] = [Column(index, kind) for index, kind in enumerate(relation.types)]
+        planned: list[Expression] = []
+        for index, (item, column) in enumerate(zip(operands, columns, strict=True)):
+            operand = self._expressions.plan(item)
+            resolution = resolve_operator("=", (operand.type, column.type), node.offset)
+            offsets = (start_of(item), node.offset)
+            operand, columns[index] = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
+            planned.append(operand)
+        if tuple(column.type for column in columns) != relation.types:
+            relation = Project(relation, tuple(columns))
+        inside = Subquery(SubqueryKind.IN, relation, tuple(planned), Type.BOOLEAN)
+        return negated(inside) if node.is_negated else inside
+
+    @staticmethod
+    def _operands(node: Quantified, relation: Relation) -> tuple[SyntaxNode, ...]:
+        operands = node.operand.items if isinstance(node.operand, RowValue) else (node.operand,)
+        if len(operands) < len(relation.types):
+            raise SqlError("42601", "subquery has too many columns", offset=node.offset)
+        if len(operands) > len(relation.types):
+            raise SqlError("42601", "subquery has too few columns", offset=node.offset)
+        return operands
+
+    def _quantified(self, node: Quantified) -> Expression:
+        """`operand operator ANY | ALL (query)`.
+
+        It is true if a row of the query fulfils it; else NULL if one is NULL; else false; and ALL is NOT ANY of the
+        opposite.
+        """
+        if node.symbol == "=" and not node.is_all:
+            return self._in_query(node)
+        if node.symbol == "<>" and node.is_all:
+            return negated(self._in_query(node))
+        assert isinstance(node.source, Query)
+        relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
+        if isinstance(node.operand, RowValue):
+            raise SqlError("0A000", "rows are not compared with ANY and ALL but by =", offset=node.offset)
+        self._operands(node, relation)
+        operand = self._expressions.plan(node.operand)
+        resolution = resolve_operator(node.symbol, (operand.type, relation.types[0]), node.offset)
+        if resolution.result_type is not Type.BOOLEAN:
+            raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", offset=node.offset)
+        column: Expression = Column(0, relation.types[0])
+        offsets = (start_of(node.operand), node.offset)
+        operand, column = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
+        outcome: Expression = Call(resolution.function, (deepened(operand, 1), column), Type.BOOLEAN)
+        outcomes = Project(relation, (negated(outcome) if node.is_all else outcome,))
+        is_any = Subquery(SubqueryKind.IN, outcomes, (Literal(1, Type.BOOLEAN),), Type.BOOLEAN)
+        return negated(is_any) if node.is_all else is_any
+
+    def _with_array(self, node: Quantified, source: SyntaxNode) -> Expression:
+        if isinstance(node.operand, RowValue):
+            raise SqlError("0A000", "rows are not compared with ANY and ALL but by =", offset=node.offset)
+        if not isinstance(source, ArrayValue):
+            return self._with_any_array(node, source)
+        if not source.items:
+            self._expressions.known(node.operand)
+            return Literal(int(node.is_all), Type.BOOLEAN)
+        parts = [
+            self._expressions.plan(Operation(node.symbol, (node.operand, item), node.offset)) for item in source.items
+        ]
+        return connected("and" if node.is_all else "or", parts)
+
+    def _with_any_array(self, node: Quantified, source: SyntaxNode) -> Expression:
+        """`operand operator ANY | ALL (array)`, for an array that is not written element by element."""
+        operand, array = self._expressions.plan(node.operand), self._expressions.plan(source)
+        if array.type is not Type.UNKNOWN and array.type.element is None:
+            raise SqlError("42809", "op ANY/ALL (array) requires array on right side", offset=node.offset)
+        compared = resolve_operator(node.symbol, (operand.type, array.type.element or Type.UNKNOWN), node.offset)
+        if compared.result_type is not Type.BOOLEAN:
+            raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", offset=node.offset)
+        kind = compared.argument_types[0]
+        resolution = resolve_quantified(node.symbol, kind, is_all=node.is_all)
+        if resolution is None or compared.argument_types[1] is not kind:
+            hint = "Write ANY (ARRAY[…]), or a query."
+            raise SqlError(
+                "0A000", f"{node.symbol} ANY and ALL of an array are not supported", offset=node.offset, hint=hint
+            )
+        offsets = (start_of(node.operand), start_of(source))
+        arguments = self._coercion.arguments((operand, array), resolution.argument_types, offsets)
+        return among(Call(resolution.function, arguments, Type.BOOLEAN))
+
+    @staticmethod
+    def _pair(left: SyntaxNode, right: SyntaxNode, offset: int) -> tuple[Sequence[SyntaxNode], Sequence[SyntaxNode]]:
+        if not isinstance(left, RowValue) or not isinstance(right, RowValue):
+            raise SqlError("0A000", "a row can only be compared with another one that is written", offset=offset)
+        if len(left.items) != len(right.items):
+            raise SqlError("42601", "unequal number of entries in row expressions", offset=offset)
+        return left.items, right.items
+
+    def rows(self, node: Operation) -> Expression:
+        """A comparison of two rows."""
+        if len(node.operands) != 2 or node.symbol not in _COMPARISONS:
+            raise SqlError("0A000", f"operator {node.symbol} is not supported for rows", offset=node.offset)
+        left, right = self._pair(node.operands[0], node.operands[1], node.offset)
+        if node.symbol in _ORDERED:
+            return self._before(node.symbol, left, right, node.offset)
+        parts = [
+            self._expressions.plan(Operation(node.symbol, pair, node.offset)) for pair in zip(left, right, strict=True)
+        ]
+        return connected("and" if node.symbol == "=" else "or", parts)
+
+    def _before(self, symbol: str, left: Sequence[SyntaxNode], right: Sequence[SyntaxNode], offset: int) -> Expression:
+        """Rows in order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
+
+        def compared(operator: str, index: int) -> Expression:
+            return self._expressions.plan(Operation(operator, (left[index], right[index]), offset))
+
+        outcome = compared(symbol, len(left) - 1)
+        for index in range(len(left) - 2, -1, -1):
+            tied = connected("and", [compared("=", index), outcome])
+            outcome = connected("or", [compared(symbol.rstrip("="), index), tied])
+        return outcome

@@ -1,0 +1,123 @@
+"""Functions in FROM: elements of arrays as rows, what is such an array in effect, and others, which have one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from derive.algebra.expression import Call, Expression, Literal
+from derive.algebra.relation import Constant, OuterJoin, Project, Relation, Side, Unnest
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.registry import resolve_function, resolve_operator
+from derive.functions.scalar.row_functions import ROW_FUNCTIONS
+from derive.functions.types.array import elements_of
+from derive.sql.parser.ast import FunctionCall, SyntaxNode
+from derive.sql.parser.query_syntax import FunctionTable
+from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.extent import start_of
+from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
+
+if TYPE_CHECKING:
+    from derive.sql.planner.expressions import ExpressionPlanner
+    from derive.sql.planner.queries import QueryPlanner
+
+_FROM = Clause("functions in FROM")
+_ONE_ROW = Constant(((),), ())
+
+
+def rows_of_function(
+    queries: QueryPlanner, item: FunctionTable, parent: Frame | None
+) -> tuple[Relation, tuple[str, ...]]:
+    """The rows of a function in FROM, and the names of their columns.
+
+    Args:
+        queries: what plans the query.
+        item: as it was written.
+        parent: what its arguments may refer to.
+
+    Raises:
+        SqlError: 42883, there is no such function for these arguments.
+    """
+    call = item.call
+    expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
+    name = call.name.name
+    names: tuple[str, ...] = (name,)
+    if name == "unnest" and call.arguments:
+        relation = _side_by_side([array_of_unnest(expressions, node, call.offset) for node in call.arguments])
+        names = ("unnest",) * len(call.arguments)
+    elif name in ROW_FUNCTIONS:
+        relation = _elements(array_of_call(expressions, call))
+        if (kind := ROW_FUNCTIONS[name].type) is not None:
+            element, place = columns_of(relation)
+            offset = call.offset
+            relation = projected(relation, (expressions.coercion.explicit(element, kind, offset, offset), place))
+        names = (ROW_FUNCTIONS[name].column,)
+    else:
+        relation = Project(_ONE_ROW, (expressions.known(call), Literal(1, Type.BIGINT)))
+    if item.alias is not None and len(names) == 1 and names[0] == name:
+        names = (item.alias.name,)
+    if item.has_ordinality:
+        return relation, (*names, "ordinality")
+    return projected(relation, columns_of(relation)[:-1]), names
+
+
+def array_of_unnest(expressions: ExpressionPlanner, node: SyntaxNode, offset: int) -> Expression:
+    """Return the array that `unnest` takes.
+
+    Raises:
+        SqlError: 42883 or 42725, it is none.
+    """
+    value = expressions.plan(node)
+    hint = "Cast it to the type of an array, such as text[]."
+    if value.type is Type.UNKNOWN:
+        raise SqlError("42725", "function unnest(unknown) is not unique", offset=offset, hint=hint)
+    if value.type.element is None:
+        raise SqlError("42883", f"function unnest({value.type.value}) does not exist", offset=offset, hint=hint)
+    return value
+
+
+def array_of_call(expressions: ExpressionPlanner, call: FunctionCall) -> Expression:
+    """Return the array whose elements are the rows of another function.
+
+    Raises:
+        SqlError: 42883, there is no such function for these arguments.
+    """
+    function = ROW_FUNCTIONS[call.name.name]
+    values = [expressions.plan(argument) for argument in call.arguments]
+    try:
+        resolution = resolve_function(function.symbol, [value.type for value in values], call.offset)
+    except SqlError as error:
+        listed = ", ".join(value.type.value for value in values)
+        message = f"function {call.name}({listed}) does not exist"
+        raise SqlError(error.sqlstate, message, offset=call.offset, hint=error.hint) from None
+    offsets = [start_of(argument) for argument in call.arguments]
+    arguments = expressions.coercion.arguments(values, resolution.argument_types, offsets)
+    return Call(resolution.function, arguments, resolution.result_type)
+
+
+def _elements(array: Expression) -> Relation:
+    """The elements of an array, and their places."""
+    element = array.type.element
+    if not isinstance(array, Literal) or element is None:
+        return Unnest(_ONE_ROW, array)
+    data = elements_of(element, array.value) if isinstance(array.value, bytes) else ()
+    return Constant(tuple((datum, place) for place, datum in enumerate(data, start=1)), (element, Type.BIGINT))
+
+
+def _side_by_side(arrays: Sequence[Expression]) -> Relation:
+    """The elements of arrays side by side, NULL where one has no more, and their places."""
+    relation = _elements(arrays[0])
+    equal = resolve_operator("=", (Type.BIGINT, Type.BIGINT)).function
+    for array in arrays[1:]:
+        other, width = _elements(array), len(relation.types)
+        columns = (
+            *columns_of(relation),
+            *(replace(column, index=column.index + width) for column in columns_of(other)),
+        )
+        place, others_place = columns[width - 1], columns[-1]
+        both = OuterJoin(Side.FULL, relation, other, Call(equal, (place, others_place), Type.BOOLEAN))
+        own = Call("coalesce", (place, others_place), Type.BIGINT)
+        relation = projected(both, (*columns[: width - 1], columns[-2], own))
+    return relation

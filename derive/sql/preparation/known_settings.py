@@ -1,0 +1,238 @@
+"""The settings there are: their defaults, and which values they may have.
+
+PostgreSQL has many more. Those that steer what is not here (costs of a planner, memory, locales of messages) may be set
+by clients that set them without being asked, and change nothing. A name with a dot is a client's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from derive.errors import SqlError
+from derive.sql.transactions.transaction import Isolation
+from derive.suggest import suggest
+
+SERVER_VERSION = "16.0"
+
+_UNITS = {"": 1, "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+_BOOLEANS = {"on": "on", "true": "on", "yes": "on", "1": "on", "off": "off", "false": "off", "no": "off", "0": "off"}
+_ISOLATIONS = {
+    "strict serializable": Isolation.STRICT_SERIALIZABLE,
+    "serializable": Isolation.SERIALIZABLE,
+    "repeatable read": Isolation.SERIALIZABLE,
+    "read committed": Isolation.SERIALIZABLE,
+    "read uncommitted": Isolation.SERIALIZABLE,
+}
+"""What is stricter than what is asked for will do."""
+_UTC = frozenset({"utc", "etc/utc", "uct", "etc/uct", "gmt", "etc/gmt", "universal", "zulu", "z", "greenwich"})
+_NO_OFFSET = re.compile(r"[+-]?0{1,2}(:?00){0,2}|<[+-]?00>[+-]?0{1,2}")
+
+
+def isolation_of(text: str) -> Isolation:
+    """The isolation that a text names.
+
+    Raises:
+        SqlError: 22023, none.
+    """
+    isolation = _ISOLATIONS.get(text.strip().lower())
+    if isolation is None:
+        hint = f"Available values: {', '.join(_ISOLATIONS)}."
+        raise SqlError("22023", f'invalid value for parameter "transaction_isolation": "{text}"', hint=hint)
+    return isolation
+
+
+def boolean_of(name: str, value: str) -> str:
+    """`on` or `off`.
+
+    Raises:
+        SqlError: 22023, the value is neither.
+    """
+    try:
+        return _BOOLEANS[value.lower()]
+    except KeyError:
+        raise SqlError("22023", f'parameter "{name}" requires a Boolean value') from None
+
+
+def _text(_: str, value: str) -> str:
+    return value
+
+
+def _isolation(_: str, value: str) -> str:
+    return isolation_of(value).value
+
+
+def _milliseconds(name: str, value: str) -> str:
+    match = _DURATION.fullmatch(value.lower())
+    if match is None or match[2] not in _UNITS:
+        raise _invalid(name, value, "Valid units are us, ms, s, min, h and d.")
+    milliseconds = round(float(match[1]) * _UNITS[match[2]])
+    return f"{milliseconds}ms" if milliseconds else "0"
+
+
+def _only(*allowed: str) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        for choice in allowed:
+            if value.lower() == choice.lower():
+                return choice
+        raise _invalid(name, value, f"This server knows {', '.join(allowed)}.")
+
+    return check
+
+
+_ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
+"""By the name that drivers write, without case and signs. SQL_ASCII converts nothing: its bytes are those of UTF8."""
+
+
+def _encoding(name: str, value: str) -> str:
+    """Drivers write an encoding in several ways."""
+    encoding = _ENCODINGS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
+    if encoding is None:
+        raise _invalid(
+            name, value, "Texts are sent as UTF8: set PGCLIENTENCODING=UTF8, or SQL_ASCII, which converts nothing."
+        )
+    return encoding
+
+
+def _date_style(name: str, value: str) -> str:
+    parts = {part.strip().lower() for part in value.split(",")}
+    if not parts <= {"iso", "mdy", "us", "noneuropean"}:
+        raise _invalid(name, value, "This server knows ISO, MDY.")
+    return "ISO, MDY"
+
+
+def _time_zone(name: str, value: str) -> str:
+    if value.lower() not in _UTC and not _NO_OFFSET.fullmatch(value):
+        raise _invalid(name, value, "Times are given in UTC; AT TIME ZONE gives those of another time zone.")
+    return "UTC"
+
+
+def _invalid(name: str, value: str, hint: str) -> SqlError:
+    return SqlError("22023", f'invalid value for parameter "{name}": "{value}"', hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSetting:
+    """A setting.
+
+    Attributes:
+        default: its value where nothing is set.
+        checked: the value that a text stands for; raises `SqlError` for none. None if it cannot be set.
+        is_told: whether clients are told of its value when that changes.
+        is_only_wished: whether a client that cannot have its value as it connects gets the default.
+        is_own: whether only the session's own value may be set, which is its default.
+    """
+
+    default: str
+    checked: Callable[[str, str], str] | None = _text
+    is_told: bool = False
+    is_only_wished: bool = False
+    is_own: bool = False
+
+
+_HERE = {
+    "application_name": KnownSetting("", is_told=True),
+    "block_size": KnownSetting("8192", None),
+    "bytea_output": KnownSetting("hex", _only("hex")),
+    "client_encoding": KnownSetting("UTF8", _encoding, is_told=True),
+    "client_min_messages": KnownSetting("notice"),
+    "DateStyle": KnownSetting("ISO, MDY", _date_style, is_told=True),
+    "default_transaction_read_only": KnownSetting("off", boolean_of),
+    "extra_float_digits": KnownSetting("1"),
+    "idle_in_transaction_session_timeout": KnownSetting("0", _milliseconds),
+    "idle_session_timeout": KnownSetting("0", _milliseconds),
+    "in_hot_standby": KnownSetting("off", None, is_told=True),
+    "integer_datetimes": KnownSetting("on", None, is_told=True),
+    "IntervalStyle": KnownSetting("postgres", _only("postgres"), is_told=True),
+    "is_superuser": KnownSetting("on", None, is_told=True),
+    "lc_collate": KnownSetting("C", None),
+    "lc_ctype": KnownSetting("C", None),
+    "lock_timeout": KnownSetting("0", _milliseconds),
+    "max_connections": KnownSetting("400", None),
+    "max_identifier_length": KnownSetting("63", None),
+    "max_index_keys": KnownSetting("32", None),
+    "search_path": KnownSetting("public"),
+    "server_encoding": KnownSetting("UTF8", None, is_told=True),
+    "server_version": KnownSetting(SERVER_VERSION, None, is_told=True),
+    "server_version_num": KnownSetting("160000", None),
+    "session_authorization": KnownSetting("flow", is_told=True, is_own=True),
+    "standard_conforming_strings": KnownSetting("on", _only("on"), is_told=True),
+    "statement_timeout": KnownSetting("0", _milliseconds),
+    "TimeZone": KnownSetting("UTC", _time_zone, is_told=True, is_only_wished=True),
+    "transaction_isolation": KnownSetting(Isolation.STRICT_SERIALIZABLE.value, _isolation),
+    "transaction_timeout": KnownSetting("0", _milliseconds),
+}
+_ELSEWHERE = {
+    "backslash_quote": "safe_encoding",
+    "check_function_bodies": "on",
+    "client_connection_check_interval": "0",
+    "constraint_exclusion": "partition",
+    "cursor_tuple_fraction": "0.1",
+    "default_statistics_target": "100",
+    "default_table_access_method": "heap",
+    "default_tablespace": "",
+    "default_text_search_config": "pg_catalog.simple",
+    "default_toast_compression": "pglz",
+    "default_transaction_deferrable": "off",
+    "effective_cache_size": "4GB",
+    "effective_io_concurrency": "1",
+    "escape_string_warning": "on",
+    "from_collapse_limit": "8",
+    "geqo": "on",
+    "hash_mem_multiplier": "2",
+    "jit": "off",
+    "join_collapse_limit": "8",
+    "lc_messages": "C",
+    "maintenance_work_mem": "64MB",
+    "max_parallel_maintenance_workers": "2",
+    "max_parallel_workers": "8",
+    "max_parallel_workers_per_gather": "2",
+    "plan_cache_mode": "auto",
+    "quote_all_identifiers": "off",
+    "random_page_cost": "4",
+    "restrict_nonsystem_relation_kind": "",
+    "row_security": "on",
+    "seq_page_cost": "1",
+    "session_replication_role": "origin",
+    "synchronize_seqscans": "on",
+    "synchronous_commit": "on",
+    "tcp_keepalives_count": "0",
+    "tcp_keepalives_idle": "0",
+    "tcp_keepalives_interval": "0",
+    "tcp_user_timeout": "0",
+    "temp_buffers": "8MB",
+    "temp_tablespaces": "",
+    "work_mem": "4MB",
+    "xmlbinary": "base64",
+    "xmloption": "content",
+}
+_PLANNING = """
+    async_append bitmapscan gathermerge hashagg hashjoin incremental_sort indexonlyscan indexscan material memoize
+    mergejoin nestloop parallel_append parallel_hash partition_pruning partitionwise_aggregate partitionwise_join
+    seqscan sort tidscan
+"""
+KNOWN_SETTINGS: Mapping[str, KnownSetting] = (
+    _HERE
+    | {name: KnownSetting(default) for name, default in _ELSEWHERE.items()}
+    | {f"enable_{what}": KnownSetting("on", boolean_of) for what in _PLANNING.split()}
+)
+"""By name, as it is written."""
+_BY_LOWER = {name.lower(): name for name in KNOWN_SETTINGS} | {
+    "default_transaction_isolation": "transaction_isolation",
+    "time zone": "TimeZone",
+    "names": "client_encoding",
+}
+
+
+def known_name(name: str) -> str | None:
+    """The name of a setting as it is written; None if there is none. A client's own is as the client writes it."""
+    return _BY_LOWER.get(name.lower()) or (name.lower() if "." in name else None)
+
+
+def unknown(name: str, offset: int | None = None, others: Collection[str] = ()) -> SqlError:
+    """That there is no such setting; others may have been meant as well as settings."""
+    nearest = suggest(name.lower(), {*_BY_LOWER, *others})
+    hint = f"Did you mean {nearest}?" if nearest else None
+    return SqlError("42704", f'unrecognized configuration parameter "{name}"', offset=offset, hint=hint)

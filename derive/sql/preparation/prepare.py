@@ -1,0 +1,156 @@
+"""Statements before they run: what they mean now, what parameters they have, and what columns of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.relation import Finishing
+from derive.algebra.types import Type
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.outcome import Prepared, ResultColumn
+from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.parse import parse
+from derive.sql.parser.query_syntax import Query
+from derive.sql.parser.statement import (
+    Copy,
+    Declare,
+    Delete,
+    Explain,
+    Insert,
+    SelectStatement,
+    Show,
+    Statement,
+    Subscribe,
+    Update,
+)
+from derive.sql.pg_types import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
+from derive.sql.planner.ddl import plan_relation, plan_subscribed
+from derive.sql.planner.dml import plan_write
+from derive.sql.planner.plan import PlannedView, plan_query, plan_view
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery
+from derive.sql.planner.write import PlannedWrite
+from derive.sql.preparation.known_settings import known_name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a statement.
+
+    Attributes:
+        text: of the statement.
+        statement: as it was written; None for an empty one.
+        version: of the catalog for which it was planned.
+        given: types of its parameters that the client has named.
+        query: of a statement that asks for rows.
+        write: of one that writes.
+        view: of one that subscribes.
+        columns: of its result; None if it has none.
+        parameters: oids of its parameters.
+    """
+
+    text: str
+    statement: Statement | None
+    version: int
+    given: tuple[int, ...] = ()
+    query: PlannedQuery | None = None
+    write: PlannedWrite | None = None
+    view: PlannedView | None = None
+    columns: tuple[ResultColumn, ...] | None = None
+    parameters: tuple[int, ...] = ()
+
+    def prepared(self) -> Prepared:
+        """As a session gives it."""
+        return Prepared(self.text, self.parameters, self.columns, self)
+
+
+def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
+    """Columns as clients are told of them."""
+    return tuple(
+        ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in columns
+    )
+
+
+def text_column(name: str) -> ResultColumn:
+    """A column of texts."""
+    return ResultColumn(name, Type.TEXT, OID_OF[Type.TEXT])
+
+
+def shown_columns(name: str) -> tuple[ResultColumn, ...]:
+    """Columns of `SHOW name`."""
+    if name == "all":
+        return tuple(map(text_column, ("name", "setting", "description")))
+    return (text_column(known_name(name) or name.removesuffix(" level").replace(" ", "_")),)
+
+
+def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
+    """Plan a statement.
+
+    Args:
+        text: of it.
+        oids: types of its parameters that the client has named; 0 for one that it leaves open.
+        objects: what names stand for.
+
+    Raises:
+        SqlError: it cannot be carried out.
+    """
+    return plan_statement(Plan(text, parse(text), objects.version, tuple(oids)), objects)
+
+
+def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
+    """Plan a statement that was parsed."""
+    # An argument of a type that is not known here is a text, and is cast as one.
+    begun = replace(begun, given=tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given))
+    types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
+    match begun.statement:
+        case SelectStatement(query, _):
+            return _with_query(begun, plan_query(query, objects, types))
+        case Insert() | Update() | Delete() as write:
+            planned = plan_write(write, objects, types)
+            columns = None if planned.returning is None else result_columns(planned.returning)
+            parameters = _oids(planned.query.parameters, begun.given)
+            return replace(begun, write=planned, columns=columns, parameters=parameters)
+        case Copy(source=QualifiedName() as name, columns=columns, is_from=False):
+            return _with_query(begun, plan_relation(name, objects, columns))
+        case Copy(source=SelectStatement(query, _)):
+            return _with_query(begun, plan_query(query, objects, types))
+        case Subscribe() | Copy(source=Subscribe()) as statement:
+            subscribe = statement if isinstance(statement, Subscribe) else statement.source
+            assert isinstance(subscribe, Subscribe)
+            return _with_view(begun, subscribe, objects)
+        case Declare(statement=inner):
+            planned_inner = plan_statement(replace(begun, statement=inner), objects)
+            return replace(planned_inner, statement=begun.statement, columns=None)
+        case Explain():
+            return replace(begun, columns=(text_column("Explanation"),))
+        case Show(name=name):
+            return replace(begun, columns=shown_columns(name))
+        case _:
+            return begun
+
+
+def _with_query(begun: Plan, query: PlannedQuery) -> Plan:
+    parameters = _oids(query.parameters, begun.given)
+    return replace(begun, query=query, columns=result_columns(query.columns), parameters=parameters)
+
+
+def _with_view(begun: Plan, subscribe: Subscribe, objects: Objects) -> Plan:
+    target = subscribe.target
+    view = plan_view(target, objects) if isinstance(target, Query) else plan_subscribed(target, objects)
+    shown = [PlannedColumn("mz_timestamp", Type.MZ_TIMESTAMP)]
+    if subscribe.has_progress:
+        shown.append(PlannedColumn("mz_progressed", Type.BOOLEAN))
+    shown.append(PlannedColumn("mz_diff", Type.BIGINT))
+    return replace(begun, view=view, columns=result_columns((*shown, *view.columns)))
+
+
+def rows_of_view(view: PlannedView) -> PlannedQuery:
+    """All rows of a view."""
+    width = len(view.columns)
+    return PlannedQuery(view.relation, Finishing((), None, 0, tuple(range(width))), view.columns)
+
+
+def _oids(types: Sequence[Type], given: Sequence[int]) -> tuple[int, ...]:
+    return tuple(
+        given[index] if index < len(given) and given[index] else OID_OF[kind] for index, kind in enumerate(types)
+    )

@@ -1,0 +1,186 @@
+"""A session: one client's conversation in SQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from derive.algebra.types import Datum, Row
+from derive.errors import SqlError
+from derive.functions.cancellation import running
+from derive.sql.backends import Alone, Backends
+from derive.sql.batches import ReadyRows
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.coordinator import Coordinator
+from derive.sql.execution.executor import carry_out, current, planned
+from derive.sql.execution.point_lookup import look_up
+from derive.sql.execution.session_functions import SessionFunctions
+from derive.sql.execution.settings import Settings
+from derive.sql.execution.state import State
+from derive.sql.execution.user import LOCAL_USER, User
+from derive.sql.outcome import Prepared, Result, TransactionStatus
+from derive.sql.parser.parse import split
+from derive.sql.parser.statement import Commit, Rollback, RollbackTo
+from derive.sql.parser.text_cache import MOST_CHARACTERS
+from derive.sql.preparation.prepare import Plan
+
+
+class SqlSession:
+    """One client's conversation in SQL.
+
+    Args:
+        coordinator: what it shares with others.
+        begun: settings with which it begins.
+        most_bytes: so much may be in a result; None for any amount.
+        backends: all sessions of the server.
+        fixed: settings that are what they are, by the server.
+        user: who has logged in.
+
+    Attributes:
+        functions: what functions of SQL do to the session.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        begun: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
+        backends: Backends | None = None,
+        fixed: Mapping[str, str] = MappingProxyType({}),
+        user: User = LOCAL_USER,
+    ) -> None:
+        fixed = {**fixed, "session_authorization": user.name}
+        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user)
+        self.functions = SessionFunctions(self._state, backends or Alone())
+        self._sessions = coordinator.sessions
+        self._sessions.add(self)
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether a transaction is open, or has failed."""
+        return self._state.status
+
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        """How long a client may leave it idle, or its transaction open, by its settings; and what it is told then."""
+        is_idle = self._state.status is TransactionStatus.IDLE
+        seconds = self._state.settings.seconds(f"idle{'' if is_idle else '_in_transaction'}_session_timeout")
+        if seconds is None:
+            return None
+        sqlstate, what = ("57P05", "idle-session") if is_idle else ("25P03", "idle-in-transaction")
+        return seconds, SqlError(sqlstate, f"terminating connection due to {what} timeout")
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What clients are told of settings."""
+        return self._state.settings.told
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All settings and their values."""
+        return self._state.settings.all()
+
+    @property
+    def objects(self) -> Objects:
+        """What names stand for, also those that the transaction has defined."""
+        return self._state.objects
+
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        """The statements of a text, each behind where it begins."""
+        return split(text)
+
+    async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
+        """Understand one statement."""
+        state = self._state
+        state.go_on()
+        if len(text) <= MOST_CHARACTERS:
+            return planned(state, text, oids).prepared()
+        return await self._prepare_long(text, oids)
+
+    async def _prepare_long(self, text: str, oids: Sequence[int]) -> Prepared:
+        """Understand a long statement in a thread, while others go on."""
+        state = self._state
+        done = state.limit()
+
+        def prepared() -> Prepared:
+            with running(lambda: state.is_stopped):
+                return planned(state, text, oids).prepared()
+
+        try:
+            return await asyncio.to_thread(prepared)
+        except SqlError as error:
+            if error.sqlstate == "57014":
+                state.check_stopped()  # it knows why
+            raise
+        finally:
+            done()
+
+    async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        """Begin to carry out a statement."""
+        self._state.go_on()
+        before = prepared.plan
+        assert isinstance(before, Plan)
+        if self._state.is_failed and not isinstance(before.statement, Commit | Rollback | RollbackTo):
+            raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+        done = self._state.limit()
+        try:
+            result = await carry_out(self._state, current(self._state, before), arguments)
+        except BaseException:
+            done()
+            raise
+        if result.rows is None or result.is_prompt or isinstance(result.rows, ReadyRows):
+            done()
+            return result
+        return replace(result, rows=self._until_sent(result.rows, done))
+
+    def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+        """The rows of a statement, if there is nothing to wait for."""
+        plan = prepared.plan
+        return look_up(self._state, plan, arguments) if isinstance(plan, Plan) else None
+
+    async def _until_sent(
+        self, rows: AsyncIterator[Sequence[Row]], done: Callable[[], None]
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Rows, after which, or instead of the rest of which, something is done."""
+        try:
+            async for batch in rows:
+                yield batch
+        except SqlError as error:
+            if error.sqlstate == "57014":
+                self._state.check_stopped()  # it knows why
+            raise
+        finally:
+            done()
+            if isinstance(rows, AsyncGenerator):
+                await rows.aclose()
+
+    async def begin_implicit(self) -> None:
+        """What follows is one transaction unless one is open."""
+
+    async def end_implicit(self) -> None:
+        """Commit what is not part of an explicit transaction."""
+        if not self._state.is_explicit:
+            self._state.go_on()
+            with self._state.interruptible():
+                await self._state.commit()
+
+    async def fail(self) -> None:
+        """A statement has failed."""
+        if self._state.is_explicit:
+            self._state.is_failed = True
+        else:
+            await self._state.roll_back()
+
+    def cancel(self) -> None:
+        """Have the statement at work end with an error; from any thread."""
+        self._state.stop()
+
+    async def close(self) -> None:
+        """The client is gone."""
+        self._sessions.discard(self)
+        self._state.coordinator.advisory_locks.release(self._state, is_of_transaction=False)
+        self._state.stop()
+        await self._state.close_cursors(all_of_them=True)
+        await self._state.roll_back()

@@ -1,0 +1,1 @@
+"""Sources: relations whose rows come from collections, files or a load generator."""

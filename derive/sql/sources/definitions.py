@@ -1,0 +1,153 @@
+"""Sources: relations whose rows come from collections, files, or are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row, Type
+from derive.document.pointer import JSON
+from derive.errors import SqlError
+from derive.sql.catalog.items import Item
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.parser.definition import CollectionSource, CounterSource, CreateSource, FileSource
+from derive.sql.planner.ddl import columns_of_definitions
+from derive.sql.planner.names import NamedColumn, RelationKind
+from derive.sql.sources import followed_file, load_generator
+from derive.sql.sources.file_access import FileAccess
+from derive.sql.sources.followed_file import FileForm, FilePosition, FollowedFile
+from derive.sql.sources.intervals import micros_of
+from derive.sql.sources.load_generator import Counter, CounterPosition
+from derive.suggest import suggest
+
+_SECOND = 1_000_000
+_TRUE = {None, "true", "on", "1", "yes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a source is.
+
+    Attributes:
+        columns: of its rows.
+        origin: where they come from, as the catalog keeps it.
+        on: the collection that it is; None for one with rows of its own.
+        begin: what the table holds at first that tells how far it is, if it has rows of its own.
+    """
+
+    columns: tuple[NamedColumn, ...]
+    origin: Mapping[str, JSON]
+    on: GlobalId | None = None
+    begin: Row = ()
+
+
+def described(statement: CreateSource, objects: Objects, now: int, files: FileAccess) -> Described:
+    """What a source is to be.
+
+    Args:
+        statement: as it was written.
+        objects: what there is.
+        now: clock, microseconds.
+        files: that may be read.
+
+    Raises:
+        SqlError: it cannot be.
+    """
+    match statement.origin:
+        case CollectionSource(collection, offset):
+            return _of_collection(collection, offset, objects)
+        case FileSource() as origin:
+            return _of_file(statement, origin, objects, files)
+        case CounterSource(offset, interval, most):
+            micros = micros_of(interval, offset) if interval is not None else _SECOND
+            if micros <= 0 or (most is not None and most <= 0):
+                raise SqlError("22023", "a counter has an interval and a cardinality above 0", offset=offset)
+            counter = {"counter": micros, "most": most}
+            columns = _columns(load_generator.COUNTER_COLUMNS)
+            return Described(columns, counter, None, CounterPosition(0, now))
+
+
+def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
+    named = objects.lookup(None, collection)
+    if named is None or named.kind is not RelationKind.COLLECTION:
+        nearest = suggest(collection, [spec.name for spec in objects.collections.values()])
+        hint = f'Did you mean "{nearest}"?' if nearest else None
+        raise SqlError("42P01", f'collection "{collection}" does not exist', offset=offset, hint=hint)
+    return Described(named.columns, {"collection": collection}, named.id)
+
+
+def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, files: FileAccess) -> Described:
+    path = Path(origin.path).expanduser().absolute()
+    size = files.size(path)
+    options = dict(origin.options)
+    unknown = [name for name in options if name.lower() != "header"]
+    if unknown:
+        hint = "There is HEADER, for CSV."
+        raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
+    is_csv = origin.format == "csv"
+    columns = columns_of_definitions(statement.columns, objects)
+    if any(column.form for column in columns):
+        hint = "Cast to the type in a view over the source."
+        raise SqlError("0A000", "type modifiers of sources are not supported", offset=origin.offset, hint=hint)
+    has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
+    if not columns:
+        columns = _columns(followed_file.header_of(path, files) if is_csv else followed_file.WHOLE)
+    file = {"file": str(path), "csv": is_csv, "header": has_header, "size": size}
+    return Described(columns, file, None, FilePosition())
+
+
+def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
+    return tuple(NamedColumn(name, kind) for name, kind in columns)
+
+
+def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
+    """Columns of the table that tells how far a source with rows of its own is."""
+    return load_generator.POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class FedSource:
+    """A source with rows of its own, as far as it matters to who feeds it; what it is called does not.
+
+    Attributes:
+        id: of the source.
+        position: the table that tells how far it is.
+        columns: names and types.
+        origin: where its rows come from.
+    """
+
+    id: GlobalId
+    position: GlobalId
+    columns: tuple[tuple[str, Type], ...]
+    origin: Mapping[str, JSON]
+
+    def is_begun(self, position: Row) -> bool:
+        """Return whether a position is behind what was there when the source was created."""
+        size: Any = self.origin.get("size", 0)
+        return not isinstance(position, FilePosition) or position.offset >= size
+
+    @classmethod
+    def of(cls, item: Item) -> FedSource | None:
+        """An item as such; None if it is none."""
+        if item.position is None:
+            return None
+        columns = tuple((column.name, column.type) for column in item.columns)
+        return cls(item.id, item.position, columns, item.origin)
+
+
+def polled(source: FedSource, position: Row, now: int, files: FileAccess) -> tuple[list[tuple[Row, int]], Row]:
+    """Changes of a source's rows since a position, and the position behind them.
+
+    Raises:
+        SqlError: where they come from cannot be read.
+    """
+    origin: Mapping[str, Any] = source.origin
+    numbers = [value for value in position if isinstance(value, int)]
+    if "counter" in origin:
+        return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
+    form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
+    rows, reached = FollowedFile(form, files).poll(FilePosition(*numbers))
+    return [(row, 1) for row in rows], reached

@@ -1,0 +1,124 @@
+"""A thread that feeds one source, so that one that is slow, or cannot be read, holds up no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
+from derive.backoff import Backoff
+from derive.errors import FencedError
+from derive.relations.tables.input import table_at
+from derive.sql.sources.definitions import FedSource, polled
+from derive.sql.sources.file_access import ALL_FILES, FileAccess
+from derive.sql.transactions.timeline import Write
+from derive.storage.store import Store
+
+_LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
+"""How often a source is looked at, unless that takes long, and how often while there is more."""
+
+_BACKOFF = Backoff(_LOOK_SECONDS, 3.0)
+"""Pauses, in seconds, before a source that failed is polled again."""
+
+
+class Feeder:
+    """Commits what is new in a source, and how far it is, together.
+
+    Args:
+        store: of the data folder.
+        source: what is fed.
+        commit: commits writes; returns once they have happened.
+        predecessor: fed what is under the same identifier before, and ends first.
+        files: that may be read.
+        tell: called when `is_begun` or `failure` has changed.
+
+    Attributes:
+        failure: why the source is not fed at the moment; None if that is not so.
+        is_begun: whether the source has all that was there when it was created.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: FedSource,
+        commit: Callable[[Sequence[Write]], object],
+        predecessor: Feeder | None = None,
+        files: FileAccess = ALL_FILES,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._files, self._tell = files, tell
+        self.is_begun = False
+        self._store, self._source, self._commit, self._predecessor = store, source, commit, predecessor
+        self._position: Row | None = None
+        self.failure: Exception | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._feed, name=f"flowctl-source-{source.id}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Feed no more; what is being committed still is."""
+        self._ended.set()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until nothing is committed any more, but not for what can neither be read nor be interrupted."""
+        self._thread.join(seconds)
+
+    @property
+    def source_id(self) -> GlobalId:
+        """Identifies what is fed."""
+        return self._source.id
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something may yet be committed, or read."""
+        return self._thread.is_alive()
+
+    def _feed(self) -> None:
+        if self._predecessor is not None:
+            self._predecessor.join()
+            self._predecessor = None
+        pause, failures = 0.0, 0
+        while not self._ended.wait(pause):
+            begun = time.monotonic()
+            try:
+                is_idle = not self._feed_once()
+                pause = max(_LOOK_SECONDS, 10 * (time.monotonic() - begun)) if is_idle else _BREATH_SECONDS
+                self.failure, failures = None, 0
+            except Exception as error:  # whatever it is, it is told, and tried again
+                self._position = None  # it is not known whether it was committed
+                self.failure = error
+                self._tell()
+                failures += 1
+                pause = _BACKOFF.pause(failures)
+
+    def _feed_once(self) -> bool:
+        """Commit what is new; whether there was something."""
+        if self._position is None:
+            self._position = self._stored_position()
+        before, place = self._position, self._source.position
+        changes, reached = polled(self._source, before, self._store.timeline.time(), self._files)
+        if tuple(reached) == tuple(before):
+            self._begin()  # what is left is no whole line
+            return False
+        if self._ended.is_set():
+            return False
+        writes = [(self._source.id, row, diff) for row, diff in changes]
+        self._commit([*writes, (place, tuple(before), -1), (place, tuple(reached), 1)])
+        self._position = reached
+        if self._source.is_begun(reached):
+            self._begin()
+        return bool(changes)
+
+    def _begin(self) -> None:
+        if not self.is_begun:
+            self.is_begun = True
+            self._tell()
+
+    def _stored_position(self) -> Row:
+        table = self._store.tables.table(self._source.position)
+        if table is None:
+            raise FencedError("the source was dropped")
+        (position,) = [row for rows in table_at(self._store, table, table.upper - 1) for row in rows]
+        return position

@@ -1,0 +1,209 @@
+"""Files that a source follows: lines of JSON or CSV, which are rows once they are complete.
+
+How far a file was followed is a row as well, of a relation beside the source. One commit writes both, so each line
+becomes a row once, whatever is killed when.
+"""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from derive.algebra.types import Datum, Row, Type
+from derive.document.pointer import JSON
+from derive.errors import SqlError
+from derive.functions.types.jsonb import jsonb_datum, jsonb_of_text, parsed_json
+from derive.functions.types.values import datum_of_text
+from derive.sql.copy_format.text import CopyIn
+from derive.sql.parser.statement import CopyFormat
+from derive.sql.sources.file_access import ALL_FILES, FileAccess
+
+PIECE_BYTES = 1 << 20
+"""So much of a file is read at once."""
+
+_MARK_BYTES = 4096
+
+_MOST_LINE_BYTES = 128 << 20
+"""So long may a line be, as a value may."""
+
+
+class FilePosition(NamedTuple):
+    """How far a file was followed; the columns of the relation beside a source.
+
+    Attributes:
+        offset: bytes up to where a line begins that was not read.
+        lines: how many are before it.
+        checksum: of the first and the last bytes of the file, up to there, which do not change while it grows.
+    """
+
+    offset: int = 0
+    lines: int = 0
+    checksum: int = 0
+
+
+POSITION_COLUMNS = tuple((name, Type.BIGINT) for name in FilePosition._fields)
+"""Names and types of the columns of the relation beside a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """How a file is to be read.
+
+    Attributes:
+        path: of the file.
+        is_csv: lines of CSV; else each line is a JSON value.
+        has_header: whether the first line of CSV has names.
+        columns: names and types. Of JSON: what objects have under the names; where that is one column `data` of type
+            jsonb, it is the whole value.
+    """
+
+    path: Path
+    is_csv: bool
+    has_header: bool
+    columns: tuple[tuple[str, Type], ...]
+
+
+WHOLE = (("data", Type.JSONB),)
+"""The columns of a file of JSON, of which nothing more is said."""
+
+
+def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Type], ...]:
+    """The columns that the first line of a CSV file names; all are texts.
+
+    Raises:
+        SqlError: 58P01, there is no such file; 42501, it may not be read; 42P16, it has no first line yet, or a name
+            occurs twice.
+    """
+    with files.open(path) as file:
+        line = file.readline(_MOST_LINE_BYTES + 1)
+    if len(line) > _MOST_LINE_BYTES:
+        raise SqlError("54000", f"the first line of '{path}' has more than {_MOST_LINE_BYTES} bytes")
+    if not line.endswith(b"\n"):
+        raise SqlError(
+            "42P16", f"'{path}' has no first line yet", hint="Name the columns: CREATE SOURCE name (…) FROM …"
+        )
+    texts = next(csv.reader([line.decode(errors="replace")]))
+    if not all(texts) or len(set(texts)) < len(texts):
+        raise SqlError(
+            "42P16",
+            f"the first line of '{path}' does not name its columns",
+            hint="Name them: CREATE SOURCE name (…) FROM …",
+        )
+    return tuple((text, Type.TEXT) for text in texts)
+
+
+class FollowedFile:
+    """One file, which grows.
+
+    Args:
+        form: how it is to be read.
+        files: that may be read.
+    """
+
+    def __init__(self, form: FileForm, files: FileAccess = ALL_FILES) -> None:
+        self._form, self._files = form, files
+
+    def poll(self, position: FilePosition) -> tuple[list[Row], FilePosition]:
+        """Rows of complete lines behind a position, of about `PIECE_BYTES` at most, and where they end.
+
+        Raises:
+            SqlError: 58P01, the file is not there; 42501, it may not be read; 55000, it is not the one that was
+                followed, or has become shorter; 54000, a line does not end; 22P02 and others, a line is no row.
+        """
+        with self._files.open(self._form.path) as file:
+            try:
+                head, tail = self._checked(file, position)
+                data, end = self._read(file)
+            except OSError as exc:
+                raise SqlError("58030", f"cannot read '{self._form.path}': {exc.strerror}") from exc
+        if not end:
+            return [], position
+        complete = data[:end]
+        rows, lines = self._rows(complete, position.lines)
+        offset = position.offset + end
+        checksum = _checksum(offset, (head + complete)[:_MARK_BYTES], (tail + complete)[-_MARK_BYTES:])
+        return rows, FilePosition(offset, lines, checksum)
+
+    def _read(self, file: BinaryIO) -> tuple[bytes, int]:
+        """What is behind the position, and how many bytes of that are complete lines."""
+        data = file.read(PIECE_BYTES)
+        while data and (end := self._end(data)) == 0 and (more := file.read(len(data))):
+            data += more  # a line that is longer than that
+            if len(data) > _MOST_LINE_BYTES:
+                raise SqlError("54000", f"'{self._form.path}' has a line of more than {_MOST_LINE_BYTES} bytes")
+        return data, end if data else 0
+
+    def _end(self, data: bytes) -> int:
+        """How many bytes are complete lines."""
+        if not self._form.is_csv:
+            return data.rfind(b"\n") + 1
+        copy = CopyIn(CopyFormat("csv", ",", ""), "", ())
+        return len(data) - copy.skip(data)
+
+    def _checked(self, file: BinaryIO, position: FilePosition) -> tuple[bytes, bytes]:
+        """The first bytes of the file and the last ones up to a position, which are those that were read before.
+
+        The file is at the position behind that.
+        """
+        hint = "DROP the source and CREATE it again to read the file from its beginning."
+        size = file.seek(0, 2)
+        if size < position.offset:
+            message = f"'{self._form.path}' has {size} bytes, and {position.offset} of it were read"
+            raise SqlError("55000", message, hint=hint)
+        file.seek(0)
+        head = file.read(min(position.offset, _MARK_BYTES))
+        file.seek(max(0, position.offset - _MARK_BYTES))
+        tail = file.read(min(position.offset, _MARK_BYTES))
+        # One that an earlier version has stored is of the first bytes alone.
+        if position.checksum not in {_checksum(position.offset, head, tail), zlib.crc32(head)}:
+            raise SqlError("55000", f"'{self._form.path}' is not the file any more that was read", hint=hint)
+        return head, tail
+
+    def _rows(self, data: bytes, lines: int) -> tuple[list[Row], int]:
+        if self._form.is_csv:
+            form = CopyFormat("csv", ",", "", self._form.has_header)
+            copy = CopyIn(form, str(self._form.path), self._form.columns, lines)
+            return copy.feed(data), copy.lines
+        texts = data.split(b"\n")[:-1]
+        make = _json_row(self._form.columns)
+        rows = []
+        for number, text in enumerate(texts, lines + 1):
+            if text.strip():
+                try:
+                    rows.append(make(text.decode()))
+                except UnicodeDecodeError as exc:
+                    raise SqlError("22021", f"{self._form.path}:{number}: the line is not UTF-8") from exc
+                except SqlError as exc:
+                    raise SqlError(exc.sqlstate, f"{self._form.path}:{number}: {exc.message}", hint=exc.hint) from exc
+        return rows, lines + len(texts)
+
+
+def _json_row(columns: Sequence[tuple[str, Type]]) -> Callable[[str], Row]:
+    if tuple(columns) == WHOLE:
+        return lambda text: (jsonb_of_text(text),)
+
+    def row(text: str) -> Row:
+        value = parsed_json(jsonb_of_text(text))
+        if not isinstance(value, dict):
+            raise SqlError("22P02", "the line is no JSON object")
+        return tuple(_datum(kind, value.get(name)) for name, kind in columns)
+
+    return row
+
+
+def _datum(kind: Type, value: JSON) -> Datum:
+    """A JSON value as a datum, as `->>` and a cast give it."""
+    if value is None:
+        return None
+    if kind is Type.JSONB:
+        return jsonb_datum(value)
+    return datum_of_text(kind, value if isinstance(value, str) else jsonb_datum(value))
+
+
+def _checksum(offset: int, head: bytes, tail: bytes) -> int:
+    """Of the first and the last bytes up to an offset, `_MARK_BYTES` of each if there are so many."""
+    return zlib.crc32(tail, zlib.crc32(head)) if offset > _MARK_BYTES else zlib.crc32(head)

@@ -1,0 +1,144 @@
+"""Sources with rows of their own are fed: which ones, and how, is brought in line with what the catalog says.
+
+What is to be fed is a log, which is reconciled by the same rules as that of a compute instance: with each change of the
+catalog, and with each start, all sources are named. One that is the same goes on where it is, and one that was dropped
+ends. How far a source is, is stored with its rows, in the same commits, so another process goes on there as well. An
+identifier means one thing for all time: a source that is dropped and created again is another one, and begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from derive.algebra.relation import GlobalId
+from derive.errors import SqlError
+from derive.reconcile.reconciliation import Reconciliation
+from derive.sql.catalog.items import Item
+from derive.sql.sources.definitions import FedSource
+from derive.sql.sources.feed_thread import Feeder
+from derive.sql.sources.file_access import FileAccess
+from derive.sql.transactions.group_commit import GroupCommit
+from derive.sql.transactions.timeline import Write
+from derive.storage.store import Store
+
+_CLOSE_SECONDS = 2.0
+"""How long it is waited for sources that are being read when they are to be fed no more."""
+
+
+class Feeding:
+    """Feeds sources, in the process that writes.
+
+    Args:
+        store: of the data folder.
+        commits: writes.
+        files: that may be read.
+    """
+
+    def __init__(self, store: Store, commits: GroupCommit, files: FileAccess) -> None:
+        self._store, self._commits, self._files = store, commits, files
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
+        self._feeders: dict[GlobalId, Feeder] = {}
+        self._ending: list[Feeder] = []
+        self._news = asyncio.Event()
+
+    def begin(self, items: Mapping[GlobalId, Item]) -> None:
+        """Feed from now on, in this event loop, the sources that there are."""
+        self._loop = asyncio.get_running_loop()
+        self.reconcile(items)
+
+    def reconcile(self, items: Mapping[GlobalId, Item]) -> None:
+        """Feed the sources that there are now, and no others; nothing if it was not begun."""
+        if self._loop is None:
+            return
+        self._sources.begin()
+        for item in items.values():
+            if (source := FedSource.of(item)) is not None:
+                self._sources.name(item.id, source)
+        self._sources.complete()
+        self._ending = [feeder for feeder in self._ending if feeder.is_at_work]
+
+    async def close(self) -> None:
+        """Feed no more."""
+        self.reconcile({})
+        self._loop = None
+        await asyncio.to_thread(self._join)
+
+    def is_begun(self, ids: Collection[GlobalId]) -> bool:
+        """Return whether sources have all that was there when they were created, as far as they are fed here."""
+        feeders = (self._feeders.get(identifier) for identifier in ids)
+        return all(feeder is None or feeder.is_begun for feeder in feeders)
+
+    async def begun(self, ids: Collection[GlobalId]) -> None:
+        """Wait until sources have all that was there when they were created.
+
+        Raises:
+            SqlError: something keeps them from being fed.
+        """
+        while True:
+            news = self._news
+            self.check(ids)
+            if self.is_begun(ids):
+                return
+            await news.wait()
+
+    def _tell(self) -> None:
+        """Wake whoever waits."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _tell_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._tell)
+
+    def check(self, ids: Collection[GlobalId]) -> None:
+        """Check that nothing keeps sources from being fed.
+
+        Raises:
+            SqlError: something does.
+        """
+        for identifier in ids:
+            feeder = self._feeders.get(identifier)
+            if feeder is not None and isinstance(failure := feeder.failure, SqlError):
+                raise failure
+
+    def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
+        """What is fed, before which time its rows are known, and why there are no further ones."""
+        states: list[tuple[GlobalId, int | None, Exception | None]] = []
+        for identifier, feeder in sorted(self._feeders.items()):
+            table = self._store.tables.table(identifier)
+            states.append((identifier, table.upper if table else None, feeder.failure))
+        return states
+
+    def _build(self, identifier: GlobalId, source: FedSource) -> None:
+        predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
+        assert self._loop is not None
+        commit = partial(self._commit, self._loop)
+        tell = partial(self._tell_from_thread, self._loop)
+        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files, tell)
+
+    def _drop(self, identifier: GlobalId, _: FedSource) -> None:
+        feeder = self._feeders.pop(identifier)
+        feeder.end()
+        self._ending.append(feeder)
+        self._tell()
+
+    def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
+        """Commit, in the thread of a source."""
+        asyncio.run_coroutine_threadsafe(self._written(writes), loop).result()
+
+    async def _written(self, writes: Sequence[Write]) -> None:
+        await self._commits.commit(writes)
+
+    def _join(self) -> None:
+        end = time.monotonic() + _CLOSE_SECONDS
+        for feeder in self._ending:
+            feeder.join(max(0.0, end - time.monotonic()))
+
+
+def _difference(_: GlobalId, present: FedSource, wanted: FedSource) -> str | None:
+    return None if present == wanted else "is defined differently"

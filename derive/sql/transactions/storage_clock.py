@@ -1,0 +1,265 @@
+"""Storage, as the timeline needs it: where times are given out, and what is written at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
+from derive.errors import SqlError
+from derive.protocol.specs import CatalogSpec
+from derive.protocol.sql_names import SQL_PREFIX, intended_name
+from derive.relations.tables.rows import rows_of
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.parser.definition import ObjectKind
+from derive.sql.transactions.commit_watcher import News
+from derive.sql.transactions.group_commit import Basis, Histories
+from derive.sql.transactions.ownership import Ownership
+from derive.sql.transactions.timeline import Write
+from derive.storage.metadata.held import Capability
+from derive.storage.store import Store
+from derive.time.frontier import BEGINNING, END_OF_TIME
+
+_PATIENCE_SECONDS = 0.25
+
+_TICK = 1_000_000
+"""Microseconds of a tick of what is not derived."""
+
+
+class StorageLedger:
+    """Reads and writes in one data folder.
+
+    Args:
+        store: of the data folder.
+        catalog: of `flow.yaml`, which says what is derived.
+        news: tells of commits.
+        objects: what there is now.
+        ownership: tells whether views are kept up to date.
+
+    Attributes:
+        known_from: of tables whose rows ALTER TABLE has written anew, the time from which on they have their columns.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: CatalogSpec | None,
+        news: News,
+        objects: Callable[[], Objects],
+        ownership: Ownership,
+    ) -> None:
+        self._store, self._news = store, news
+        self._derived = dict(catalog.derivations) if catalog else {}
+        self._objects, self._ownership = objects, ownership
+        self._known: dict[GlobalId, tuple[int, int]] = {}  # of tables, since the last news
+        self.known_from: dict[GlobalId, int] = {}
+        self._heard = news.next
+
+    async def present(self) -> int:
+        """What time it is."""
+        return self._store.timeline.present()
+
+    async def horizon(self, ids: Collection[GlobalId]) -> int:
+        """The latest time that is worth waiting for: a tick or two of what is read after the present."""
+        collections = self._objects().collections
+        names = [spec.name for identifier in ids if (spec := collections.get(identifier))]
+        ticks = [self._derived[name].tick for name in names if name in self._derived]
+        return self._store.timeline.present() + 2 * max([_TICK, *ticks])
+
+    async def append(self, time: int, writes: Sequence[Write]) -> None:
+        """Write into tables."""
+        changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
+        for table, row, diff in writes:
+            changed[table].append((row, diff))
+        await asyncio.to_thread(self._append, time, changed)
+
+    def _append(self, time: int, changed: Mapping[GlobalId, list[tuple[Row, int]]]) -> None:
+        changes = {}
+        for identifier, rows in changed.items():
+            table = self._store.tables.table(identifier)
+            if table is None or table.upper >= END_OF_TIME:
+                raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
+            changes[identifier] = rows_of(table).changes(rows)
+        items = [item for item in self._objects().items.values() if item.is_written]
+        idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
+        self._store.tables.append(time, changes, idle)
+        for identifier in (*idle, *changes):
+            self._note(identifier, time + 1)
+
+    def note_altered(self, identifier: GlobalId, time: int) -> None:
+        """Note that a table's rows have its columns from a time on, and had others before."""
+        self.known_from[identifier] = time
+        self._known.pop(identifier, None)
+
+    async def seal(self, ids: Collection[GlobalId], time: int) -> None:
+        """Move `upper` of what nobody derives or maintains above a time, where it is not yet."""
+        objects = self._objects()
+        by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_) and self.frontiers_of(id_)[1] <= time]
+        names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
+        tables = [id_ for id_ in by_hand if id_ in objects.items]
+        if names or tables:
+            uppers, bound = await asyncio.to_thread(self._seal, names, tables, time + 1)
+            for id_, name in bound.items():
+                self._note(id_, uppers[name])
+
+    def _seal(
+        self, names: Sequence[str], tables: Sequence[GlobalId], upper: int
+    ) -> tuple[Mapping[str, int], Mapping[GlobalId, str]]:
+        # What they are called in Storage follows what they are called in SQL a moment later.
+        bound = {id_: name for id_ in tables if (name := self._store.tables.name_of(id_))}
+        return self._store.seal([*names, *bound.values()], upper), bound
+
+    async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
+        """The greatest `since` and the least `upper`."""
+        return self.bounds(ids)
+
+    def bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
+        """The same, at once."""
+        since, upper = BEGINNING, END_OF_TIME
+        for identifier in ids:
+            begin, end = self.frontiers_of(identifier)
+            since, upper = max(since, begin), min(upper, end)
+        return since, upper
+
+    def frontiers_of(self, identifier: GlobalId) -> tuple[int, int]:
+        """The `since` and `upper` of one."""
+        objects = self._objects()
+        spec = objects.collections.get(identifier)
+        if spec is not None:
+            known = self._store.collection(spec.name)
+            return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
+        if self._heard is not self._news.next:  # somebody may have let time pass, or forgotten history
+            self._heard = self._news.next
+            self._known.clear()
+        frontiers = self._known.get(identifier)
+        if frontiers is None:
+            table = self._store.tables.table(identifier)
+            frontiers = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+            item = objects.items.get(identifier)
+            least = max(self.known_from.get(identifier, BEGINNING), item.known_from if item else BEGINNING)
+            frontiers = max(frontiers[0], least), frontiers[1]
+            if table and objects.is_sealed_by_hand(identifier):
+                self._known[identifier] = frontiers
+        return frontiers
+
+    def _note(self, identifier: GlobalId, upper: int) -> None:
+        """Remember how far a table is that nobody else writes; somebody else may have let more time pass for it."""
+        known = self._known.get(identifier)
+        if known is None:
+            table = self._store.tables.table(identifier)
+            known = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+        self._known[identifier] = known[0], max(known[1], upper)
+
+    async def changed(self, ids: Collection[GlobalId], time: int) -> None:
+        """Wait for news, if there may be some."""
+        news = self._news.next
+        behind = self._behind(ids, time + 1)
+        for identifier in behind:
+            await asyncio.to_thread(self._check_at_work, identifier)
+        if behind:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+
+    def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
+        """Of what writes follow from, what others may have written: collections, and tables before this one did."""
+        items, is_ours = self._objects().items, basis.time >= self._ownership.begun
+        return frozenset(
+            id_
+            for id_ in basis.ids
+            if (basis.is_strict if id_ not in items or not items[id_].is_written else not is_ours)
+        )
+
+    async def is_unchanged(
+        self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
+    ) -> bool:
+        """Whether nothing happens to some collections after one time and before another.
+
+        It is waited for, for a tick or two; but not for those who ingest, as these are about to change something.
+
+        Args:
+            ids: of the collections.
+            after: the first time.
+            before: the second time.
+            writing: tables that are to be written then: nobody seals them meanwhile.
+        """
+        await self.seal(ids, before - 1)
+        if self._behind(ids, before):
+            held = await asyncio.to_thread(self._held, writing)
+            try:
+                if not await self._become_known(ids, before):
+                    return False
+            finally:
+                await asyncio.to_thread(self._store.capabilities.drop, *held)
+        return not await asyncio.to_thread(self._has_changed, ids, after, before)
+
+    def histories(self, ids: Collection[GlobalId]) -> Histories:
+        """The histories of collections and tables; those that are no more are left out."""
+        objects, histories = self._objects(), {}
+        for identifier in ids:
+            spec = objects.collections.get(identifier)
+            relation = self._store.relation(spec.name) if spec else identifier if identifier in objects.items else None
+            if relation is not None:
+                histories[identifier] = relation, self.known_from.get(identifier, BEGINNING)
+        return histories
+
+    def _behind(self, ids: Collection[GlobalId], frontier: int) -> list[GlobalId]:
+        return [identifier for identifier in ids if self.frontiers_of(identifier)[1] < frontier]
+
+    def _held(self, tables: Collection[GlobalId]) -> list[Capability]:
+        acquire = self._store.capabilities.acquire_write
+        return [acquire(table, purpose="a transaction of SQL") for table in tables]
+
+    async def _become_known(self, ids: Collection[GlobalId], frontier: int) -> bool:
+        """Wait until collections are known up to a frontier; False if somebody ingests, or if it takes too long."""
+        horizon, is_sealed_by_hand = await self.horizon(ids), self._objects().is_sealed_by_hand
+        while behind := self._behind(ids, frontier):
+            if any(map(is_sealed_by_hand, behind)) or await self.present() > horizon:
+                return False
+            await self.changed(behind, frontier - 1)
+        return True
+
+    def _has_changed(self, ids: Collection[GlobalId], after: int, before: int) -> bool:
+        """Whether something happened in between; maybe, where a file holds what is older and what is younger."""
+        for identifier in ids:
+            spec = self._objects().collections.get(identifier)
+            if spec is not None:
+                if any(segment.clock_min < before for segment in self._store.segments(spec, begin=after + 1)):
+                    return True
+                continue
+            read = self._store.tables.read(identifier, after + 1, before)
+            if read.appended or read.segments:
+                return True
+        return False
+
+    def _check_at_work(self, identifier: GlobalId) -> None:
+        item = self._objects().items.get(identifier)
+        if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW:
+            self._objects().meaning(item)  # nobody keeps up to date what does not fit what it reads any more
+        if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW and not self._ownership.is_somebodys():
+            raise SqlError(
+                "55000",
+                f"what '{item.name}' holds at that time is not known, as nothing keeps it up to date",
+                hint="start `flowctl sql serve`; or read the newest time at which all that is read is known, if there"
+                " is one: SET transaction_isolation = serializable",
+            )
+        spec = self._objects().collections.get(identifier)
+        if spec is None or spec.name not in self._derived:
+            return
+        if self._store.rights.is_at_work(spec.name):
+            self._store.changes.call_others()  # a task that has nothing to do is seldom looked at
+            return
+        raise SqlError(
+            "55000",
+            f"what '{spec.name}' holds at the present is not known, as nothing derives it",
+            hint="start `flowctl run`; or read the newest time at which all that is read is known, if there is one:"
+            " SET transaction_isolation = serializable",
+        )
+
+
+def dropped_name(store: Store, identifier: GlobalId) -> str:
+    """What a table was called when it was dropped, as far as that is known."""
+    name = store.tables.name_of(identifier)
+    return f'"{intended_name(name).removeprefix(SQL_PREFIX)}"' if name else str(identifier)

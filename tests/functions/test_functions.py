@@ -1,0 +1,89 @@
+"""Every function gives what PostgreSQL gives: the same value, type and SQLSTATE."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from postgres_oracle import Outcome, call, call_sql, cast_target, literal, literal_sql, of_ours, of_postgres
+from sql_values import texts_of
+
+from derive.algebra.expression import Column
+from derive.algebra.types import Type
+from derive.functions.function import Function
+from derive.functions.library import functions_by_name
+
+SAME = "FLOW_LAW_EXAMPLES" not in os.environ
+"""Whether all runs have the same examples."""
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
+EACH = int(os.environ.get("FLOW_EVERY_FUNCTION", "0"))
+"""Examples of every function, which take minutes."""
+OURS = {"to_number_text_text"}
+OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "double")}
+"""Functions whose templates make no sense by chance."""
+ROUNDED = 1e-13
+"""How far results may be from PostgreSQL's, relatively, where a library of mathematics decides."""
+
+
+def _comparable(function: Function) -> bool:
+    kinds = {*function.arguments, function.result}
+    if function.symbol.endswith(("(n)", "(p,s)", "()")):
+        return False  # what casts to types with modifiers are
+    if function.symbol.endswith("[]") and function.symbol != "[]":
+        return False  # what functions in FROM are
+    if function.symbol.startswith(("elements_of_", "json_", "to_json_")) or function.symbol == "to_json":
+        return False  # they are jsonb's here
+    return Type.MZ_TIMESTAMP not in kinds and function.name not in OURS and not function.is_volatile
+
+
+FUNCTIONS = [function for function in functions_by_name().values() if _comparable(function)]
+
+
+def same(ours: Outcome, theirs: Outcome) -> bool:
+    if ours.sqlstate or theirs.sqlstate:
+        return ours.sqlstate == theirs.sqlstate
+    if isinstance(ours.datum, float) and isinstance(theirs.datum, float):
+        return ours.type == theirs.type and math.isclose(ours.datum, theirs.datum, rel_tol=ROUNDED)
+    return ours == theirs
+
+
+def check(function: Function, texts: list[tuple[str | None, Type]]) -> None:
+    arguments = [literal(text, kind) for text, kind in texts]
+    written = [literal_sql(text, kind) for text, kind in texts]
+    target = cast_target(function)
+    sql = f"CAST({written[0]} AS {target.value})" if target else call_sql(function.symbol, written)
+    ours, theirs = of_ours(call(function, arguments)), of_postgres(sql)
+    columns = [Column(index, kind) for index, (_, kind) in enumerate(texts)]
+    of_columns = of_ours(call(function, columns), tuple(argument.value for argument in arguments))
+    assert same(of_columns, ours), f"{function.name}: of columns {of_columns}, of literals {ours}"
+    note(f"{function.name}: {sql}\nours: {ours}\nPostgreSQL: {theirs}")
+    assert same(ours, theirs), f"{function.name}: {sql}\nours: {ours}\nPostgreSQL: {theirs}"
+
+
+@settings(max_examples=EXAMPLES, derandomize=SAME)
+@given(st.data())
+def test_functions(data: st.DataObject) -> None:
+    function = data.draw(st.sampled_from(FUNCTIONS))
+    check(function, data.draw(arguments_of(function)))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS if EACH else FUNCTIONS[:1], ids=lambda function: function.name)
+def test_every_function(function: Function) -> None:
+    @settings(max_examples=EACH or 1, database=None)
+    @given(arguments_of(function))
+    def holds(texts: list[tuple[str | None, Type]]) -> None:
+        check(function, texts)
+
+    holds()
+
+
+@st.composite
+def arguments_of(draw: st.DrawFn, function: Function) -> list[tuple[str | None, Type]]:
+    any_kind = draw(st.sampled_from([Type.BIGINT, Type.TEXT, Type.BOOLEAN, Type.DOUBLE, Type.DATE]))
+    kinds = [kind or any_kind for kind in function.arguments]
+    if function.is_variadic:
+        kinds += kinds[-1:] * draw(st.integers(0, 2))
+    return [(draw(texts_of(kind, function.symbol)), kind) for kind in kinds]

@@ -1,0 +1,343 @@
+"""Collections as relations: their columns, rows at a time, and changes from a time on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import pytest
+from conftest import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.algebra.bounds import ColumnBounds
+from derive.algebra.types import Row, Type
+from derive.catalog import load
+from derive.errors import FencedError, FrontierError, SqlError
+from derive.functions.types.jsonb import jsonb_datum
+from derive.functions.types.values import datum_of_text
+from derive.protocol.specs import CatalogSpec
+from derive.relations.columns import Source, columns_of
+from derive.relations.contents import contents_at
+from derive.relations.documents import compile_rows
+from derive.relations.input import relation_input
+from derive.relations.jsonb_text import jsonb_text
+from derive.relations.reduced import ReducedInput
+from derive.relations.tables.input import TableInput
+from derive.relations.tables.rows import TableRows
+from derive.storage.compaction import compact
+from derive.storage.metadata.owner import Door
+from derive.storage.store import Store
+from derive.storage.table import TableColumn
+
+CATALOG = """
+collections:
+  r/events:
+    schema:
+      type: object
+      required: [b, a]
+      properties:
+        a: {type: string}
+        b: {type: integer}
+        n: {type: number, reduce: {strategy: sum}}
+        ok: {type: boolean, default: true}
+        tags: {type: array, items: {type: string}, reduce: {strategy: append}}
+        mixed: {type: [string, integer, "null"]}
+        inner: {type: object, properties: {x: {type: [integer, "null"]}}}
+        at: {type: string}
+        gone: {type: boolean}
+      oneOf:
+        - {required: [gone], properties: {gone: {const: true}}, reduce: {strategy: merge, delete: true}}
+        - {properties: {gone: false}, reduce: {strategy: merge}}
+    key: [/b, /a]
+"""
+NAME = "r/events"
+BASE = 1_000_000
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    return World(tmp_path / "data", catalog_of(CATALOG), wall=BASE)
+
+
+def ingest(world: World, *documents: dict[str, Any], door: Door = Door.INGEST) -> int:
+    """Ingest documents, and return the time at which all of them are there."""
+    world.ingest(NAME, list(documents), None, door)
+    world.wall += 1_000
+    return world.store.seal_now([NAME]) - 1
+
+
+def rows_at(world: World, source: Source, as_of: int) -> Counter[Row]:
+    return Counter(row for batch in contents_at(world.store, source, as_of) for row in batch)
+
+
+def test_columns_of_a_catalogs_collection(world: World) -> None:
+    columns = columns_of(world.catalog.collections[NAME])
+
+    assert [(column.name, column.type, column.nullable) for column in columns] == [
+        ("b", Type.BIGINT, False),
+        ("a", Type.TEXT, False),
+        ("at", Type.TEXT, True),
+        ("gone", Type.BOOLEAN, True),
+        ("inner", Type.JSONB, True),
+        ("inner/x", Type.BIGINT, True),
+        ("mixed", Type.JSONB, True),
+        ("n", Type.DOUBLE, True),
+        ("ok", Type.BOOLEAN, False),
+        ("tags", Type.JSONB, True),
+        ("flow_document", Type.JSONB, False),
+        ("flow_published_at", Type.TIMESTAMPTZ, False),
+    ]
+
+
+def test_rows_are_reduced_documents(world: World) -> None:
+    first = ingest(world, {"b": 1, "a": "x", "n": 1, "inner": {"x": None}}, {"b": 2, "a": "y", "mixed": 7})
+    second = ingest(world, {"b": 1, "a": "x", "n": 0.5, "tags": ["t"], "ok": False}, {"b": 2, "a": "y", "gone": True})
+    spec = world.catalog.collections[NAME]
+
+    assert set(rows_at(world, spec, first)) == {
+        (1, "x", None, None, '{"x": null}', None, None, 1.0, 1, None, '{"a": "x", "b": 1, "n": 1, "inner": {"x": null}}', BASE),
+        (2, "y", None, None, None, None, "7", None, 1, None, '{"a": "y", "b": 2, "mixed": 7}', BASE + 1),
+    }  # fmt: skip
+    ((row, count),) = rows_at(world, spec, second).items()
+    assert (row[7:10], count) == ((1.5, 0, '["t"]'), 1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(["x", "y", ""]), st.booleans()), max_size=12),
+    st.sets(st.integers(-3, 3)),
+    st.sets(st.sampled_from(["x", "y", "z", None])),
+)
+@settings(max_examples=30, deadline=None)
+def test_only_rows_of_wanted_keys_are_read(
+    documents: list[tuple[int, str, bool]], numbers: set[int], texts: set[str | None]
+) -> None:
+    """Those whose columns of the key are what they must be; all, unless that is said of the whole key."""
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "flow.yaml").write_text(CATALOG)
+        world = World(Path(folder) / "data", load(Path(folder) / "flow.yaml"), wall=BASE)
+        for number, text, is_gone in documents:
+            as_of = ingest(world, {"b": number, "a": text, "n": 1} | ({"gone": True} if is_gone else {}))
+        spec = world.catalog.collections[NAME]
+        as_of = ingest(world, {"b": 0, "a": "x", "n": 1})
+
+        def rows(**equalities: frozenset[Any]) -> list[Row]:
+            told = {["b", "a"].index(name): ColumnBounds(data) for name, data in equalities.items()}
+            return [row for batch in contents_at(world.store, spec, as_of, None, told) for row in batch]
+
+        every = rows()
+        wanted = [row for row in every if row[0] in numbers and row[1] in texts]
+        assert rows(b=frozenset(numbers), a=frozenset(texts)) == wanted
+        assert rows(b=frozenset(numbers)) == every
+        world.store.close()
+
+
+def test_only_wanted_columns_are_made(world: World) -> None:
+    as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
+    ((row,),) = contents_at(world.store, world.catalog.collections[NAME], as_of, {0})
+
+    assert row == (1, *[None] * 11)
+
+
+def test_times_that_are_not_known_are_refused(world: World) -> None:
+    as_of = ingest(world, {"b": 1, "a": "x"})
+
+    with pytest.raises(FrontierError, match="not yet"):
+        list(contents_at(world.store, world.catalog.collections[NAME], as_of + 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1 << 63, "9223372036854775808, which is out of range for bigint"),
+        (10**300, f"1{'0' * 199}…, which is out of range for bigint"),
+        (1.5, "1.5, which is no bigint"),
+        ("x", '"x", which is no bigint'),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_an_error_that_names_the_document(
+    world: World, value: Any, reason: str
+) -> None:
+    rows = compile_rows(columns_of(world.catalog.collections[NAME]))
+
+    with pytest.raises(SqlError) as caught:
+        rows([{"b": 1, "a": "y"}, {"a": "x", "b": value}], [1, 2])
+
+    assert caught.value.sqlstate == "22003"
+    assert caught.value.message.startswith(f'\'b\' is {reason}, in {{"a":"x","b":')
+
+
+def test_other_columns_of_a_document_with_such_a_value_can_be_read(world: World) -> None:
+    columns = columns_of(world.catalog.collections[NAME])
+    index = next(index for index, column in enumerate(columns) if column.name == "a")
+
+    assert compile_rows(columns, {index})([{"b": 1 << 63, "a": "x"}], [1])[0][index] == "x"
+
+
+def test_an_input_tells_what_comes_once(world: World) -> None:
+    as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
+    with closing(ReducedInput(world.store, world.catalog.collections[NAME], as_of)) as source:
+        snapshot = [row for batch in source.snapshot(as_of) for row in batch]
+        assert (source.poll(), len(snapshot)) == ((as_of + 1, []), 1)
+        later = ingest(world, {"b": 1, "a": "x", "n": 2}, {"b": 1, "a": "x", "n": 4}, {"b": 3, "a": "z", "gone": True})
+        frontier, updates = source.poll()
+
+        assert frontier == later + 1
+        assert [(row[7], diff) for _, row, diff in updates] == [(1.0, -1), (3.0, 1), (3.0, -1), (7.0, 1)]
+        assert source.poll() == (frontier, [])
+
+
+def test_an_input_notices_a_reset(world: World) -> None:
+    world.claim(NAME)
+    as_of = ingest(world, {"b": 1, "a": "x", "n": 1}, door=Door.TEST)
+    with closing(ReducedInput(world.store, world.catalog.collections[NAME], as_of)) as source:
+        world.store.reset([NAME])
+        with pytest.raises(FencedError):
+            source.poll()
+
+
+DOCUMENTS = st.lists(
+    st.fixed_dictionaries(
+        {"b": st.integers(0, 2), "a": st.just("k")},
+        optional={
+            "n": st.sampled_from([1, 0.5, -2]),
+            "tags": st.lists(st.sampled_from(["u", "v"]), max_size=2),
+            "gone": st.just(True),
+        },
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    history=st.lists(st.tuples(DOCUMENTS, st.booleans()), min_size=2, max_size=6),
+    start=st.floats(0, 1),
+    most=st.integers(0, 4),
+    asks=st.booleans(),
+)
+def test_snapshot_and_changes_are_the_contents_at_every_time(
+    history: list[tuple[list[dict[str, Any]], bool]],
+    start: float,
+    most: int,
+    asks: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "flow.yaml").write_text(CATALOG)
+    world = World(folder / "data", load(folder / "flow.yaml"), wall=BASE)
+    spec = world.catalog.collections[NAME]
+    times: list[int] = []
+    index = int(start * (len(history) - 1))
+    source: ReducedInput | None = None
+    total: Counter[Row] = Counter()
+    polled: list[tuple[int, Row, int]] = []
+    frontier = 0
+    for number, (documents, compacts) in enumerate(history):
+        times.append(ingest(world, *documents))
+        if compacts:
+            compact(world.store, spec, grace=0)
+        if number == index:
+            source = ReducedInput(world.store, spec, times[-1], most_updates=most)
+            expected = rows_at(world, spec, times[-1])
+            snapshot = source.snapshot(times[-1]) if asks else iter([list(expected.elements())])
+            total = Counter(row for batch in snapshot for row in batch)
+            assert total == expected
+        elif source is not None:
+            frontier, updates = source.poll()
+            polled += updates
+    assert source is not None
+    while frontier <= times[-1]:
+        frontier, updates = source.poll()
+        polled += updates
+    assert [clock for clock, _, _ in polled] == sorted(clock for clock, _, _ in polled)
+    for clock in sorted({*times[index:], *(clock for clock, _, _ in polled)}):
+        for at, row, diff in polled:
+            if at == clock:
+                total[row] += diff
+        assert +total == rows_at(world, spec, clock)
+        assert min(total.values(), default=0) >= 0
+    source.close()
+    world.store.close()
+
+
+# Tables
+
+
+COLUMNS = tuple(
+    TableColumn(name, kind.value)
+    for name, kind in [
+        ("id", Type.BIGINT),
+        ("ok", Type.BOOLEAN),
+        ("n", Type.DOUBLE),
+        ("d", Type.NUMERIC),
+        ("t", Type.TEXT),
+        ("raw", Type.BYTEA),
+        ("j", Type.JSONB),
+        ("day", Type.DATE),
+        ("at", Type.TIMESTAMPTZ),
+        ("span", Type.INTERVAL),
+        ("doc", Type.TEXT),
+    ]
+)
+TEXTS = ["5", "t", "Infinity", "1e40", "ü\n", "\\x00ff", '{"a": 1.000000000000000000001}', "2020-02-29",
+         "2020-01-01 00:00:00.000001+00", "1 mon 2 days 00:00:03", ""]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "data", wall=lambda: BASE, durable=False)
+    yield store
+    store.close()
+
+
+def full_row() -> Row:
+    return tuple(datum_of_text(Type(column.type), text) for column, text in zip(COLUMNS, TEXTS, strict=True))
+
+
+def test_rows_of_a_table_are_documents_and_rows_again(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    rows = [full_row(), (None,) * len(COLUMNS), (-1, 0, "NaN", None, "", b"", "null", 0, 0, None, '"')]
+    convert = TableRows(table)
+    changes = convert.changes((row, 1) for row in rows)
+
+    assert convert.rows([text for text, _, _ in changes]) == rows
+    assert orjson.loads(changes[0][0])["at"] == "2020-01-01 00:00:00.000001+00"
+    assert changes[1][:2] == ("{}", b"\0")
+    store.tables.append(BASE + 5, {table.id: changes})
+    store.tables.flush()
+    assert Counter(row for batch in contents_at(store, table, BASE + 5) for row in batch) == Counter(rows)
+
+
+def test_a_table_is_an_input(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS[:1])
+    rows = TableRows(table)
+    store.tables.append(BASE + 1, {table.id: rows.changes([((1,), 2), ((None,), 1)])})
+    with closing(relation_input(store, table, BASE + 1)) as source:
+        assert isinstance(source, TableInput)
+        assert Counter(row for batch in source.snapshot(BASE + 1) for row in batch) == {(1,): 2, (None,): 1}
+        store.tables.append(BASE + 2, {table.id: rows.changes([((1,), -1)])})
+        store.tables.flush()
+        store.tables.append(BASE + 4, {table.id: rows.changes([((2,), 1)])})
+
+        assert source.poll() == (BASE + 5, [(BASE + 2, (1,), -1), (BASE + 4, (2,), 1)])
+        assert source.poll() == (BASE + 5, [])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abü", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(value=JSON_VALUES)
+def test_jsonb_text_is_the_form_of_scalar_functions(value: Any) -> None:
+    assert jsonb_text(value) == jsonb_datum(value)

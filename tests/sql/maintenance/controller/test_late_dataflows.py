@@ -1,0 +1,123 @@
+"""What begins later than it was told to is asked for from then on, so that a restarted controller finds it."""
+
+from __future__ import annotations
+
+from changing import Changing
+from network import Memory
+
+from derive.algebra.relation import Finishing, Get
+from derive.algebra.types import Type
+from derive.compute.protocol.messages import (
+    Command,
+    CreateDataflows,
+    Dataflow,
+    Export,
+    FrontierUppers,
+    Import,
+    Index,
+    Materialized,
+    Peek,
+    Query,
+    Response,
+    Upper,
+    Welcome,
+)
+from derive.sql.maintenance.controller.controller import Controller
+
+TYPES = (Type.BIGINT, Type.BIGINT)
+
+
+class Quiet:
+    """A replica that says what a test says."""
+
+    is_local = False
+
+    def __init__(self, controller: Controller, name: str) -> None:
+        self._controller, self.commands = controller, list[Command]()
+        controller.attach(name, self)
+        self.say(Welcome(name, 1, (), (), ()))
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def close(self) -> None: ...
+
+    def say(self, response: Response) -> None:
+        self._controller.receive(self, response)
+
+    def is_at(self, since: int, upper: int) -> None:
+        (told,) = [command for command in self.commands if isinstance(command, CreateDataflows)]
+        self.say(FrontierUppers((Upper(7, since, upper, told.dataflows[0].number),)))
+
+
+def world(export: Export) -> tuple[Controller, Memory]:
+    memory = Memory({1: Changing(TYPES)})
+    controller = Controller(1, memory)
+    controller.create([Dataflow(7, Get(1, TYPES), (Import(1, None, "u"),), export, 5)])  # type: ignore[arg-type]
+    return controller, memory
+
+
+def test_an_index_is_held_from_when_it_has_begun() -> None:
+    controller, memory = world(Index((0,)))
+    replica = Quiet(controller, "a")
+    assert controller.late() == {}
+    replica.is_at(9, 12)
+
+    controller.allow_compaction(controller.late())
+
+    assert memory.held == {7: 9}
+    replica.is_at(9, 13)
+    assert controller.late() == {}
+
+
+def test_it_is_held_from_when_all_replicas_have_begun() -> None:
+    controller, memory = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(6, 12)
+    controller.allow_compaction(controller.late())
+    assert memory.held == {7: 5}  # the other one may begin there
+
+    second.is_at(9, 12)
+    controller.allow_compaction(controller.late())
+    assert memory.held == {7: 9}
+
+
+def test_what_a_replica_works_first_rows_out_of_is_held_until_it_has_these() -> None:
+    controller, memory = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(5, 20)
+    second.is_at(5, 5)  # so it says while it works them out, for minutes perhaps
+    controller.allow_compaction({7: 15})
+    assert memory.held == {7: 5}
+
+    second.is_at(5, 12)
+    controller.allow_compaction({7: 15})
+    assert memory.held == {7: 15}
+
+
+def test_whoever_allows_less_is_told_of_it_once() -> None:
+    controller, memory = world(Materialized())
+    Quiet(controller, "a").is_at(9, 12)
+
+    assert controller.late() == {7: 9}
+    controller.allow_compaction({7: 6})  # a view is needed from where it was written on
+    assert memory.held == {7: 6}
+    assert controller.late() == {}
+
+
+def test_who_begins_is_asked_what_others_have_not_answered() -> None:
+    """One that has begun may stand still, and one that begins later may be further."""
+    controller, _ = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(5, 20)
+    query = Query(Get(7, TYPES), Finishing((), None, 0, (0, 1)))
+    controller.peek(query, 50, lambda response: None)
+
+    def asked(replica: Quiet) -> list[int]:
+        return [command.time for command in replica.commands if isinstance(command, Peek)]
+
+    assert (asked(first), asked(second)) == ([50], [])
+    second.is_at(5, 100)
+    assert (asked(first), asked(second)) == ([50], [50])
+    second.is_at(5, 110)
+    assert asked(second) == [50]

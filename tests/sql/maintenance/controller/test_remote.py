@@ -1,0 +1,215 @@
+"""A controller's connection to an instance in another process, which is kept in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from test_lagging_tail import Nothing
+from typing_extensions import override
+
+from derive.compute.instance import Instance
+from derive.compute.protocol.messages import Command, InitializationComplete, Welcome
+from derive.compute.protocol.security import OPEN, Security
+from derive.compute.protocol.wire import command_message
+from derive.compute.replica.reconciler import Reconciler
+from derive.compute.replica.serving import InstanceServer
+from derive.compute.replica.session import Identity, Session
+from derive.errors import UsageError
+from derive.event_loop import new_event_loop
+from derive.protocol.stubs import compute_pb2 as pb
+from derive.sql.maintenance.controller import remote
+from derive.sql.maintenance.controller.controller import Controller
+from derive.sql.maintenance.controller.remote import RemoteReplica
+
+_PATIENCE_SECONDS = 60.0
+
+
+class Slow(Security):
+    """Is asked for while a connection is made, and answers once that is to be closed."""
+
+    asked, closing = threading.Event(), threading.Event()
+
+    @property
+    @override
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        self.asked.set()
+        assert self.closing.wait(_PATIENCE_SECONDS)
+        return ()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@contextmanager
+def reconciling(folder: Path) -> Iterator[Reconciler]:
+    """An instance that works until the block ends."""
+    reconciler = Reconciler(
+        Instance(folder),
+        lambda dataflow, as_of: {},
+        lambda instance, identifiers: None,
+        identity=Identity("one"),
+        run=lambda task: task(),
+        wake=lambda: None,
+    )
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(0.01):
+            reconciler.work()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield reconciler
+    is_over.set()
+    thread.join()
+    reconciler.close()
+
+
+def listen(reconciler: Reconciler, address: str) -> InstanceServer:
+    """An instance served at an address that another one had a moment ago."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return InstanceServer(reconciler, address, OPEN)
+        except UsageError:
+            assert time.monotonic() < deadline
+
+
+def test_a_connection_that_is_closed_while_it_is_made_is_not_one_of_the_controller(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    controller, security = Controller(1, Nothing()), Slow()
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, security, loop)
+        assert security.asked.wait(_PATIENCE_SECONDS)
+        replica.close()  # does not wait for the event loop, which waits for this thread
+        security.closing.set()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+        server.stop()
+    assert controller.replicas() == {}
+    assert replica._connected.cancelled()
+
+
+def test_an_instance_that_is_served_again_is_connected_to_again(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    welcomes: list[str] = []
+    is_welcomed = threading.Semaphore(0)
+
+    def note(name: str, welcome: Welcome) -> None:
+        welcomes.append(f"{name} {welcome.process}")
+        is_welcomed.release()
+
+    controller = Controller(1, Nothing(), on_welcome=note)
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        assert replica.trouble == ""
+        server.stop()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while controller.replicas():
+            assert time.monotonic() < deadline
+        assert replica.trouble != ""
+        again = listen(reconciler, server.address)
+        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        replica.close()
+        assert controller.replicas() == {}
+        again.stop()
+    assert welcomes == ["one one", "one one"]
+
+
+def test_who_does_not_have_the_token_is_refused(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    controller = Controller(1, Nothing())
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
+        replica = RemoteReplica(controller, "one", server.address, Security("guess"), loop)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while replica.trouble != "the token is another one":
+            assert time.monotonic() < deadline
+        replica.close()
+        server.stop()
+
+
+def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
+            InstanceServer(reconciler, server.address, OPEN)
+        server.stop()
+
+
+def test_a_refusal_is_told_in_every_session(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    troubles: set[str] = set()
+    controller = Controller(1, Nothing(), folder="another")
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        for _ in range(20):
+            replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while replica.trouble == "is not connected to yet":
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            troubles.add(replica.trouble)
+            replica.close()
+        server.stop()
+    assert troubles == {"the instance is over another data folder (start it with --data of this one)"}
+
+
+def test_a_command_that_cannot_be_sent_is_told_and_the_connection_made_again(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    loop.set_exception_handler(lambda _, context: told.append(f"{context['message']}: {context['exception']}"))
+    is_welcomed, defects = threading.Event(), [ValueError("no such text")]
+
+    def failing(command: Command) -> pb.ComputeCommand:
+        if isinstance(command, InitializationComplete) and defects:
+            raise defects.pop()
+        return command_message(command)
+
+    monkeypatch.setattr(remote, "command_message", failing)
+    controller = Controller(1, Nothing(), on_welcome=lambda name, welcome: is_welcomed.set())
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+        assert is_welcomed.wait(_PATIENCE_SECONDS)
+        replica.close()
+        server.stop()
+    assert told == ["replica one is connected to again, after a defect: no such text"]
+
+
+def test_a_defect_of_an_instance_is_told_at_both_ends(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(session: Session, command: Command) -> None:
+        raise ValueError("no such command")
+
+    with reconciling(tmp_path) as reconciler:
+        monkeypatch.setattr(reconciler, "accept", failing)
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        told: list[str] = []
+        server._loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        replica = RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while replica.trouble != "ValueError: no such command":
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        replica.close()
+        server.stop()
+    assert told[0] == "no such command"

@@ -1,0 +1,61 @@
+"""Tokens of SQL."""
+
+import pytest
+
+from derive.errors import SqlError
+from derive.sql.parser.tokens import TokenKind, tokens_of
+
+
+def values(text: str) -> list[str]:
+    return [token.value for token in tokens_of(text)[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('Select "a""B" FROM é', ["select", 'a"B', "from", "é"]),
+        ("'it''s' E'a\\n\\x41\\u00e9\\'' $$x$y$$ $t$ $$ $t$", ["it's", "a\nAé'", "x$y", " $$ "]),
+        ("'a'\n  'b' -- c\n 'd'", ["abd"]),
+        ("1 1.5 .5 1e3 1.e-2 $12", ["1", "1.5", ".5", "1e3", "1.e-2", "12"]),
+        (
+            "a<=b!=c<>d->>e::f #>> -1 *-2 @>-",
+            ["a", "<=", "b", "<>", "c", "<>", "d", "->>", "e", "::", "f", "#>>", "-", "1", "*", "-", "2", "@>-"],
+        ),
+        ("a/* b /* c */ d */e -- f\n;g", ["a", "e", ";", "g"]),
+        ("1--2\n+/*3*/4", ["1", "+", "4"]),
+    ],
+)
+def test_values(text: str, expected: list[str]) -> None:
+    assert values(text) == expected
+
+
+def test_positions() -> None:
+    tokens = tokens_of("ab  'c''d' \"e\"")
+
+    assert [(token.kind, token.offset, token.end) for token in tokens] == [
+        (TokenKind.WORD, 0, 2),
+        (TokenKind.STRING, 4, 10),
+        (TokenKind.NAME, 11, 14),
+        (TokenKind.END, 14, 14),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate", "offset", "message"),
+    [
+        ("a 'b", "42601", 2, 'unterminated quoted string at or near "\'b"'),
+        ('a "b', "42601", 2, 'unterminated quoted identifier at or near ""b"'),
+        ("a /* b", "42601", 2, 'unterminated /* comment at or near "/* b"'),
+        ("a $x$ b", "42601", 2, 'unterminated dollar-quoted string at or near "$x$ b"'),
+        ('a ""', "42601", 2, 'zero-length delimited identifier at or near """"'),
+        ("a 12b", "42601", 2, 'trailing junk after numeric literal at or near "12b"'),
+        ("a E'\\u0000'", "22025", 4, "invalid Unicode escape value"),
+        ("a \\b", "42601", 2, 'syntax error at or near "\\"'),
+        ("a B'1'", "0A000", 2, "bit strings are not supported"),
+    ],
+)
+def test_what_is_no_token(text: str, sqlstate: str, offset: int, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        tokens_of(text)
+
+    assert (caught.value.sqlstate, caught.value.offset, caught.value.message) == (sqlstate, offset, message)

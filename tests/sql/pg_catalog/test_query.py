@@ -1,0 +1,240 @@
+"""Questions of clients about the catalog: what they ask by themselves, and what is answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+from catalog_session import OBJECTS
+
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.types.values import datum_of_text
+from derive.sql.pg_catalog.effects import Effect
+from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
+from derive.sql.pg_catalog.query import answer, is_catalog_query, prepare
+
+
+class Recorded(TypedDict):
+    """A query, the names of the columns that PostgreSQL gives it, and how many rows there are here."""
+
+    text: str
+    columns: list[str]
+    rows: int
+
+
+RECORDED: dict[str, dict[str, Recorded]] = json.loads((Path(__file__).parent / "recorded.json").read_text())
+"""By the program that asks, and what for. They were recorded by a PostgreSQL, but for those of programs that are not in
+package registries (DBeaver, Metabase, Npgsql, pgAdmin, Prisma, Rails), which are known from their sources. A PostgreSQL
+was asked them all; what it has of its own accord (types, functions, rules) is more than what is here."""
+
+ORDERS = 16385
+
+
+def ask(text: str, *arguments: Datum) -> list[tuple[Datum | Effect, ...]]:
+    return answer(prepare(text, OBJECTS), OBJECTS, arguments)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(query, id=f"{program}: {name}")
+        for program, queries in RECORDED.items()
+        for name, query in queries.items()
+    ],
+)
+def test_recorded_queries_are_answered(query: Recorded) -> None:
+    assert is_catalog_query(query["text"])
+    assert [column.name for column in prepare(query["text"], OBJECTS).columns] == query["columns"]
+    assert len(ask(query["text"])) == query["rows"]
+
+
+def test_answers_of_recorded_queries() -> None:
+    def answers(program: str, name: str) -> list[tuple[Datum | Effect, ...]]:
+        return ask(RECORDED[program][name]["text"])
+
+    assert [row[:4] for row in answers("Metabase 0.56", "tables")] == [
+        ("public", "totals", "MATERIALIZED VIEW", None),
+        ("public", "orders", "TABLE", "what people order"),
+        ("public", "large", "VIEW", None),
+    ]
+    assert [row[:6] for row in answers("Metabase 0.56", "fields")] == [
+        ("id", "int8", 0, "public", "large", 0),
+        ("document", "jsonb", 1, "public", "large", 0),
+        ("id", "int8", 0, "public", "orders", 0),
+        ("customer", "text", 1, "public", "orders", 0),
+        ("amount", "numeric", 2, "public", "orders", 0),
+        ("at", "timestamptz", 3, "public", "orders", 0),
+        ("customer", "text", 0, "public", "totals", 0),
+        ("total", "numeric", 1, "public", "totals", 0),
+    ]
+    assert answers("Metabase 0.56", "indexes") == [("public", "orders", "id")]
+    assert {row[2:] for row in answers("Metabase 0.56", "privileges")} >= {("orders", 1, 1, 1, 1)}
+    assert [row[:3] for row in answers("DBeaver 24", "columns")][:2] == [
+        ("orders", ORDERS, "id"),
+        ("orders", ORDERS, "customer"),
+    ]
+    assert answers("DBeaver 24", "index column") == [("id",)]
+    assert answers("DBeaver 24", "search path") == [('"$user", public',)]
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("SELECT version()", ("PostgreSQL 16.0 (flowctl)",)),
+        ("SELECT current_schema(), current_schema, current_database()", ("public", "public", "flow")),
+        ("SELECT current_user, session_user, user", ("flow", "flow", "flow")),
+        ("SELECT current_setting('server_version_num')", ("160000",)),
+        ("SELECT 'orders'::regclass::oid, 'public.orders'::regclass", (ORDERS, ORDERS)),
+        ("SELECT CAST('acme.\"acmeBank/balances\"' AS regclass)", (16389,)),
+        ("SELECT 16389::regclass, (16389)::pg_catalog.regclass::text", ('acme."acmeBank/balances"',) * 2),
+        ("SELECT 'int8'::regtype::oid, 20::regtype, 1016::regtype::text", (20, "bigint", "bigint[]")),
+        ("SELECT c.oid::regclass FROM pg_class c WHERE oid = 16385", ("orders",)),
+        ("SELECT to_regclass('nothing'), to_regtype('nothing')", (None, None)),
+        ("SELECT format_type(atttypid, -1) FROM pg_attribute WHERE attname = 'at'", ("timestamp with time zone",)),
+        (
+            "SELECT pg_get_viewdef('totals'::regclass)",
+            ("SELECT customer, sum(amount) AS total FROM orders GROUP BY customer",),
+        ),
+        ("SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE relname = 'orders'", ("what people order",)),
+        (
+            "SELECT relname OPERATOR(pg_catalog.~) '^(ORD)' COLLATE pg_catalog.default FROM pg_class WHERE oid = 16385",
+            (0,),
+        ),
+        ("SELECT relname ~* '^ORD', relname !~ 'x', relname !~* 'DER' FROM pg_class WHERE oid = 16385", (1, 1, 0)),
+        (
+            "SELECT array_agg(nspname ORDER BY oid) FROM pg_namespace",
+            (datum_of_text(Type.TEXT_ARRAY, "{pg_catalog,public,information_schema,acme}"),),
+        ),
+        ("SELECT indkey, indkey[0], 1 = ANY(indkey) FROM pg_index", ("1", 1, 1)),
+        ("SELECT table_type FROM information_schema.tables WHERE table_name = 'large'", ("VIEW",)),
+        ("SELECT view_definition FROM information_schema.views", ("SELECT id FROM orders WHERE amount > 100",)),
+        ("SELECT tablename, indexname FROM pg_indexes", ("orders", "orders_by_id")),
+        ("SELECT has_table_privilege('orders', 'select'), pg_table_is_visible('orders'::regclass)", (1, 1)),
+        ("SELECT '{}'::jsonb, ('\"pg_catalog\".\"' || 'int8' || '\"')::regtype::text", ("{}", "bigint")),
+        ("SELECT count(*) FROM unnest(current_schemas(true))", (2,)),
+        ("SELECT * FROM current_schema()", ("public",)),
+        ("TABLE pg_timezone_names", ("UTC", "UTC", "00:00:00", 0)),
+        ("SELECT word, catcode FROM pg_get_keywords() WHERE word = 'left'", ("left", "T")),
+        ("SELECT ('public.' || quote_ident('orders'))::regclass::oid, 'flow.public.orders'::regclass", (ORDERS,) * 2),
+        ("SELECT k FROM pg_index, generate_subscripts(indkey, 1) AS k", (0,)),
+        ("SELECT x, y, n FROM pg_index, unnest(indkey, indoption) WITH ORDINALITY u(x, y, n)", (1, 0, 1)),
+        ("SELECT relkind = ANY('{r,m}') FROM pg_class WHERE oid = 16385", (1,)),
+        ("SELECT 'flow' = ANY(ARRAY(SELECT rolname FROM pg_roles))", (1,)),
+        ("SELECT relname, n_live_tup FROM pg_stat_user_tables WHERE relid = 16385", ("orders", None)),
+        ("SELECT columns.column_name FROM information_schema.columns WHERE ordinal_position = 4", ("at",)),
+        ("SELECT 'it''s' || E'\\n' || $$x$$ FROM pg_am LIMIT 1", ("it's\nx",)),
+    ],
+)
+def test_functions_and_casts(text: str, row: Row) -> None:
+    assert is_catalog_query(text)
+    assert ask(text)[0] == row
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("SELECT 1 FROM pg_class WHERE oid = $1 AND relname = $2 AND relkind = ANY($3)", (26, 19, 1002)),
+        ("SELECT 1 FROM pg_class WHERE oid = ANY($1::oid[]) AND $2 = 1", (1028, 25)),
+        ("SELECT 1 FROM pg_attribute WHERE attnum > $2 AND attname = $1::pg_catalog.text", (25, 21)),
+    ],
+)
+def test_types_of_parameters(text: str, parameters: tuple[int, ...]) -> None:
+    assert prepare(text, OBJECTS).parameters == parameters
+
+
+def test_types_that_the_client_names_come_first() -> None:
+    assert prepare("SELECT 1 FROM pg_class WHERE oid = $1 AND relnatts = $2", OBJECTS, (20, 0)).parameters == (20, 21)
+
+
+def test_arguments() -> None:
+    text = "SELECT relname FROM pg_class WHERE oid = ANY($1) AND relname <> $2 ORDER BY 1"
+
+    assert ask(text, "{16385,16386,16387}", "it's") == [("large",), ("orders",), ("totals",)]
+    assert ask(text, "{}", None) == []
+
+
+def test_columns_are_named_as_postgresql_names_them() -> None:
+    text = 'SELECT version(), 1, oid::text, relname AS "a (b)", CASE WHEN true THEN 1 END, oid::regclass, c.relkind FROM pg_class c'
+    columns = prepare(text, OBJECTS).columns
+
+    assert [column.name for column in columns] == ["version", "?column?", "oid", "a (b)", "case", "regclass", "relkind"]
+    assert [column.oid for column in columns] == [25, 23, 25, 25, 23, 25, 18]
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("count(*)", "count"),
+        ("NULL", "?column?"),
+        ("TRUE", "?column?"),
+        ("1::numeric", "numeric"),
+        ("'orders'::regclass", "regclass"),
+        ("current_user", "current_user"),
+        ("array(SELECT 1)", "array"),
+        ("COALESCE(relname, 'x')", "coalesce"),
+        ("relname AS Camel", "camel"),
+        ('relname AS "Camel"', "Camel"),
+        ("c.RELNAME", "relname"),
+        ("indkey[0]", "indkey"),
+        ("relname || 'x'", "?column?"),
+    ],
+)
+def test_names_of_expressions(expression: str, name: str) -> None:
+    text = f"SELECT {expression} FROM pg_class c LEFT JOIN pg_index ON true GROUP BY ALL"
+
+    assert prepare(text, OBJECTS).columns[0].name == name
+
+
+def test_settings_are_those_of_the_session() -> None:
+    query = prepare("SELECT current_setting('TimeZone'), current_setting('mine', true)", OBJECTS)
+
+    assert answer(query, OBJECTS, facts=SessionFacts({"TimeZone": "Asia/Tokyo", "mine": "x"})) == [("Asia/Tokyo", "x")]
+    assert answer(query, OBJECTS) == [("UTC", None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "SELECT 1",
+        "SELECT * FROM orders",
+        "SELECT 'pg_class'",
+        "SELECT user FROM orders",
+        "SELECT version FROM orders",
+        "INSERT INTO t SELECT relname FROM pg_class",
+        "SELECT 1 -- pg_class",
+        "SHOW server_version",
+        "SELECT now(), lower('pg_catalog')",
+    ],
+)
+def test_other_statements_are_not_about_the_catalog(text: str) -> None:
+    assert not is_catalog_query(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        ("SELECT * FROM pg_class JOIN orders ON true", "42P01"),
+        ("SELECT nope FROM pg_class", "42703"),
+        ("SELECT nope(1) FROM pg_class", "42883"),
+        ("SELECT FROM WHERE pg_class", "42601"),
+        ("SELECT oid = 'x' FROM pg_class", "22P02"),
+        ("SELECT 1 FROM pg_class; DROP TABLE pg_class", "0A000"),
+        ("SELECT * FROM pg_class, read_text('/etc/hostname')", "42883"),
+    ],
+)
+def test_what_cannot_be_answered(text: str, sqlstate: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        ask(text)
+
+    assert raised.value.sqlstate == sqlstate
+    assert ask("SELECT count(*) FROM pg_class") == [(5,)]
+
+
+def test_a_catalog_of_nothing() -> None:
+    nothing = CatalogObjects()
+
+    assert answer(prepare("SELECT count(*) FROM pg_class", nothing), nothing) == [(0,)]

@@ -1,0 +1,62 @@
+"""One client's connection as messages."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from derive.sql.pgwire.wire import ConnectionEnded, Wire
+
+SYNC = b"S\x00\x00\x00\x04"
+
+
+async def in_a_callback(wire: Wire, data: bytes, task: asyncio.Task[tuple[bytes, bytes]]) -> bool:
+    """Have something come in as asyncio does that; whether a task is done right behind it."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def come() -> None:
+        wire.data_received(data)
+        done.set_result(task.done())
+
+    loop.call_soon(come)
+    return bool(await done)
+
+
+def test_who_waits_for_a_message_goes_on_as_soon_as_all_of_it_is_there() -> None:
+    async def talk() -> None:
+        wire = Wire(lambda _: None)
+        task = asyncio.create_task(wire.receive())
+        await asyncio.sleep(0)
+        assert not await in_a_callback(wire, SYNC[:3], task)
+        assert await in_a_callback(wire, SYNC[3:], task)
+        assert await task == (b"S", b"")
+
+    asyncio.run(talk())
+
+
+def test_who_waits_may_be_cancelled() -> None:
+    async def talk() -> None:
+        wire = Wire(lambda _: None)
+        task = asyncio.create_task(wire.receive())
+        await asyncio.sleep(0)
+        task.cancel()
+        wire.data_received(SYNC)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await wire.receive() == (b"S", b"")
+
+    asyncio.run(talk())
+
+
+def test_who_waits_ends_with_the_connection() -> None:
+    async def talk() -> None:
+        wire = Wire(lambda _: None)
+        task = asyncio.create_task(wire.receive())
+        await asyncio.sleep(0)
+        wire.connection_lost(None)
+        with pytest.raises(ConnectionEnded):
+            await task
+
+    asyncio.run(talk())

@@ -1,0 +1,60 @@
+"""Parameters given values: the same as if they had been written."""
+
+import pytest
+from statement_oracle import contents, planned, rows, shown
+
+from derive.algebra.types import Datum
+from derive.compute.oneshot import evaluate
+from derive.errors import SqlError
+from derive.functions.types.values import datum_of_text
+from derive.sql.planner.planned import bind
+
+
+def bound_rows(text: str, arguments: list[str | None]) -> list[tuple[str | None, ...]]:
+    query = planned(text)
+    data: list[Datum] = [
+        None if argument is None else datum_of_text(kind, argument)
+        for argument, kind in zip(arguments, query.parameters, strict=True)
+    ]
+    bound = bind(query, data)
+    batches = evaluate(bound.relation, bound.finishing, contents)
+    return shown([row for batch in batches for row in batch], [column.type for column in query.columns])
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("select a from t where a = $1 or c = $2", ["3", "'x'"]),
+        ("select a, $1 from t order by b limit $2 offset $3", ["'q'", "2", "1"]),
+        ("select a from t order by b limit $1", [None]),
+        ("select a from t order by b offset $1", ["3"]),
+        ("select * from (select a, b from t order by b desc limit $1 offset $2) q", ["2", "1"]),
+        ("select * from (select a, b from t order by b limit $1) q", [None]),
+        ("select t.b, q.f from t, lateral (select f from u where u.a = t.a order by f limit $1) q", ["1"]),
+        (
+            "select a from t where ($1 is null or a = $1) and exists (select 1 from u where u.a = t.a and u.n > $2)",
+            ["2", "1.5"],
+        ),
+        ("select a + $1, sum(b) filter (where b > $2) over (order by b) from t", ["5", "15"]),
+        ("select a + $1 from t group by a + $1", ["5"]),
+        ("select f from u where j @> $1", ["'{\"k\": 1}'"]),
+    ],
+)
+def test_parameters_are_as_if_they_were_written(text: str, arguments: list[str | None]) -> None:
+    written = text
+    for index, argument in enumerate(arguments, start=1):
+        written = written.replace(f"${index}", argument or "null")
+
+    unquoted = [argument and argument.strip("'") for argument in arguments]
+    assert bound_rows(text, unquoted) == rows(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [("select 1 limit $1", "2201W"), ("select 1 offset $1", "2201X"), ("select 1 limit -1 offset $1", "2201W")],
+)
+def test_limits_that_are_negative(text: str, sqlstate: str) -> None:
+    with pytest.raises(SqlError, match="must not be negative") as caught:
+        bind(planned(text), [-1])
+
+    assert caught.value.sqlstate == sqlstate

@@ -1,0 +1,337 @@
+"""The catalog of collections is edited under what SQL has defined: what is still meant goes on, and all else says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sql_world import CATALOG, Client, SqlWorld, derive_all, ingest
+
+from derive.catalog import load
+from derive.engine.reset import reset
+from derive.errors import FencedError, FrontierError, SqlError, StorageError
+from derive.sql.coordinator import Coordinator
+from derive.storage.ingest import Ingestion
+from derive.storage.task_log import recent_entries
+
+DEFINITIONS = [
+    'CREATE VIEW v AS SELECT customer, amount FROM "shop/orders"',
+    'CREATE VIEW every AS SELECT * FROM "shop/orders"',
+    'CREATE MATERIALIZED VIEW m AS SELECT customer, sum(amount) AS sum FROM "shop/orders" GROUP BY customer',
+    'CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM "shop/orders"',
+    "CREATE VIEW over AS SELECT sum(amount) AS sum FROM v",
+    'CREATE SOURCE s FROM COLLECTION "shop/orders"',
+    'CREATE INDEX orders_amount ON "shop/orders" (amount)',
+    "CREATE INDEX v_customer ON v (customer)",
+]
+QUERIES = {
+    "collection": 'SELECT count(*) FROM "shop/orders"',
+    "view": "SELECT customer, amount FROM v ORDER BY 2",
+    "every": "SELECT id, customer, amount FROM every ORDER BY 3",
+    "materialized": "SELECT * FROM m ORDER BY 1",
+    "count": "SELECT n FROM n",
+    "over": "SELECT * FROM over",
+    "source": "SELECT amount FROM s ORDER BY 1",
+    "subscription": "SUBSCRIBE v UP TO {soon}",
+}
+ROWS = {
+    "collection": [("2",)],
+    "view": [("ben", "5.5"), ("ann", "10")],
+    "every": [("2", "ben", "5.5"), ("1", "ann", "10")],
+    "materialized": [("ann", "10"), ("ben", "5.5")],
+    "count": [("2",)],
+    "over": [("15.5",)],
+    "source": [("5.5",), ("10",)],
+    "subscription": [("1", "ann", "10"), ("1", "ben", "5.5")],
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    world = SqlWorld(tmp_path)
+
+    async def define(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
+        for definition in DEFINITIONS:
+            await client(definition)
+        assert await answers(client) == ROWS
+
+    world.within(define)
+    return world
+
+
+async def answers(client: Client) -> dict[str, object]:
+    """Rows of all queries, or how they fail."""
+    told: dict[str, object] = {}
+    for name, query in QUERIES.items():
+        soon = client.session._state.coordinator.store.timeline.present() + 100_000
+        try:
+            rows = await client(query.format(soon=soon))
+            told[name] = sorted(row[1:] for row in rows) if name == "subscription" else rows
+        except Exception as error:
+            told[name] = error
+    return told
+
+
+def edited(world: SqlWorld, edit: Callable[[str], str]) -> None:
+    """The catalog is edited while nobody serves SQL."""
+    text = edit(CATALOG)
+    assert text != CATALOG
+    (world.folder / "flow.yaml").write_text(text)
+    world.catalog = load(world.folder / "flow.yaml")
+
+
+def told(world: SqlWorld) -> dict[str, object]:
+    """Answers of who begins to serve SQL now; names are listed in any case, and what fits nothing can be dropped."""
+
+    async def ask(coordinator: Coordinator) -> dict[str, object]:
+        coordinator.own()
+        client = Client(coordinator, statement_timeout="10s")
+        assert [name for (name, *_) in await client("SHOW VIEWS")] == ["every", "m", "n", "over", "v"]
+        asked = await answers(client)
+        await client("CREATE TABLE other (a int)")
+        await client("INSERT INTO other VALUES (1)")
+        assert await client("SELECT a FROM other") == [("1",)]
+        return asked
+
+    async def drop(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        for statement in ("DROP VIEW v CASCADE", "DROP MATERIALIZED VIEW m", "DROP SOURCE s", "DROP VIEW every"):
+            await client(statement)
+        await client("DROP INDEX orders_amount")
+
+    asked = world.within(ask)
+    world.within(drop)
+    return asked
+
+
+def failures(asked: dict[str, object]) -> dict[str, str]:
+    """What has failed, and how; all else is as it was."""
+    failed = {name: error for name, error in asked.items() if isinstance(error, Exception)}
+    assert {name: rows for name, rows in asked.items() if name not in failed} == {
+        name: rows for name, rows in ROWS.items() if name not in failed
+    }
+    assert all("CREATE it again" in (getattr(error, "hint", None) or "") for error in failed.values()), failed
+    return {name: getattr(error, "message", str(error)) for name, error in failed.items()}
+
+
+AMOUNT = "amount: {type: number}"
+
+
+def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
+    reason = 'column "amount" would be jsonb, and was double precision when it was created'
+    asked = failures(told(world))
+    assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
+    assert asked["view"] == f'view "v" does not fit what it reads any more: {reason}'
+    assert asked["source"] == f'source "s" does not fit what it reads any more: {reason}'
+    assert asked["materialized"].startswith('materialized view "m" does not fit what it reads any more: ')
+
+
+@pytest.mark.parametrize("change", ["{type: [number, string]}", "{type: [number, boolean]}"])
+def test_what_does_not_fit_stays_listed_with_its_error_until_it_fits_again(world: SqlWorld, change: str) -> None:
+    """Listed in SHOW MAINTENANCE, for `flowctl status`, and logged; with what is defined over it, and nothing else."""
+
+    async def define(coordinator: Coordinator) -> None:
+        for definition in ("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m", "CREATE INDEX ON s (amount)"):
+            await Client(coordinator)(definition)
+
+    async def listed(coordinator: Coordinator) -> dict[str | None, str | None]:
+        coordinator.own()
+        client = Client(coordinator, statement_timeout="20s")
+        await client("SELECT n FROM n")
+        errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
+        told = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
+        assert {name for name in told if told[name]} == {name for name in errors if errors[name]}
+        for name, error in errors.items():
+            if error:
+                failure = await client.error(f"SELECT * FROM {name}")
+                assert failure.hint is not None
+                assert failure.hint in error
+        return errors
+
+    world.within(define)
+    every = {"m", "mm", "n", "shop/orders", "v", "s"}
+    assert world.within(listed) == dict.fromkeys(every)
+    edited(world, lambda text: text.replace(AMOUNT, f"amount: {change}", 1))
+    errors = world.within(listed)
+    assert errors.keys() == every
+    assert {name for name, error in errors.items() if error} == {"m", "mm", "v", "s"}
+    assert all(error is None or "any more" in error for error in errors.values())
+    entries = [entry for entry in recent_entries(world.data, "sql-views") if entry["level"] == "error"]
+    assert {entry["view"] for entry in entries} == {"public.m", "public.mm", "public.v", "public.s"}
+    edited(world, lambda text: text + "\n")
+    assert world.within(listed) == dict.fromkeys(every)
+
+
+def test_another_process_says_why_a_view_is_known_no_further(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
+
+    async def ask(server: Coordinator) -> None:
+        server.own()
+        other = Coordinator(world.data, world.catalog)
+        try:
+            client = Client(other, statement_timeout="20s", transaction_isolation="strict serializable")
+            assert "does not fit what it reads any more" in (await client.error("SELECT * FROM m")).message
+            assert await client("SELECT * FROM n") == [("2",)]
+        finally:
+            await other.close()
+
+    world.within(ask)
+
+
+def test_a_field_vanishes(world: SqlWorld) -> None:
+    edited(
+        world,
+        lambda text: (
+            text.replace(f", {AMOUNT}", "", 1)
+            .replace("[id, customer, amount]", "[id, customer]", 1)
+            .replace("$amount", "1", 1)
+        ),
+    )
+    asked = failures(told(world))
+    assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
+    assert asked["view"] == 'view "v" does not fit what it reads any more: column "amount" does not exist'
+    assert 'collection "shop/orders" has no column "amount"' in asked["source"]
+
+
+def test_a_field_is_added(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace(AMOUNT, f"aa: {{type: number}}, {AMOUNT}", 1))
+    assert failures(told(world)) == {}
+
+
+def test_a_projection_is_renamed(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace("    key: [/id]", "    projections: {paid: /amount}\n    key: [/id]", 1))
+    asked = told(world)
+    assert {name: rows for name, rows in asked.items() if isinstance(rows, Exception)} == {}
+
+
+def test_projections_that_change_places_change_rows(world: SqlWorld) -> None:
+    def projected(first: str, second: str) -> Callable[[str], str]:
+        projections = f"    projections: {{x: /{first}, y: /{second}}}\n    key: [/id]"
+        return lambda text: text.replace("    key: [/id]", projections, 1)
+
+    async def define(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client('CREATE MATERIALIZED VIEW places AS SELECT x, count(*) FROM "shop/orders" GROUP BY x')
+        assert await client("SELECT x FROM places ORDER BY 1") == [("ann",), ("ben",)]
+
+    async def ask(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        assert await client("SELECT x FROM places ORDER BY 1") == [("None-01-01T00:00:00Z",), ("None-01-01T00:00:01Z",)]
+        assert await client("SELECT customer, amount FROM v ORDER BY 2") == ROWS["view"]
+
+    edited(world, projected("customer", "at"))
+    world.within(define)
+    edited(world, projected("at", "customer"))
+    world.within(ask)
+
+
+def test_a_collection_is_removed_and_comes_back(world: SqlWorld) -> None:
+    (world.folder / "flow.yaml").write_text("collections: {}\n")
+    world.catalog = load(world.folder / "flow.yaml")
+
+    async def ask(coordinator: Coordinator) -> dict[str, object]:
+        coordinator.own()
+        return await answers(Client(coordinator, statement_timeout="10s"))
+
+    asked = world.within(ask)
+    assert {name for name, rows in asked.items() if isinstance(rows, Exception)} == set(QUERIES)
+    messages = {name: getattr(error, "message", "") for name, error in asked.items()}
+    assert messages["collection"] == 'relation "shop/orders" does not exist'
+    assert messages["view"] == 'view "v" does not fit what it reads any more: relation "shop/orders" does not exist'
+    assert 'collection "shop/orders" is not in the catalog any more' in messages["source"]
+    assert 'materialized view "m"' in messages["materialized"]
+
+    edited(world, lambda text: text + "\n")
+    assert failures(told(world)) == {}
+
+
+def test_a_reset_ends_subscriptions_and_nothing_else(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+
+    async def work(coordinator: Coordinator) -> None:
+        coordinator.own()
+        settings = {"statement_timeout": "20s", "transaction_isolation": "serializable"}
+        client, other, third = (Client(coordinator, **settings) for _ in range(3))
+
+        async def derive(count: int) -> None:
+            while (known := coordinator.store.collection("shop/spending")) is None or known.documents < count:
+                derive_all(world, coordinator)
+                await coordinator.news.next.wait()
+
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await derive(1)
+        await client('CREATE MATERIALIZED VIEW m AS SELECT sum(spent) AS spent FROM "shop/spending"')
+        await client('CREATE VIEW v AS SELECT customer, spent FROM "shop/spending"')
+        await client("CREATE INDEX ON v (customer)")
+        assert await client("SELECT spent FROM m") == [("10",)]
+        assert await client("SELECT * FROM v") == [("ann", "10")]
+        await client("PREPARE p AS SELECT spent FROM v WHERE customer = 'ann'")
+        subscribed = [asyncio.create_task(other_of(coordinator, text)) for text in ("m", '"shop/spending"', "v")]
+        await other("BEGIN")
+        await other("DECLARE updates CURSOR FOR SUBSCRIBE v")
+        assert [row[2:] for row in await other("FETCH 1 updates")] == [("ann", "10")]
+
+        await third("BEGIN")
+        await third('DECLARE rows CURSOR FOR SELECT * FROM "shop/spending"')
+        reset(world.catalog, coordinator.store, ["shop/spending"])
+        with pytest.raises((FencedError, FrontierError), match="'shop/spending'"):
+            await third("FETCH ALL rows")
+        for failed in await asyncio.gather(*subscribed, return_exceptions=True):
+            assert isinstance(failed, SqlError)
+            assert failed.sqlstate == "55000"
+            assert "SUBSCRIBE again" in (failed.hint or "")
+        assert await other.fails("FETCH ALL updates WITH (TIMEOUT = '20s')") == "55000"
+        await other("ROLLBACK")
+        ingest(coordinator, [(2, "ben", 1.0)])
+        await derive(2)
+        assert await client("EXECUTE p") == [("10",)]
+        while await client("SELECT spent FROM m") != [("11",)]:  # serializable reads do not wait for views
+            await coordinator.news.next.wait()
+        while await client("SELECT * FROM v ORDER BY 1") != [("ann", "10"), ("ben", "1")]:
+            await coordinator.news.next.wait()
+
+    world.within(work)
+
+
+async def other_of(coordinator: Coordinator, name: str) -> None:
+    """Follow something until that cannot go on."""
+    await Client(coordinator, transaction_isolation="serializable")(f"SUBSCRIBE {name}")
+
+
+def test_documents_of_another_catalog_fail_only_who_reads_what_is_different(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator, statement_timeout="20s")
+        assert await client("SELECT n FROM n") == [("2",)]
+        changed = CATALOG.replace(AMOUNT, "amount: {type: [number, string]}", 1)
+        (world.folder / "changed.yaml").write_text(changed)
+        orders = load(world.folder / "changed.yaml").collections["shop/orders"]
+        strange = {"id": 3, "customer": "cas", "amount": "much"}
+        Ingestion(coordinator.store, orders).load("test", [(1, strange)])
+
+        assert await client('SELECT customer FROM "shop/orders" ORDER BY 1') == [("ann",), ("ben",), ("cas",)]
+        for query in ("SELECT amount FROM v", "SELECT * FROM m", "SELECT * FROM over", "SELECT amount FROM s"):
+            error = await client.error(query)
+            assert error.sqlstate == "22003", query
+            assert "'amount'" in error.message
+        await client("CREATE TABLE other (a int)")
+        assert await client("SELECT a FROM other") == []
+        Ingestion(coordinator.store, orders).load("test", [(1, strange | {"amount": 1.0})])
+        assert await client("SELECT sum FROM over") == [("16.5",)]
+
+    world.within(work)
+
+
+def test_another_key_is_refused(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace("key: [/id]", "key: [/customer]", 1))
+    with pytest.raises(StorageError) as caught:
+        told(world)
+    assert "shop/orders" in caught.value.message
+    assert "key" in caught.value.message
+    assert caught.value.hint

@@ -1,0 +1,316 @@
+"""CREATE, DROP and ALTER inside of transaction blocks: nothing is deployed before COMMIT, and everything with it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+from sql_world import Client, SqlWorld, ingest
+
+from derive.errors import DiskFullError, SqlError
+from derive.sql.coordinator import Coordinator
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def stored(coordinator: Coordinator) -> set[str]:
+    return {table.name for table in coordinator.store.tables.all() if table.name.startswith("sql/")}
+
+
+def test_what_is_defined_is_there_in_its_transaction_and_for_others_after_commit(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("BEGIN")
+        await one("CREATE TABLE t (a int, b text)")
+        await one("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        await one("CREATE VIEW v AS SELECT a * 10 AS tens FROM t")
+        await one("CREATE TABLE u AS SELECT tens FROM v WHERE tens > 10")
+        await one("CREATE INDEX ON v (tens)")
+        await one("UPDATE t SET b = 'z' WHERE a = 2")
+        assert await one("SELECT * FROM t JOIN u ON t.a * 10 = u.tens") == [("2", "z", "20")]
+        assert await one("SELECT tens FROM v ORDER BY tens") == [("10",), ("20",)]
+        assert await one("SHOW TABLES") == [("t",), ("u",)]
+        assert await two("SHOW TABLES") == []
+        assert await two.fails("SELECT * FROM t") == "42P01"
+        assert stored(coordinator) == set()
+
+        await one("COMMIT")
+        assert await two("SELECT a, b FROM t ORDER BY a") == [("1", "x"), ("2", "z")]
+        assert await two("SELECT tens FROM v ORDER BY tens") == [("10",), ("20",)]
+        assert await two("SELECT * FROM u") == [("20",)]
+        await two("INSERT INTO t VALUES (3, 'new')")
+        assert await one("SELECT count(*) FROM v") == [("3",)]
+
+    world.within(work)
+    assert world.script("SELECT count(*) FROM v", "SELECT * FROM u") == [[("3",)], [("20",)]]
+
+
+def test_rollback_leaves_nothing(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        version = coordinator.objects.version
+        await client("BEGIN")
+        await client("CREATE TABLE u (a int)")
+        await client("INSERT INTO u VALUES (1)")
+        await client("ALTER TABLE t RENAME TO s")
+        await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM s")
+        await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")
+        assert await client("SELECT * FROM m") == [("1",)]
+        assert await client("SELECT * FROM c") == []
+        await client("ROLLBACK")
+
+        assert await client("SHOW OBJECTS") == [
+            ("shop/orders", "collection"),
+            ("shop/spending", "collection"),
+            ("t", "table"),
+        ]
+        assert stored(coordinator) == {"sql/public/t"}
+        assert coordinator.objects.version == version
+        await client("BEGIN")
+        await client("CREATE TABLE u (a int)")
+        assert await client.fails("SELECT nothing") == "42703"
+        assert await client.tag("COMMIT") == "ROLLBACK"
+        assert stored(coordinator) == {"sql/public/t"}
+
+    world.within(work)
+
+
+def test_a_materialized_view_of_tables_of_the_same_block(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("BEGIN")
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        await client('CREATE MATERIALIZED VIEW m AS SELECT name, amount FROM "shop/orders" JOIN names USING (customer)')
+        await client("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM m")
+        assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
+        await client("COMMIT")
+        assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
+        ingest(coordinator, [(2, "ann", 5.0)])
+        assert await client("SELECT n FROM n") == [("2",)]
+
+    world.within(work)
+
+
+def test_tables_change_places(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        for name, row in (("a", 1), ("b", 2), ("c", 3)):
+            await client(f"CREATE TABLE {name} (x int)")
+            await client(f"INSERT INTO {name} VALUES ({row})")
+        await client("BEGIN")
+        await client("ALTER TABLE a RENAME TO t")
+        await client("ALTER TABLE b RENAME TO a")
+        await client("ALTER TABLE t RENAME TO b")
+        await client("DROP TABLE c")
+        await client("CREATE TABLE c (y text)")
+        await client("INSERT INTO c VALUES ('new')")
+        assert await client("SELECT a.x, b.x, c.y FROM a, b, c") == [("2", "1", "new")]
+        await client("COMMIT")
+        assert await client("SELECT a.x, b.x, c.y FROM a, b, c") == [("2", "1", "new")]
+        assert stored(coordinator) == {"sql/public/a", "sql/public/b", "sql/public/c"}
+        for name, identifier in [(item.name, item.id) for item in coordinator.objects.items.values()]:
+            assert coordinator.store.tables.name_of(identifier) == f"sql/public/{name}"
+
+    world.within(work)
+    assert world.script("SELECT a.x, b.x, c.y FROM a, b, c") == [[("2", "1", "new")]]
+
+
+def test_what_is_written_and_defined_happens_together(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE t (a int)")
+        await one("CREATE TABLE gone (a int)")
+        for number in range(3):
+            await one("BEGIN")
+            await one(f"CREATE TABLE t{number} (a int)")
+            await one(f"INSERT INTO t VALUES ({number})")
+            await one("INSERT INTO gone VALUES (1)")
+            await one(f"INSERT INTO t{number} VALUES ({number})")
+            if number == 2:
+                await one("DROP TABLE gone")
+            await one("COMMIT")
+            assert await two(f"SELECT count(*), (SELECT a FROM t{number}) FROM t") == [(str(number + 1), str(number))]
+        assert await two.fails("SELECT * FROM gone") == "42P01"
+
+    world.within(work)
+
+
+def test_what_was_written_is_defined_though_that_failed_at_first(
+    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        settle, failures = coordinator.catalog.settle, [DiskFullError("no space left on device")]
+
+        def settled(version: int, *, has_happened: bool) -> None:
+            if failures:
+                raise failures.pop()
+            settle(version, has_happened=has_happened)
+
+        monkeypatch.setattr(coordinator.catalog, "settle", settled)
+        await client("BEGIN")
+        await client("INSERT INTO t VALUES (1)")
+        await client("CREATE TABLE u AS SELECT 2 AS b")
+        await client("COMMIT")
+        assert not failures
+        assert await client("SELECT a, b FROM t, u") == [("1", "2")]
+
+    world.within(work)
+    assert world.script("SELECT a, b FROM t, u") == [[("1", "2")]]
+
+
+def test_a_transaction_fails_whole(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE t (a int)")
+
+        await one("BEGIN")
+        assert await one("SELECT * FROM t") == []
+        await one("INSERT INTO t VALUES (1)")
+        await one("CREATE TABLE u (a int)")
+        await two("INSERT INTO t VALUES (2)")
+        assert await one.fails("COMMIT") == "40001"  # what was read has been written
+        assert await two("SELECT * FROM t") == [("2",)]
+        assert await one.fails("SELECT * FROM u") == "42P01"
+        assert stored(coordinator) == {"sql/public/t"}
+        assert await one.tag("CREATE TABLE u (a int)") == "CREATE TABLE"
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("defined", "meanwhile", "sqlstate"),
+    [
+        ("CREATE TABLE u (a int)", "CREATE VIEW u AS SELECT 1", "42P07"),
+        ("ALTER TABLE t RENAME TO u", "CREATE TABLE u (a int)", "42P07"),
+        ("CREATE VIEW v AS SELECT * FROM t", "DROP TABLE t", "40001"),
+        ("CREATE INDEX ON t (a)", "DROP TABLE t", "40001"),
+        ("DROP TABLE t", "DROP TABLE t", "40001"),
+        ("DROP TABLE t", "CREATE VIEW v AS SELECT * FROM t", "40001"),
+        ("ALTER TABLE t RENAME TO u", "ALTER TABLE t RENAME TO s", "40001"),
+        ("CREATE TABLE u (a int)", "CREATE TABLE v (a int)", None),
+        ("CREATE VIEW v AS SELECT * FROM t", "ALTER TABLE t RENAME TO s", None),
+    ],
+)
+def test_conflicts(world: SqlWorld, defined: str, meanwhile: str, sqlstate: str | None) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE t (a int)")
+        await one("BEGIN")
+        await one(defined)
+        await two(meanwhile)
+        after = await two("SHOW OBJECTS")
+        if sqlstate is None:
+            assert await one.tag("COMMIT") == "COMMIT"
+        else:
+            assert await one.fails("COMMIT") == sqlstate
+            assert await two("SHOW OBJECTS") == after
+
+    world.within(work)
+
+
+def test_many_sessions_define_at_once(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        await Client(coordinator)("CREATE TABLE log (who int, what int)")
+
+        async def one(who: int) -> None:
+            client = Client(coordinator)
+            for what in range(4):
+                await client("BEGIN")
+                await client(f"CREATE TABLE own_{who}_{what} AS SELECT {what} AS a")
+                await client(f"INSERT INTO log VALUES ({who}, {what})")
+                await client("COMMIT")
+                assert await client(f"SELECT count(*) FROM log, own_{who}_{what} WHERE who = {who}") == [
+                    (str(what + 1),)
+                ]
+
+        await asyncio.gather(*map(one, range(4)))
+        assert len(await Client(coordinator)("SHOW TABLES")) == 17
+
+    world.within(work)
+
+
+def test_what_cannot_be_in_a_block(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("BEGIN")
+        await client("CREATE TABLE u (a int)")
+        assert await client.fails("SUBSCRIBE u") == "0A000"
+        await client("ROLLBACK")
+        await client("BEGIN READ ONLY")
+        assert await client.fails("CREATE TABLE u (a int)") == "25006"
+        await client("ROLLBACK")
+        await client("BEGIN")
+        await client("INSERT INTO t VALUES (1)")
+        await client("CREATE TABLE u (a int)")
+        assert await client("SELECT * FROM u") == []
+        assert await client.fails("SELECT * FROM t, u") == "25001"
+
+    world.within(work)
+
+
+def test_names_of_an_older_format_are_upgraded(world: SqlWorld) -> None:
+    world.script("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
+    with closing(apsw.Connection(str(world.data / "sql.db"))) as database:
+        database.execute("DROP TABLE prepared; DROP TABLE replica; UPDATE format SET version = 1")
+
+    block = ("BEGIN", "CREATE TABLE u (a int)", "INSERT INTO t VALUES (2)", "COMMIT")
+    assert world.script(*block, "SELECT count(*) FROM t")[-1] == [("2",)]
+
+
+def test_defaults_outlive_the_process(world: SqlWorld) -> None:
+    world.script("CREATE TABLE t (a int DEFAULT 1, b text DEFAULT 'it''s')")
+    texts = ("ALTER TABLE t RENAME TO u", "INSERT INTO u (a) VALUES (2)", "INSERT INTO u DEFAULT VALUES", "TABLE u")
+    assert sorted(world.script(*texts)[-1]) == [("1", "it's"), ("2", "it's")]
+
+
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [
+        ("a serial", "Let the client give"),
+        ("a int GENERATED ALWAYS AS IDENTITY", "Let the client give"),
+        ("a int PRIMARY KEY", "CREATE INDEX"),
+        ("a int, UNIQUE (a)", "CREATE INDEX"),
+        ("a int CHECK (a > 0)", "A view can tell"),
+        ("a int REFERENCES t (a)", "A view can tell"),
+    ],
+)
+def test_constraints_say_what_to_do(world: SqlWorld, column: str, hint: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        world.script(f"CREATE TABLE t ({column})")
+
+    assert raised.value.sqlstate == "0A000"
+    assert hint in (raised.value.hint or "")
+
+
+def test_columns_of_what_others_depend_on_stay(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        await client("CREATE VIEW v AS SELECT a FROM t")
+        assert await client.fails("ALTER TABLE t ADD b int") == "2BP01"
+        assert await client.fails("ALTER TABLE v ADD b int") == "42809"
+        assert await client.tag("ALTER TABLE t ADD COLUMN IF NOT EXISTS a int") == "ALTER TABLE"
+        await client("BEGIN")
+        await client("DROP VIEW v")
+        await client("ALTER TABLE t ADD b int DEFAULT 2")
+        await client("CREATE VIEW v AS SELECT a + b AS c FROM t")
+        await client("COMMIT")
+        assert await client("SELECT c FROM v") == [("3",)]
+        assert stored(coordinator) == {"sql/public/t"}
+
+    world.within(work)
+    assert world.script("SELECT c FROM v") == [[("3",)]]

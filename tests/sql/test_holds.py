@@ -1,0 +1,148 @@
+"""What was there a while ago is known for as long as it is kept, whoever compacts; tables are looked after."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, ingest
+
+from derive.protocol.specs import CollectionSpec
+from derive.sql.coordinator import Coordinator
+from derive.sql.transactions.read_holds import StorageHolds
+from derive.storage.compaction import compact
+from derive.storage.store import Store
+from derive.storage.table import TableColumn
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def orders(world: SqlWorld) -> CollectionSpec:
+    return world.catalog.collections["shop/orders"]
+
+
+def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        coordinator.own()
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        coordinator.upkeep.hold()
+        assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
+        time = coordinator.timeline.latest
+        ingest(coordinator, [(2, "ben", 5.0)])
+        await client("INSERT INTO t VALUES (2)")
+        assert await client('SELECT count(*) FROM "shop/orders", t') == [("4",)]
+
+        present = coordinator.store.timeline.present()
+        table = coordinator.store.tables.find("sql/public/t")
+        assert table
+        for spec in (orders(world), table.spec):
+            done = compact(coordinator.store, spec, since=present)
+            assert done is not None
+            assert done.since <= time
+            assert [hold.purpose for hold in done.held_by] == ["SQL"]
+        assert await client(f'SELECT count(*) FROM "shop/orders", t AS OF {time}') == [("1",)]
+
+    world.within(work)
+
+
+def test_what_is_dropped_is_held_no_more(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        table = coordinator.store.tables.find("sql/public/t")
+        assert table
+        coordinator.upkeep.tend()
+        await client("DROP TABLE t")
+        coordinator.upkeep.tend()
+        dropped = coordinator.store.tables.table(table.id)
+        assert dropped
+        assert dropped.since == dropped.upper
+
+    world.within(work)
+
+    async def later(coordinator: Coordinator) -> None:
+        known = coordinator.store.history.frontiers("shop/orders")
+        assert known
+        assert known.holds == ()  # who has held it is gone
+
+    world.within(later)
+
+
+class Times:
+    """A wall clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_holds_follow_the_present_and_pass_no_transaction(tmp_path: Path) -> None:
+    wall = Times()
+    store = Store(tmp_path, wall=wall, durable=False)
+    table = store.tables.create("sql/public/t", [TableColumn("a", "bigint", nullable=True)])
+    holds = StorageHolds(store, lambda: [table.id], lambda: 10)
+
+    def held() -> list[int]:
+        known = store.history.frontiers("sql/public/t")
+        assert known
+        return [hold.frontier for hold in known.holds]
+
+    def pass_time(clock: int) -> None:
+        wall.now = clock
+        store.seal_now(["sql/public/t"])
+        holds.follow()
+
+    begin = wall.now
+    pass_time(begin + 100)
+    assert held() == [begin + 90]
+    young = asyncio.run(holds.hold(begin + 95))
+    assert held() == [begin + 90]  # which costs nothing
+    old = asyncio.run(holds.hold(begin + 50))
+    assert held() == [begin + 50, begin + 90]
+    pass_time(begin + 200)
+    assert held() == [begin + 50, begin + 90]  # the least of all that are open
+    asyncio.run(holds.release(old))
+    pass_time(begin + 300)
+    assert held() == [begin + 95]
+    asyncio.run(holds.release(young))
+    pass_time(begin + 400)
+    assert held() == [begin + 390]
+    wall.now = begin + 500
+    holds.follow()
+    assert held() == [begin + 399]  # not beyond the last time that can be read
+    holds.close()
+    assert held() == []
+    store.close()
+
+
+def test_tables_are_looked_after(world: SqlWorld) -> None:
+    async def work() -> None:
+        coordinator = Coordinator(world.data, world.catalog, retention=0)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (a int)")
+            await client("INSERT INTO t SELECT * FROM generate_series(1, 6000)")
+            await client("UPDATE t SET a = a + 1")
+            await client("INSERT INTO t VALUES (1)")
+            created = coordinator.store.tables.find("sql/public/t")
+            assert created
+            coordinator.upkeep.tend()
+            assert coordinator.store.tables.read(created.id, 0, created.upper).appended == ()
+            known = coordinator.store.collection("sql/public/t")
+            assert known
+            assert known.documents == 6001  # of 18,001 updates
+            assert known.since > created.since
+            assert await client("SELECT count(*), min(a), max(a) FROM t") == [("6001", "1", "6001")]
+        finally:
+            await coordinator.close()
+
+    asyncio.run(work())

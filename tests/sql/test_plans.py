@@ -1,0 +1,116 @@
+"""A statement is planned once while names stand for the same, and anew as soon as they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sql_world import Client, SqlWorld
+
+from derive.recently_used import RecentlyUsed
+from derive.sql.coordinator import Coordinator
+from derive.sql.parser.text_cache import MOST_CHARACTERS, remembering
+
+
+def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE a (id int)")
+        await one("INSERT INTO a VALUES (1)")
+        before = await one.session.prepare("SELECT * FROM a", ())
+        assert (await other.session.prepare("SELECT * FROM a", ())).plan is before.plan
+        assert (await other.session.prepare("SELECT id + $1 FROM a", (23,))).parameters == (23,)
+        assert (await other.session.prepare("SELECT id + $1 FROM a", (20,))).parameters == (20,)
+        assert await other("SELECT * FROM a") == [("1",)]
+
+        await one("DROP TABLE a")
+        assert await other.fails("SELECT * FROM a") == "42P01"
+        await one("CREATE TABLE a (name text, id int)")
+        await one("INSERT INTO a VALUES ('ann', 2)")
+        assert await other("SELECT * FROM a") == [("ann", "2")]
+
+    SqlWorld(tmp_path).within(work)
+
+
+def test_a_transaction_that_defines_something_costs_others_no_plan(tmp_path: Path) -> None:
+    """Of 200 statements beside an open one each was planned anew, as they are in turn."""
+
+    async def work(coordinator: Coordinator) -> None:
+        defining, other, third = (Client(coordinator) for _ in range(3))
+        await other("CREATE TABLE a (id int)")
+        text = "SELECT * FROM a"
+        plans = []
+        for client, name in ((defining, "b"), (third, "c")):
+            await client("BEGIN")
+            await client(f"CREATE TABLE {name} (id int)")
+        before = [(await client.session.prepare(text, ())).plan for client in (defining, other, third)]
+        for _ in range(20):
+            plans.append([(await client.session.prepare(text, ())).plan for client in (defining, other, third)])
+        assert all(now is then for row in plans for now, then in zip(row, before, strict=True))
+        assert await defining.fails("SELECT * FROM c") == "42P01"
+
+    SqlWorld(tmp_path).within(work)
+
+
+def test_what_is_used_often_stays_planned(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        session = Client(coordinator).session
+        often = (await session.prepare("SELECT 'often'", ())).plan
+        first = (await session.prepare("SELECT 'first'", ())).plan
+        for number in range(1500):
+            await session.prepare(f"SELECT {number}", ())
+            if number % 100 == 0:
+                assert (await session.prepare("SELECT 'often'", ())).plan is often
+        assert (await session.prepare("SELECT 'first'", ())).plan is not first
+
+    SqlWorld(tmp_path).within(work)
+
+
+@given(most=st.integers(1, 5), steps=st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=60))
+def test_a_cache_keeps_what_was_used_last(most: int, steps: list[tuple[bool, int]]) -> None:
+    cache: RecentlyUsed[int, str] = RecentlyUsed(most)
+    used: list[int] = []
+    for is_put, key in steps:
+        if is_put:
+            assert cache.put(key, f"v{key}") == f"v{key}"
+        else:
+            assert cache.get(key) == (f"v{key}" if key in used else None)
+            if key not in used:
+                continue
+        used = [*(other for other in used if other != key), key][-most:]
+        assert len(cache) == len(used)
+
+
+def test_errors_are_not_remembered(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("SELECT * FROM a") == "42P01"
+        await client("CREATE TABLE a (id int)")
+        assert await client("SELECT * FROM a") == []
+
+    SqlWorld(tmp_path).within(work)
+
+
+def test_what_a_statement_says_of_its_session_is_not_remembered(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one("PREPARE p AS SELECT 1 AS a")
+        await other("PREPARE p AS SELECT 'x' AS b, 2 AS c")
+        assert await one("EXECUTE p") == [("1",)]
+        assert await other("EXECUTE p") == [("x", "2")]
+
+    SqlWorld(tmp_path).within(work)
+
+
+def test_only_short_texts_are_remembered() -> None:
+    asked: list[str] = []
+
+    @remembering
+    def length(text: str) -> int:
+        asked.append(text)
+        return len(text)
+
+    short, long = "a" * MOST_CHARACTERS, "a" * (MOST_CHARACTERS + 1)
+    assert [length(text) for text in (short, short, long, long)] == [4096, 4096, 4097, 4097]
+    assert asked == [short, long, long]

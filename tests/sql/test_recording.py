@@ -1,0 +1,23 @@
+"""What is written down of compute instances is that of the server at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from derive.sql.maintenance.recording import FILE, Described, Recording, read_record
+
+
+def test_a_server_that_was_superseded_writes_nothing_more(tmp_path: Path) -> None:
+    superseded = False
+    instances: list[Described] = [{"name": "r1"}]
+    recording = Recording(tmp_path, lambda: list(instances), lambda: superseded)
+    recording._write()
+    record = read_record(tmp_path)
+    assert record is not None
+    assert record.instances == [{"name": "r1"}]
+
+    superseded = True
+    instances.append({"name": "r2"})
+    recording._write()
+    assert read_record(tmp_path) == record
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(FILE)] == [FILE]

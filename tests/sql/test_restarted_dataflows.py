@@ -1,0 +1,183 @@
+"""From which time on a controller wants its dataflows: what instances know of them, also when it is started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sql_world import Client, SqlWorld
+from test_views import until_maintained
+
+from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
+from derive.sql.coordinator import Coordinator
+from derive.sql.maintenance.controller.controller import Controller
+from derive.sql.maintenance.controller.dataflow_holds import DataflowHolds
+from derive.sql.maintenance.instance_options import Instances
+from derive.storage.metadata.owner import Door
+from derive.storage.store import Store
+from derive.storage.table import TableColumn, TableUpdate
+
+_PATIENCE_SECONDS = 60.0
+
+
+class Told:
+    """A replica that says what a test says."""
+
+    is_local = False
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller, self._commands = controller, list[Command]()
+        controller.attach("told", self)
+        controller.receive(self, Welcome("told", 1, (), (), ()))
+
+    def send(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def close(self) -> None: ...
+
+    def is_at(self, identifier: int, since: int, upper: int) -> None:
+        created = [
+            one for command in self._commands if isinstance(command, CreateDataflows) for one in command.dataflows
+        ]
+        (number,) = [dataflow.number for dataflow in created if dataflow.id == identifier]
+        self._controller.receive(self, FrontierUppers((Upper(identifier, since, upper, number),)))
+
+
+def identified(coordinator: Coordinator, *names: str) -> list[int]:
+    items = {item.name: item.id for item in coordinator.objects.items.values()}
+    return [items[name] for name in names]
+
+
+@contextmanager
+def storage(world: SqlWorld) -> Iterator[Store]:
+    with closing(Store(world.data)) as store:
+        yield store
+
+
+def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        await until_maintained(coordinator, "v")
+        (view,) = identified(coordinator, "v")
+        before = coordinator.store.rights.views()[view]
+        table = coordinator.store.tables.table(view)
+        assert table is not None
+        late = table.upper + 1_000_000
+        Told(coordinator.computing.controller).is_at(view, late, late + 1)
+        held = before
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while held < late:
+                news = coordinator.news.next
+                held = coordinator.store.rights.views()[view]
+                table = coordinator.store.tables.table(view)
+                assert table is not None
+                assert held < table.upper  # it is written from there on by whoever is started again
+                await news.wait()
+        assert held == late
+
+    SqlWorld(tmp_path).within(work)
+
+
+def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+    ids: list[int] = []
+
+    async def create(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        for name in ("ahead", "behind"):
+            await client(f"CREATE MATERIALIZED VIEW {name} AS SELECT a FROM t")
+            await client(f"CREATE INDEX {name}_a ON {name} (a)")
+            await until_maintained(coordinator, name)
+        ids.extend(identified(coordinator, "ahead", "behind", "ahead_a", "t"))
+
+    world.within(create)
+    ahead, behind, index, source = ids
+    with storage(world) as store:
+        names = [str(store.tables.name_of(source))]
+        late = max(store.upper(name_of(store, view)) for view in (ahead, behind)) + 100
+        store.tables.commit([TableUpdate(ahead, store.upper(name_of(store, ahead)), late + 1)], Door.DATAFLOW)
+        store.seal(names, late + 100)
+        store.rights.hold_for_dataflows({ahead: (names, late)}, {index: (names, late - 10)})
+
+    async def restart(coordinator: Coordinator) -> None:
+        coordinator.own()
+        await until_maintained(coordinator, "ahead")
+        await until_maintained(coordinator, "behind")
+        wanted = coordinator.computing.controller.dataflow
+        times = [dataflow.as_of for id_ in (ahead, index) if (dataflow := wanted(id_)) is not None]
+        assert len(times) == 2
+        assert times[0] >= late
+        assert times[1] >= late - 10
+
+    world.within(restart)
+
+
+def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) -> None:
+    async def work() -> None:
+        nowhere = Instances(replicas=1, command=lambda folder, token_file: ["false"])  # so that nothing is ever written
+        coordinator = Coordinator(tmp_path, None, instances=nowhere)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (a int)")
+            await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+            await client("INSERT INTO t VALUES (1)")
+            await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
+            (view, new) = identified(coordinator, "v", "w")
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while coordinator.computing.controller.dataflow(new) is None:
+                    await coordinator.news.next.wait()
+            begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
+            assert begun[0] < begun[1]
+            assert coordinator.store.rights.views() == {view: begun[0], new: begun[1]}
+        finally:
+            await coordinator.close()
+
+    asyncio.run(work())
+
+
+def test_an_index_that_is_dropped_before_it_was_wanted_again_is_held_no_more(tmp_path: Path) -> None:
+    with storage(SqlWorld(tmp_path)) as store:
+        table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
+        store.rights.hold_for_dataflows({}, {one: ([table.name], 100) for one in (7, 8, 9)})
+        holds = DataflowHolds(store, lambda _: [table.name])
+        holds.begin([7, 8])
+        assert store.rights.indexes() == {7: 100, 8: 100}
+        holds.forget_dropped([8])
+        assert store.rights.indexes() == {8: 100}
+
+
+def name_of(store: Store, identifier: int) -> str:
+    name = store.tables.name_of(identifier)
+    assert name is not None
+    return name
+
+
+def test_views_made_of_the_same_begin_together(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+    ids: list[int] = []
+
+    async def create(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        for name in ("ahead", "behind"):
+            await client(f"CREATE MATERIALIZED VIEW {name} AS SELECT a FROM t")
+            await until_maintained(coordinator, name)
+        ids.extend(identified(coordinator, "ahead", "behind"))
+
+    world.within(create)
+    with storage(world) as store:
+        uppers: Sequence[int] = [store.upper(name_of(store, view)) for view in ids]
+        store.tables.commit([TableUpdate(ids[0], uppers[0], max(uppers) + 100)], Door.DATAFLOW)
+
+    async def restart(coordinator: Coordinator) -> None:
+        coordinator.own()
+        await until_maintained(coordinator, "ahead")
+        wanted = coordinator.computing.controller.dataflow
+        assert [dataflow.as_of for id_ in ids if (dataflow := wanted(id_))] == [uppers[1] - 1] * 2
+
+    world.within(restart)

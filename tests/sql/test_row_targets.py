@@ -1,0 +1,103 @@
+"""Set-returning functions in SELECT, in views that are maintained and in statements that write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld
+
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+
+VIEWS = {
+    "elements": "SELECT id, jsonb_array_elements_text(tags) AS tag FROM posts",
+    "counts": "SELECT jsonb_array_elements_text(tags) AS tag, count(*) AS c, max(id) AS most FROM posts GROUP BY tag",
+    "beside": "SELECT id, jsonb_array_elements(tags) AS tag, unnest(marks) AS mark FROM posts",
+    "series": "SELECT id, generate_series(1, id % 3) AS n, generate_series(id % 2, 3) AS m FROM posts",
+    "single": "SELECT DISTINCT unnest(marks) AS mark FROM posts",
+    "over": "SELECT n, count(*) AS c FROM (SELECT generate_series(1, id) AS n FROM posts) s GROUP BY n",
+    "listed": "SELECT unnest(array_agg(id ORDER BY id)) AS id, count(*) AS c FROM posts",
+}
+WRITES = [
+    """INSERT INTO posts VALUES (1, '["a", "b"]', '{x,NULL,y}'), (2, '[]', '{}'), (3, '["a"]', NULL), (4, NULL, '{x}')""",
+    """INSERT INTO posts VALUES (1, '["a", "b"]', '{x,NULL,y}'), (5, '["c", "c"]', '{z}')""",
+    "UPDATE posts SET tags = '[\"b\", null, 7]' WHERE id = 3",
+    "DELETE FROM posts WHERE id = 1",
+    "DELETE FROM posts",
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def test_maintained_views_are_their_queries(world: SqlWorld) -> None:
+    """A maintained view has the rows of its query, after each write."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE posts (id int, tags jsonb, marks text[])")
+        for name, query in VIEWS.items():
+            await client(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        sizes = set()
+        for write in WRITES:
+            await client(write)
+            for name, query in VIEWS.items():
+                rows = await client(f"SELECT * FROM {name}")
+                assert sorted(rows, key=repr) == sorted(await client(query), key=repr), name
+                sizes.add((name, len(rows) > 0))
+        assert sizes == {(name, has) for name in VIEWS for has in (True, False)}
+
+    world.within(work)
+
+
+def test_an_error_of_a_row_is_that_of_the_view(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (j jsonb)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT jsonb_array_elements(j) AS e FROM t")
+        await client("INSERT INTO t VALUES ('[1]'), ('{}')")
+        assert await client.fails("SELECT * FROM v") == "22023"
+        await client("DELETE FROM t WHERE j = '{}'")
+        assert await client("SELECT * FROM v") == [("1",)]
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("SELECT mz_now()", "now() is the time"),
+        ("SELECT * FROM jsonb_each('{}')", "jsonb_object_keys"),
+        ("SELECT jsonb_each('{}')", "jsonb_object_keys"),
+        ("SELECT jsonb_array_element('[]')", "Did you mean jsonb_array_elements?"),
+        ("SELECT 1 WHERE unnest(array[1]) = 1", "LATERAL"),
+        ("SELECT generate_series(1, generate_series(1, 2))", "Put the inner one in FROM."),
+    ],
+)
+def test_hints(world: SqlWorld, query: str, hint: str) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        with pytest.raises(SqlError) as raised:
+            await Client(coordinator)(query)
+        assert hint in (raised.value.hint or "")
+
+    world.within(work)
+
+
+def test_statements_that_write(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (n int, word text)")
+        await client("INSERT INTO t SELECT generate_series(1, 3), unnest(array['a', 'b'])")
+        assert await client("SELECT * FROM t ORDER BY n") == [("1", "a"), ("2", "b"), ("3", None)]
+        await client("CREATE TABLE copied AS SELECT generate_series(1, n) AS m FROM t")
+        assert await client("SELECT count(*) FROM copied") == [("6",)]
+        assert await client.fails("UPDATE t SET n = generate_series(1, 2)") == "0A000"
+        assert await client.fails("DELETE FROM t WHERE n = generate_series(1, 2)") == "0A000"
+        assert await client.fails("INSERT INTO t VALUES (1, 'a') RETURNING generate_series(1, 2)") == "0A000"
+        assert await client.fails("CREATE TABLE u (n int DEFAULT generate_series(1, 2))") == "0A000"
+        assert await client.fails("CREATE INDEX ON t (generate_series(1, n))") in {"0A000", "42601"}
+
+    world.within(work)

@@ -1,0 +1,127 @@
+"""Savepoints: a transaction goes back to where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sql_world import Client, SqlWorld
+
+from derive.sql.coordinator import Coordinator
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def test_what_came_behind_a_savepoint_is_taken_back(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("BEGIN")
+        await client("INSERT INTO t VALUES (1)")
+        await client("SAVEPOINT s")
+        await client("INSERT INTO t VALUES (2)")
+        await client("CREATE TABLE u (a int)")
+        assert await client.tag("ROLLBACK TO SAVEPOINT s") == "ROLLBACK"
+        assert await client.fails("SELECT * FROM u") == "42P01"
+        assert await client.tag("ROLLBACK TO s") == "ROLLBACK"  # also from a failed transaction, and again
+        await client("INSERT INTO t VALUES (3)")
+        assert await client.tag("RELEASE s") == "RELEASE"
+        assert await client.tag("COMMIT") == "COMMIT"
+        assert await client("SELECT a FROM t ORDER BY a") == [("1",), ("3",)]
+        assert await client.fails("SELECT * FROM u") == "42P01"
+
+    world.within(work)
+
+
+def test_names_of_savepoints(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("SAVEPOINT s") == "25P01"
+        await client("CREATE TABLE t (a int)")
+        await client("BEGIN")
+        await client("SAVEPOINT s")
+        await client("INSERT INTO t VALUES (1)")
+        await client("SAVEPOINT s")
+        await client("INSERT INTO t VALUES (2)")
+        await client("ROLLBACK TO s")
+        await client("RELEASE SAVEPOINT s")  # the second; the first one of this name is there again
+        await client("ROLLBACK TO s")
+        await client("INSERT INTO t VALUES (3)")
+        await client("RELEASE s")
+        await client("SAVEPOINT savepoint")
+        assert await client.fails("RELEASE s") == "3B001"
+        assert await client.fails("RELEASE savepoint") == "25P02"
+        await client("ROLLBACK TO savepoint")
+        await client("COMMIT")
+        assert await client("SELECT a FROM t") == [("3",)]
+        assert await client.fails("ROLLBACK TO savepoint") == "25P01"
+
+    world.within(work)
+
+
+def test_cursors_and_settings_go_back(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("BEGIN")
+        await client("DECLARE before CURSOR FOR SELECT 1")
+        await client("SET application_name = 'before'")
+        await client("SAVEPOINT s")
+        await client("SET application_name = 'after'")
+        await client("DECLARE after CURSOR FOR SELECT 2")
+        await client("ROLLBACK TO s")
+        assert await client("SHOW application_name") == [("before",)]
+        assert await client("FETCH before") == [("1",)]
+        assert await client.fails("FETCH after") == "34000"
+
+    world.within(work)
+
+
+STEPS = st.lists(st.sampled_from(["write", "define", "drop", "set", "release", "back"]), max_size=12)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS)
+def test_a_transaction_is_what_its_savepoints_have_left(
+    steps: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The oracle is a stack of copies of what there should be."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("BEGIN")
+        tables: list[int] = []
+        rows: list[int] = []
+        stack: list[tuple[list[int], list[int]]] = []
+        for number, step in enumerate(steps):
+            if step == "write":
+                await client(f"INSERT INTO t VALUES ({number})")
+                rows = [*rows, number]
+            elif step == "define":
+                await client(f"CREATE TABLE t{number} (a int)")
+                await client(f"INSERT INTO t{number} VALUES ({number})")
+                tables = [*tables, number]
+            elif step == "drop" and tables:
+                await client(f"DROP TABLE t{tables[0]}")
+                tables = tables[1:]
+            elif step == "set":
+                await client("SAVEPOINT s")
+                stack.append((tables, rows))
+            elif step == "release" and stack:
+                await client("RELEASE s")
+                stack.pop()
+            elif step == "back" and stack:
+                await client("ROLLBACK TO s")
+                tables, rows = stack[-1]
+        await client("COMMIT")
+        assert await client("SELECT a FROM t ORDER BY a") == [(str(row),) for row in rows]
+        assert sorted(await client("SHOW TABLES")) == sorted([("t",), *((f"t{number}",) for number in tables)])
+        for number in tables:
+            assert await client(f"SELECT a FROM t{number}") == [(str(number),)]
+
+    SqlWorld(tmp_path_factory.mktemp("savepoints")).within(work)

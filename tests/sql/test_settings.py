@@ -1,0 +1,126 @@
+"""Settings of a session."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive.errors import SqlError
+from derive.sql.execution.settings import Settings
+
+
+def test_clients_are_told_of_what_is_set_now() -> None:
+    settings = Settings({"application_name": "begun"})
+    assert settings.told["application_name"] == "begun"
+    settings.set("application_name", "changed")
+    assert settings.told["application_name"] == "changed"
+    settings.set("application_name", "of a transaction", is_local=True)
+    assert settings.told["application_name"] == "of a transaction"
+    settings.end_transaction()
+    assert settings.told["application_name"] == "changed"
+    settings.set("all", None)
+    assert settings.told["application_name"] == "begun"
+    assert "statement_timeout" not in settings.told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "now"),
+    [
+        ("client_encoding", "'utf-8'", "UTF8"),  # as asyncpg writes it
+        ("client_encoding", "Unicode", "UTF8"),
+        ("client_encoding", "'SQL_ASCII'", "SQL_ASCII"),  # psql's in the locale C
+        ("client_encoding", "sql_ascii", "SQL_ASCII"),
+        ("DateStyle", "iso", "ISO, MDY"),
+        ("datestyle", "ISO,MDY", "ISO, MDY"),
+        ("TIMEZONE", "Etc/UTC", "UTC"),
+        ("timezone", "+00:00", "UTC"),  # as Sequelize writes it
+        ("timezone", "<+00>+00", "UTC"),
+        ("statement_timeout", "1min", "60000ms"),
+        ("enable_seqscan", "false", "off"),
+        ("row_security", "off", "off"),
+        ("application_name", "", ""),
+        ("MyApp.User", "ann", "ann"),
+    ],
+)
+def test_values(name: str, value: str, now: str) -> None:
+    settings = Settings({"application_name": "begun"})
+    settings.set(name, value)
+
+    assert settings.get(name) == now
+    assert now in settings.all().values()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sqlstate"),
+    [
+        ("client_encoding", "LATIN1", "22023"),
+        ("DateStyle", "German", "22023"),
+        ("DateStyle", "ISO, DMY", "22023"),
+        ("TimeZone", "Europe/Berlin", "22023"),
+        ("TimeZone", "+01:00", "22023"),
+        ("bytea_output", "escape", "22023"),
+        ("enable_seqscan", "perhaps", "22023"),
+        ("server_version", "17", "55P02"),
+        ("nothing", "1", "42704"),
+    ],
+)
+def test_values_that_cannot_be(name: str, value: str, sqlstate: str) -> None:
+    settings = Settings({})
+    with pytest.raises(SqlError) as raised:
+        settings.set(name, value)
+
+    assert raised.value.sqlstate == sqlstate
+    assert settings.all() == Settings({}).all()
+
+
+def test_nobody_has_a_name_with_a_dot_before_it_is_set() -> None:
+    settings = Settings({})
+    with pytest.raises(SqlError, match="unrecognized"):
+        settings.get("myapp.user")
+    settings.set("myapp.user", "ann", is_local=True)
+    assert settings.get("myapp.user") == "ann"
+    settings.end_transaction()
+    with pytest.raises(SqlError, match="unrecognized"):
+        settings.get("myapp.user")
+
+
+def test_a_transaction_that_is_rolled_back_has_set_nothing() -> None:
+    settings = Settings({})
+    settings.set("application_name", "kept")
+    settings.end_transaction()
+    settings.set("application_name", "forgotten")
+    settings.set("work_mem", "1MB")
+    settings.end_transaction(is_committed=False)
+
+    assert (settings.told["application_name"], settings.get("work_mem")) == ("kept", "4MB")
+    settings.set("application_name", "more")
+    settings.set("all", None)
+    settings.end_transaction(is_committed=False)
+    assert settings.get("application_name") == "kept"
+
+
+def test_what_is_set_for_the_session_holds_also_behind_what_was_set_for_the_transaction() -> None:
+    settings = Settings({})
+    settings.set("application_name", "local", is_local=True)
+    settings.set("application_name", "session")
+
+    assert settings.get("application_name") == "session"
+
+
+def test_options_of_a_connection_are_settings() -> None:
+    settings = Settings(
+        {
+            "options": r"-c statement_timeout=5s -cwork_mem=1MB --lock-timeout=3ms -c application_name=a\ b\\c -B 5",
+            "TimeZone": "Europe/Berlin",
+            "extra_float_digits": "3",
+            "database": "flow",
+        }
+    )
+
+    assert settings.get("statement_timeout") == "5000ms"
+    assert settings.get("work_mem") == "1MB"
+    assert settings.get("lock_timeout") == "3ms"
+    assert settings.get("application_name") == "a b\\c"
+    assert settings.get("extra_float_digits") == "3"
+    assert settings.told["TimeZone"] == "UTC"  # only what is set by a statement is refused
+    with pytest.raises(SqlError, match="client_encoding"):
+        Settings({"options": "-c client_encoding=LATIN1"})

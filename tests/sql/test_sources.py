@@ -1,0 +1,151 @@
+"""Sources: collections by another name, files that grow, and counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, ingest
+
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+from derive.sql.sources.intervals import micros_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+async def until(client: Client, query: str, expected: list[tuple[str | None, ...]]) -> None:
+    while await client(query) != expected:
+        await client.session.execute(await client.session.prepare("SELECT 1", ()), ())
+
+
+def test_collections_by_another_name(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client('CREATE SOURCE orders FROM COLLECTION "shop/orders"')
+        assert await client("SELECT customer FROM orders") == [("ann",)]
+        assert await client.fails('CREATE SOURCE other FROM COLLECTION "shop/order"') == "42P01"
+
+    world.within(work)
+
+
+def test_files_that_grow(world: SqlWorld) -> None:
+    path = world.folder / "people.csv"
+    path.write_text("id,name\n1,Ann\n2,B")
+
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client(f"CREATE SOURCE people FROM FILE '{path}' FORMAT CSV")
+        await until(client, "SELECT * FROM people", [("1", "Ann")])
+        with path.open("a") as file:
+            file.write("en\n3,Cas\n")
+        await until(client, "SELECT name FROM people ORDER BY id", [("Ann",), ("Ben",), ("Cas",)])
+        assert await client.fails("INSERT INTO people VALUES ('4', 'Dan')") == "42809"
+
+    world.within(first)
+    with path.open("a") as file:
+        file.write("4,Dan\n")
+
+    async def second(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        await until(client, "SELECT count(*) FROM people", [("4",)])  # each line once
+        await client("ALTER SOURCE people RENAME TO persons")
+        assert await client("SELECT count(*) FROM persons") == [("4",)]
+        await client("DROP SOURCE persons")
+        assert coordinator.store.tables.all() == []
+
+    world.within(second)
+
+
+READS = {
+    "SELECT count(*) FROM s": [("20000",)],
+    "SELECT count(*) FROM v": [("20000",)],
+    "SELECT n FROM m": [("20000",)],
+    "SELECT count(*) FROM i WHERE id = '7'": [("1",)],
+    "SELECT count(*) FROM copied": [("20000",)],
+    "SELECT count(*) FROM s a JOIN t ON true": [("20000",)],
+    "SELECT count(*) FROM u": [("20000",)],
+    "SELECT count(*) FROM w WHERE a = 20000": [("1",)],
+}
+FIRST = {
+    "SELECT count(*) FROM v": ["CREATE VIEW v AS SELECT id FROM s"],
+    "SELECT n FROM m": ["CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM s"],
+    "SELECT count(*) FROM i WHERE id = '7'": ["CREATE VIEW i AS SELECT id FROM s", "CREATE INDEX ON i (id)"],
+    "SELECT count(*) FROM copied": ["CREATE TABLE copied AS SELECT * FROM s"],
+    "SELECT count(*) FROM s a JOIN t ON true": ["CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)"],
+    "SELECT count(*) FROM u": ["CREATE TABLE u (a text)", "INSERT INTO u SELECT id FROM s"],
+    "SELECT count(*) FROM w WHERE a = 20000": [
+        *("CREATE TABLE w (a bigint)", "INSERT INTO w VALUES (1)", "UPDATE w SET a = (SELECT count(*) FROM s)"),
+    ],
+}
+
+
+@pytest.mark.parametrize("isolation", ["strict serializable", "serializable"])
+@pytest.mark.parametrize("read", READS)
+def test_the_first_read_has_what_the_file_had_when_it_was_created(world: SqlWorld, read: str, isolation: str) -> None:
+    """Two megabytes are read in several pieces, whatever reads them first; the last line has no end yet."""
+    path = world.folder / "people.csv"
+    path.write_text("id,name\n" + "".join(f"{number},{'x' * 100}\n" for number in range(20_000)) + "20000,half")
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation=isolation)
+        await client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT CSV")
+        for text in FIRST.get(read, ()):
+            await client(text)
+        assert await client(read) == READS[read]
+
+    world.within(work)
+
+
+def test_a_server_that_begins_again_waits_for_what_was_there_at_first(world: SqlWorld) -> None:
+    path = world.folder / "numbers"
+    path.write_text("".join(f"{number}\n" for number in range(400_000)))
+
+    async def created(coordinator: Coordinator) -> object:
+        await Client(coordinator)(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON")
+        return coordinator.objects.items[min(coordinator.objects.items)].origin["size"]
+
+    async def restarted(coordinator: Coordinator) -> None:
+        coordinator.own()
+        assert await Client(coordinator)("SELECT count(*) FROM s") == [("400000",)]
+
+    assert world.within(created) == path.stat().st_size
+    world.within(restarted)
+
+
+def test_what_is_waited_for_in_vain(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE SOURCE none (a text) FROM FILE '/no/such/file' FORMAT CSV")
+        assert await client.fails("SELECT * FROM none") == "58P01"
+        broken = world.folder / "broken"
+        broken.write_text("1\nnope\n")
+        await client(f"CREATE SOURCE broken FROM FILE '{broken}' FORMAT JSON")
+        assert await client.fails("SELECT * FROM broken") == "22P02"
+        await client("DROP SOURCE broken")
+
+    world.within(work)
+
+
+def test_counters(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '1ms', MAX CARDINALITY 3)")
+        await until(client, "SELECT count(*) FROM c", [("3",)])
+
+    world.within(work)
+
+
+def test_spans_of_time() -> None:
+    assert [micros_of(text) for text in ("1s", "500 milliseconds", "1 day 00:00:01")] == [
+        1_000_000,
+        500_000,
+        86_401_000_000,
+    ]
+    with pytest.raises(SqlError):
+        micros_of("1 month")

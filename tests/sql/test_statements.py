@@ -1,0 +1,337 @@
+"""SUBSCRIBE, COPY, cursors, prepared statements, EXPLAIN and SHOW."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, ingest
+
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+
+Row = tuple[str | None, ...]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+class Follower:
+    """A cursor over a subscription, fetched until all is there that is expected."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.rows: list[Row] = []
+
+    async def begin(self, statement: str) -> None:
+        await self._client("BEGIN")
+        await self._client(f"DECLARE c CURSOR FOR {statement}")
+
+    async def contents(self, expected: Counter[Row]) -> None:
+        """Fetch until updates come to these rows."""
+        while self.current() != expected:
+            self.rows += await self._client("FETCH ALL c WITH (TIMEOUT = '200ms')")
+
+    def current(self) -> Counter[Row]:
+        counts: Counter[Row] = Counter()
+        for _, diff, *row in self.rows:
+            counts[tuple(row)] += int(diff or 0)
+        return +counts
+
+
+def test_subscriptions(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, follower = Client(coordinator), Follower(Client(coordinator))
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        query = 'SELECT name, sum(amount) FROM "shop/orders" JOIN names USING (customer) GROUP BY name'
+        await follower.begin(f"SUBSCRIBE ({query})")
+        await follower.contents(Counter({("Ann", "10"): 1}))
+        ingest(coordinator, [(2, "ann", 1.0)])
+        await follower.contents(Counter({("Ann", "11"): 1}))
+        await client("INSERT INTO names VALUES ('ann', 'Anna')")
+        await follower.contents(Counter({("Ann", "11"): 1, ("Anna", "11"): 1}))
+        await client("DELETE FROM names")
+        await follower.contents(Counter())
+        times = [int(row[0] or 0) for row in follower.rows]
+        assert times == sorted(times)
+        assert await client.fails("SUBSCRIBE (SELECT now())") == "0A000"
+
+    world.within(work)
+
+
+def test_a_subscription_goes_on_where_another_has_ended(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> int:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1), (2)")
+        until = coordinator.timeline.latest + 1
+        rows = await client(f"SUBSCRIBE t WITH (PROGRESS) UP TO {until}")
+        assert Counter(row[3] for row in rows if row[1] == "f") == Counter(["1", "2"])
+        assert rows[-1][:2] == (str(until), "t")
+        await client("INSERT INTO t VALUES (3)")
+        await client("DELETE FROM t WHERE a = 1")
+        return until - 1
+
+    time = world.within(first)
+
+    async def second(coordinator: Coordinator) -> list[Row]:
+        client = Client(coordinator)
+        await client("INSERT INTO t VALUES (4)")
+        until = coordinator.timeline.latest + 1
+        return await client(f"SUBSCRIBE t WITH (SNAPSHOT = false) AS OF {time} UP TO {until}")
+
+    assert [row[1:] for row in world.within(second)] == [("1", "3"), ("-1", "1"), ("1", "4")]
+
+
+async def progressed(client: Client, progress: int | None, until: Counter[Row]) -> tuple[int, Counter[Row]]:
+    """Go on from a progress until some updates have come, and then up to a progress; what is behind it is lost."""
+    rest = ") " if progress is None else f", SNAPSHOT = false) AS OF {progress - 1}"
+    await client("BEGIN")
+    await client(f"DECLARE c CURSOR FOR SUBSCRIBE t WITH (PROGRESS{rest}")
+    updates: Counter[Row] = Counter()
+    while True:
+        for time, is_progress, *update in await client("FETCH 1 c WITH (TIMEOUT = '60s')"):
+            if is_progress == "f":
+                updates[tuple(update)] += 1
+            elif updates >= until:
+                await client("ROLLBACK")
+                return int(time or 0), updates
+
+
+def test_a_subscription_goes_on_from_any_progress(world: SqlWorld) -> None:
+    """With one server after the other: each update comes once, also where only the first progress was seen."""
+    seen: Counter[Row] = Counter()
+    progress: int | None = None
+    servers: list[tuple[str, Counter[Row]]] = [
+        ("INSERT INTO t VALUES (1), (1), (2)", Counter()),
+        ("INSERT INTO t VALUES (3)", Counter()),
+        ("DELETE FROM t WHERE a = 2", Counter([("-1", "2")])),
+        ("INSERT INTO t VALUES (4)", Counter()),
+        ("INSERT INTO t VALUES (5)", Counter([("1", "4"), ("1", "5")])),
+    ]
+    for change, until in servers:
+
+        async def follow(coordinator: Coordinator) -> tuple[int, Counter[Row]]:
+            client = Client(coordinator)
+            if progress is None:  # noqa: B023
+                await client("CREATE TABLE t (a int)")
+                await client("INSERT INTO t VALUES (0)")
+            await client(change)  # noqa: B023
+            return await progressed(client, progress, until)  # noqa: B023
+
+        progress, updates = world.within(follow)
+        seen += updates
+
+    assert seen == Counter([("1", "0"), ("2", "1"), ("1", "2"), ("1", "3"), ("-1", "2"), ("1", "4"), ("1", "5")])
+
+
+def test_cancelling_a_subscription(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        running = asyncio.create_task(client("SUBSCRIBE t"))
+        while not running.done():
+            await asyncio.sleep(0.05)
+            client.session.cancel()
+        with pytest.raises(SqlError) as failure:
+            await running
+        assert failure.value.sqlstate == "57014"
+        assert await client("SELECT * FROM t") == []
+
+    world.within(work)
+
+
+def test_copy(world: SqlWorld) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"1\tone\n2\t", b"\\N\n"):
+            yield piece
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b text, c int)")
+        prepared = await client.session.prepare("COPY t (a, b) FROM STDIN", ())
+        result = await client.session.execute(prepared, ())
+        assert result.copy_in
+        assert await result.copy_in(pieces()) == 2
+        await client.session.end_implicit()
+        assert await client("SELECT * FROM t ORDER BY a") == [("1", "one", None), ("2", None, None)]
+
+        prepared = await client.session.prepare("COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT WITH CSV", ())
+        result = await client.session.execute(prepared, ())
+        assert result.copy_out
+        assert result.rows
+        lines = [line async for rows in result.rows for line in result.copy_out.lines(rows)]
+        assert lines == [b"1,one\n", b"2,\n"]
+
+    world.within(work)
+
+
+def test_cursors(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
+        await client("BEGIN")
+        await client("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
+        assert await client("FETCH 2 FROM c") == [("1",), ("2",)]
+        assert await client("FETCH c") == [("3",)]
+        assert await client("FETCH ALL FROM c") == [("4",), ("5",)]
+        assert await client("FETCH c") == []
+        assert await client.tag("CLOSE c") == "CLOSE CURSOR"
+        assert await client.fails("FETCH c") == "34000"
+
+    world.within(work)
+
+
+def test_prepared_statements(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("PREPARE adding (int) AS INSERT INTO t VALUES ($1), ($1 + 1)")
+        await client("PREPARE counting AS SELECT count(*) FROM t WHERE a > $1")
+        assert await client.tag("EXECUTE adding (4)") == "INSERT 0 2"
+        assert await client("EXECUTE counting (4)") == [("1",)]
+        assert await client.fails("EXECUTE counting") == "42601"
+        await client("DEALLOCATE counting")
+        assert await client.fails("EXECUTE counting (1)") == "26000"
+
+    world.within(work)
+
+
+def test_explain_and_show(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int NOT NULL)")
+        await client("CREATE VIEW v AS SELECT a FROM t")
+        await client("CREATE INDEX i ON t (a)")
+
+        assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
+        assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
+        assert await client("SHOW TABLES") == [("t",)]
+        assert await client("SHOW VIEWS") == [("v",)]
+        assert await client("SHOW INDEXES") == [("i", "t", "a")]
+        assert await client("SHOW COLUMNS FROM t") == [("a", "f", "integer")]
+        assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
+
+    world.within(work)
+
+
+def test_old_plans_notice(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        prepared = await client.session.prepare("SELECT * FROM t", ())
+        await client("ALTER TABLE t RENAME TO u")
+        await client("CREATE TABLE t (a text)")
+        with pytest.raises(SqlError) as failure:
+            await client.session.execute(prepared, ())
+        assert failure.value.sqlstate == "0A000"
+
+    world.within(work)
+
+
+def test_what_tools_send_beside(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM t")
+        await client("CREATE VIEW v AS SELECT 1")
+        assert await client("SHOW MATERIALIZED VIEWS") == [("m",)]
+        assert await client.tag("CREATE SCHEMA IF NOT EXISTS public") == "CREATE SCHEMA"
+        assert await client.fails("CREATE SCHEMA public") == "42P06"
+        assert await client.fails("CREATE SCHEMA IF NOT EXISTS other") == "0A000"
+        plain = await client("EXPLAIN SELECT a FROM t")
+        for form in ("VERBOSE", "(COSTS OFF, FORMAT TEXT)", "(ANALYZE false, VERBOSE)"):
+            assert await client(f"EXPLAIN {form} SELECT a FROM t") == plain
+        assert await client("EXPLAIN (SELECT a FROM t)") == plain
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN TIMESTAMP"),
+        ("EXPLAIN (ANALYZE, FORMAT TEXT) SELECT 1", "EXPLAIN TIMESTAMP"),
+        ("LOCK TABLE t IN EXCLUSIVE MODE", "40001"),
+        ("COMMENT ON TABLE t IS 'x'", "Leave it out"),
+        ("CREATE TEMP TABLE t (a int)", "drop it in the end"),
+        ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
+        ("VACUUM ANALYZE t", "by themselves"),
+        ("CREATE FUNCTION f() RETURNS int AS 'x'", "A view can name a query"),
+        ("CREATE ROLE r", "A password file"),
+        ("SELECT '1'::xml", "Take text"),
+    ],
+)
+def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        world.script(text)
+
+    assert raised.value.sqlstate == "0A000"
+    assert raised.value.hint
+    assert hint in raised.value.hint
+
+
+def test_what_was_probably_meant(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE orders (a int)")
+        await client("CREATE VIEW spent AS SELECT a FROM orders")
+        for text, sqlstate, hint in (
+            ("SHOW REPLICA", "42704", "Did you mean replicas?"),
+            ("SHOW transacton_isolation", "42704", "Did you mean transaction_isolation?"),
+            ("DROP TABLE ordres", "42P01", 'Did you mean "orders"?'),
+            ("DROP VIEW ordres", "42P01", None),
+            ("ALTER TABLE order_s RENAME TO x", "42P01", 'Did you mean "orders"?'),
+        ):
+            error = await client.error(text)
+            assert (error.sqlstate, error.hint) == (sqlstate, hint)
+
+    world.within(work)
+
+
+def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client(
+            "CREATE TABLE t (id uuid NOT NULL DEFAULT gen_random_uuid(), old text DEFAULT gen_random_uuid(), a int)"
+        )
+        await client("INSERT INTO t (a) VALUES (1), (2), (3)")
+
+        ids = {id_ for row in await client("SELECT id, old FROM t") for id_ in row if id_}
+        assert len(ids) == 6
+        assert all(uuid.UUID(id_).version == 4 for id_ in ids)
+        assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT gen_random_uuid() FROM t") == "0A000"
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT * FROM shop.orders", 'Did you mean "shop/orders"?'),
+        ('SELECT * FROM "shop/orders" WHERE customer = "Ann"', "A text is in single quotes: 'Ann'."),
+        ('SELECT "Customer" FROM "shop/orders"', 'Did you mean "customer"?'),
+        ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),
+    ],
+)
+def test_hints_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        assert (await Client(coordinator).error(text)).hint == hint
+
+    world.within(work)
+
+
+def test_a_function_of_a_first_session(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
+        assert str(hint).startswith("Did you mean generate_series? ")
+
+    world.within(work)

@@ -1,0 +1,154 @@
+"""Times of somebody's choice, and times that are waited for: AS OF, UP TO, and reads while others ingest."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, derive_all, ingest
+
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+from derive.storage.compaction import compact
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+STATEMENTS = [
+    "SELECT * FROM t {}",
+    'SELECT * FROM "shop/orders" {}',
+    'SELECT * FROM "shop/spending" {}',
+    "SELECT count(*) FROM v {}",
+    "SUBSCRIBE t {}",
+    "SUBSCRIBE (SELECT count(*) FROM v) {}",
+    "COPY (SELECT * FROM t {}) TO STDOUT",
+    "EXPLAIN TIMESTAMP FOR SELECT * FROM t {}",
+]
+
+
+def test_a_time_in_the_far_future_is_not_waited_for(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE VIEW v AS SELECT a FROM t")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        for statement in STATEMENTS:
+            for as_of in ("AS OF '2999-01-01T00:00:00Z'", "AS OF AT LEAST '2999-01-01T00:00:00Z'"):
+                error = await client.error(statement.format(as_of))
+                assert error.sqlstate == "22023", statement
+                assert "2999-01-01T00:00:00" in error.message
+                assert "AS OF AT LEAST" in (error.hint or "")
+
+    world.within(work)
+
+
+def test_a_time_that_comes_soon_is_waited_for(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        time = coordinator.store.timeline.present() + SECOND // 2
+        ingest(coordinator, [(1, "ann", 10.0)])
+        soon = asyncio.create_task(client(f'SELECT count(*), (SELECT count(*) FROM "shop/orders") FROM t AS OF {time}'))
+        await other("INSERT INTO t VALUES (1)")
+        assert await soon == [("1", "1")]
+        assert coordinator.store.timeline.time() > time
+
+    world.within(work)
+
+
+def test_a_time_that_is_forgotten_fails(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client('SELECT * FROM "shop/orders"')
+        known = coordinator.store.collection("shop/orders")
+        assert known
+        compact(coordinator.store, world.catalog.collections["shop/orders"], since=known.upper - 1)
+        for statement in ('SELECT * FROM "shop/orders" AS OF 5', 'SUBSCRIBE "shop/orders" AS OF 5'):
+            error = await client.error(statement)
+            assert error.sqlstate == "22023"
+            assert str(known.upper - 1) in error.message
+        assert await client('SELECT count(*) FROM "shop/orders" AS OF AT LEAST 5') == [("1",)]
+
+    world.within(work)
+
+
+def test_a_subscription_ends_where_it_is_told_to(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        present = coordinator.store.timeline.present()
+        assert [row[1:] for row in await client(f"SUBSCRIBE t UP TO {present + SECOND}")] == [("1", "1")]
+        assert coordinator.store.timeline.time() >= present + SECOND
+
+        assert await client.fails(f"SUBSCRIBE t UP TO {present - SECOND}") == "22023"
+        assert await client.fails(f"SUBSCRIBE t AS OF {present} UP TO {present - 1}") == "22023"
+        assert await client(f"SUBSCRIBE t AS OF {present} UP TO {present}") == []
+
+    world.within(work)
+
+
+def test_a_read_goes_on_when_an_ingestion_has_ended_before_its_time(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        writing = coordinator.store.acquire_write("shop/orders")
+        begun = asyncio.create_task(client('SELECT count(*) FROM "shop/orders"'))
+        while coordinator.timeline.latest < writing.frontier:
+            await asyncio.sleep(0)
+        coordinator.store.update_and_downgrade(writing, [], writing.frontier + 1, is_last=True)
+        assert await begun == [("1",)]
+
+    world.within(work)
+
+
+def test_what_was_defined_later_is_worked_out_at_times_before(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("BEGIN")
+        assert await client('SELECT count(*) FROM t, "shop/orders"') == [("1",)]
+        time = coordinator.timeline.latest
+        await other("INSERT INTO t VALUES (2)")
+        await other('CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t, "shop/orders"')
+        await other("CREATE VIEW v AS SELECT n + 1 AS n FROM m")
+        await other("CREATE INDEX ON v (n)")
+        await other("CREATE TABLE u (a int)")
+        assert await other("SELECT m.n, v.n FROM m, v") == [("2", "3")]
+
+        assert await client("SELECT m.n, v.n FROM m, v") == [("1", "2")]
+        error = await client.error("SELECT * FROM u")
+        assert error.sqlstate == "22023"
+        assert "begin another one" in (error.hint or "")
+        await client("ROLLBACK")
+        for name, rows in (("m", ["1", "2"]), ("v", ["2", "3"])):
+            assert await other(f"SELECT n FROM {name} AS OF {time}") == [(rows[0],)]
+            until = coordinator.store.timeline.present() + SECOND
+            updates = await other(f"SUBSCRIBE {name} AS OF {time} UP TO {until}")
+            assert [row[1:] for row in updates] == [("1", rows[0]), ("-1", rows[0]), ("1", rows[1])]
+
+    world.within(work)
+
+
+def test_what_is_derived_is_known_a_tick_later(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)], year=2024)
+        derive_all(world, coordinator)
+        known = coordinator.store.collection("shop/spending")
+        assert known
+        assert await client(f'SELECT spent FROM "shop/spending" AS OF {known.upper - 1}') == [("10",)]
+        with pytest.raises(SqlError) as caught:
+            await client(f'SELECT spent FROM "shop/spending" AS OF {coordinator.store.timeline.present()}')
+        assert caught.value.sqlstate == "55000"
+
+    world.within(work)

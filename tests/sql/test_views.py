@@ -1,0 +1,441 @@
+"""Indexes and materialized views: kept up to date, asked at exact times, and there again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, derive_all, ingest
+
+from derive.algebra.relation import Get
+from derive.engine.reset import reset
+from derive.errors import SqlError
+from derive.relations.tables.input import table_at
+from derive.sql.coordinator import Coordinator
+from derive.sql.planner.dependencies import ids_of
+from derive.storage.compaction import compact
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+async def until_maintained(coordinator: Coordinator, name: str) -> None:
+    """Wait until a relation is read from what is maintained."""
+    named = coordinator.objects.lookup(None, name)
+    assert named
+    relation = Get(named.id, tuple(column.type for column in named.columns))
+    ids = coordinator.maintained.sources(ids_of(relation))
+    while True:
+        news = coordinator.news.next
+        time = await coordinator.timeline.read(ids, at_present=True)
+        since = coordinator.maintained.since(relation)
+        if since is not None and since <= time:
+            return
+        await news.wait()
+
+
+def test_a_recursion_is_asked_and_not_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE parts (whole text, part text)")
+        await client("INSERT INTO parts VALUES ('car', 'wheel'), ('wheel', 'tyre'), ('tyre', 'car')")
+        await client(
+            "CREATE VIEW within AS WITH RECURSIVE w AS (SELECT whole, part FROM parts UNION"
+            " SELECT w.whole, p.part FROM w JOIN parts p ON p.whole = w.part) SELECT * FROM w"
+        )
+
+        assert await client("SELECT count(*), count(DISTINCT part) FROM within WHERE whole = 'car'") == [("3", "3")]
+        for refused in (
+            "CREATE INDEX ON within (whole)",
+            "CREATE MATERIALIZED VIEW m AS SELECT * FROM within",
+            "SUBSCRIBE within",
+        ):
+            assert await client.fails(refused) == "0A000"
+
+        await client("CREATE INDEX ON parts (whole)")
+        await until_maintained(coordinator, "parts")
+        again = (
+            "WITH RECURSIVE w(n) AS (SELECT whole FROM parts UNION SELECT part FROM parts, w WHERE n = whole) SELECT"
+        )
+        assert await client(f"{again} count(*) FROM w") == [("3",)]
+
+    world.within(work)
+
+
+def test_indexes(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b text)")
+        await client("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
+        await client("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'y')")
+        assert await client.tag("CREATE INDEX ON t (a)") == "CREATE INDEX"
+        await client("CREATE INDEX v_b ON v (b)")
+        await until_maintained(coordinator, "t")
+        await until_maintained(coordinator, "v")
+
+        assert await client("SELECT b FROM t WHERE a = 2") == [("y",)]
+        for number in range(4, 20):
+            await client(f"INSERT INTO t VALUES ({number}, 'y')")
+            assert await client("SELECT n FROM v WHERE b = 'y'") == [(str(number - 1),)]  # at once
+            assert await client("SELECT count(*) FROM t JOIN v USING (b)") == [(str(number),)]
+        await client("DELETE FROM t WHERE b = 'y'")
+        assert await client("SELECT * FROM v") == [("x", "1")]
+        assert await client.tag("DROP INDEX v_b") == "DROP INDEX"
+        assert await client("SELECT * FROM v") == [("x", "1")]
+
+    world.within(work)
+
+
+def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1), (2)")
+        await client("CREATE INDEX ON t (a)")
+        named = coordinator.objects.lookup(None, "t")
+        assert named
+        relation = Get(named.id, tuple(column.type for column in named.columns))
+        while not coordinator.maintained.since(relation):
+            await coordinator.news.next.wait()
+
+        assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
+        since = coordinator.maintained.since(relation)
+        assert since is not None
+        assert since <= coordinator.timeline.latest
+
+    world.within(work)
+
+
+def test_serializable_reads_of_an_index_let_no_time_pass(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        strict = Client(coordinator)
+        client = Client(coordinator, transaction_isolation="serializable")
+        await strict("CREATE TABLE t (a int)")
+        await strict("INSERT INTO t VALUES (1), (2)")
+        await strict("CREATE INDEX ON t (a)")
+        await until_maintained(coordinator, "t")
+        assert await client("SELECT a FROM t WHERE a = 1") == [("1",)]  # the index has followed all that was read
+        named = coordinator.objects.lookup(None, "t")
+        assert named
+        tables = [coordinator.store.tables.table(named.id)]
+        for _ in range(20):
+            assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
+            assert await client("SELECT a FROM t ORDER BY a LIMIT 1") == [("1",)]
+            tables.append(coordinator.store.tables.table(named.id))
+        # Their `upper` as well; but time also passes by itself, now and then.
+        assert any(before == after for before, after in pairwise(tables))
+        for number in range(3, 10):
+            await strict(f"INSERT INTO t VALUES ({number})")
+            assert await client(f"SELECT a FROM t WHERE a = {number}") == [(str(number),)]
+
+    world.within(work)
+
+
+def test_serializable_reads_of_a_maintained_join_follow_all_that_is_joined(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        await client('CREATE VIEW v AS SELECT id, name FROM "shop/orders" JOIN names USING (customer)')
+        await client("CREATE INDEX ON v (id)")
+        await until_maintained(coordinator, "v")
+        for number in range(2, 6):
+            ingest(coordinator, [(number, "ann", 10.0)])
+            async with asyncio.timeout(20):
+                while not await client(f"SELECT name FROM v WHERE id = {number}"):
+                    await asyncio.sleep(0)
+
+    world.within(work)
+
+
+def test_materialized_views(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> int:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        await client(
+            'CREATE MATERIALIZED VIEW spent AS SELECT name, sum(amount) AS sum FROM "shop/orders" JOIN names USING (customer) GROUP BY 1'
+        )
+        await client("CREATE VIEW doubled AS SELECT name, sum * 2 AS twice FROM spent")
+        assert await client("SELECT * FROM spent") == [("Ann", "10")]
+        ingest(coordinator, [(3, "ann", 1.0)])
+        assert await client("SELECT * FROM spent") == [("Ann", "11")]
+        await client("INSERT INTO names VALUES ('ben', 'Ben')")
+        assert await client("SELECT * FROM doubled ORDER BY 1") == [("Ann", "22"), ("Ben", "11")]
+        await until_maintained(coordinator, "spent")
+        assert await client("SELECT * FROM doubled ORDER BY 1") == [("Ann", "22"), ("Ben", "11")]
+        return coordinator.timeline.latest
+
+    time = world.within(first)
+
+    async def second(coordinator: Coordinator) -> None:
+        reading = Client(coordinator, transaction_isolation="serializable")
+        assert await reading("SELECT * FROM spent ORDER BY 1") in ([("Ann", "11")], [("Ann", "11"), ("Ben", "5.5")])
+        coordinator.own()
+        client = Client(coordinator)
+        ingest(coordinator, [(4, "ben", 2.0)])
+        assert await client("SELECT * FROM spent ORDER BY 1") == [("Ann", "11"), ("Ben", "7.5")]
+        await until_maintained(coordinator, "spent")
+        assert await client("SELECT * FROM spent ORDER BY 1") == [("Ann", "11"), ("Ben", "7.5")]
+        assert await client(f"SELECT * FROM spent ORDER BY 1 AS OF {time}") == [("Ann", "11"), ("Ben", "5.5")]
+        assert await client.fails("DROP MATERIALIZED VIEW spent") == "2BP01"
+        assert await client.tag("DROP MATERIALIZED VIEW spent CASCADE") == "DROP MATERIALIZED VIEW"
+
+    world.within(second)
+
+
+def test_what_changes_by_itself_is_not_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE VIEW v AS SELECT a, now() AS at FROM t")
+
+        assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT now()") == "0A000"
+        assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT at FROM v") == "0A000"
+        assert await client.fails("CREATE INDEX ON v (a)") == "0A000"
+
+    world.within(work)
+
+
+def test_what_takes_long_is_worked_out_in_a_thread(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t SELECT * FROM generate_series(1, 3000)")
+        await client("CREATE INDEX ON t (a)")
+        await until_maintained(coordinator, "t")
+
+        assert await client("SELECT count(*), max(length(a::text || 'x')) FROM t") == [("3000", "5")]
+        assert len(await client("SELECT * FROM t")) == 3000
+        assert await client("SELECT a FROM t WHERE a = $1", 7) == [("7",)]
+        assert await client.fails("SELECT 1 / (a - 7) FROM t WHERE a = $1", 7) == "22012"
+        await client("SET statement_timeout = '100ms'")
+        assert await client.fails("SELECT count(*) FROM t x, t y, t z WHERE x.a + y.a = z.a + 1") == "57014"
+
+    world.within(work)
+
+
+def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client('CREATE MATERIALIZED VIEW spent AS SELECT sum(amount) AS sum FROM "shop/orders"')
+        await until_maintained(coordinator, "spent")
+        assert await client("SELECT * FROM spent") == [("10",)]
+
+    async def between(coordinator: Coordinator) -> tuple[int, int]:
+        ingest(coordinator, [(2, "ann", 1.0)])
+        time = coordinator.store.timeline.present()
+        ingest(coordinator, [(3, "ann", 2.0)])
+        spec = coordinator.store.tables.as_stored(world.catalog.collections["shop/orders"])
+        done = compact(coordinator.store, spec, since=coordinator.store.timeline.present())
+        assert done is not None
+        return time, done.since
+
+    async def second(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        await until_maintained(coordinator, "spent")
+        assert await client(f"SELECT * FROM spent AS OF {time}") == [("11",)]
+        assert await client("SELECT * FROM spent") == [("13",)]
+        await client("DROP MATERIALIZED VIEW spent")
+        while coordinator.store.rights.views():
+            await coordinator.news.next.wait()
+
+    world.within(first)
+    time, since = world.within(between)
+    assert 0 < since < time
+    world.within(second)
+
+
+def test_a_view_that_nobody_maintains_is_not_waited_for(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM t")
+        await until_maintained(coordinator, "v")
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("SELECT * FROM v") == "55000"
+        assert await client.fails(f"SELECT * FROM v AS OF {coordinator.store.timeline.present()}") == "55000"
+        coordinator.own()
+        assert await client("SELECT * FROM v") == [("0",)]
+
+    world.within(first)
+    world.within(second)
+
+
+def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        derive_all(world, coordinator)
+        await client('CREATE MATERIALIZED VIEW v AS SELECT sum(spent) AS sum FROM "shop/spending"')
+        table = coordinator.objects.find(None, "v")
+        assert table
+
+        async def until_written(rows: list[tuple[float]]) -> None:
+            while True:
+                news = coordinator.news.next
+                stored = coordinator.store.tables.table(table.id)
+                assert stored
+                if stored.upper > stored.since:
+                    batches = table_at(coordinator.store, stored, stored.upper - 1)
+                    if [row for batch in batches for row in batch] == rows:
+                        return
+                derive_all(world, coordinator)
+                await news.wait()
+
+        await until_written([(10.0,)])
+        reset(world.catalog, coordinator.store, ["shop/spending"])
+        await coordinator.news.next.wait()
+        ingest(coordinator, [(2, "ann", 1.0)])
+        derive_all(world, coordinator)
+        await until_written([(11.0,)])
+        assert await client("SELECT * FROM v") == [("11",)]
+
+    world.within(work)
+
+
+def test_views_of_many_rows(world: SqlWorld) -> None:
+    """Another process works them out, of tables, collections and other views; also what they keep after a restart."""
+    count = 25_000
+
+    async def hydrated(coordinator: Coordinator, client: Client) -> list[tuple[str | None, ...]]:
+        seen: set[tuple[str | None, ...]] = set()
+        while (rows := await client("SHOW HYDRATIONS")) or not seen:
+            seen.update((name, stage) for name, stage, _ in rows)
+            await asyncio.sleep(0.01)
+        return sorted(seen)
+
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(number, f"c{number % 3}", 1.0) for number in range(count)])
+        await client("CREATE TABLE t (a int, b text)")
+        await client(f"INSERT INTO t SELECT n, 'even' FROM generate_series(0, {2 * count - 2}, 2) AS s (n)")
+        await client("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
+        await client('CREATE MATERIALIZED VIEW orders AS SELECT id, customer FROM "shop/orders"')
+        await client("CREATE VIEW over AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+        await client("CREATE INDEX ON v (b)")
+        await client("CREATE INDEX ON over (customer)")
+        seen = await hydrated(coordinator, client)
+        assert {("v_b_idx", "waiting"), ("orders", "reading"), ("over_customer_idx", "waiting")} <= set(seen)
+        await until_maintained(coordinator, "v")
+        await until_maintained(coordinator, "over")
+        assert await client("SELECT n FROM v WHERE b = 'even'") == [(str(count),)]
+        await client("INSERT INTO t VALUES (1, 'odd')")
+        assert await client("SELECT * FROM v ORDER BY b") == [("even", str(count)), ("odd", "1")]
+        assert await client("SELECT n FROM over ORDER BY customer") == [("8334",), ("8333",), ("8333",)]
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("INSERT INTO t VALUES (3, 'odd')")
+        ingest(coordinator, [(1, "c9", 1.0)])
+        await until_maintained(coordinator, "over")
+        assert await client("SELECT n FROM over ORDER BY customer") == [("8334",), ("8332",), ("8333",), ("1",)]
+        assert await client("SELECT count(*) FROM orders") == [(str(count),)]
+
+    world.within(first)
+    world.within(second)
+
+
+def test_grouping_sets_are_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b text, n int)")
+        await client(
+            "CREATE MATERIALIZED VIEW v AS SELECT a, b, sum(n) AS n, grouping(a, b) AS g FROM t GROUP BY ROLLUP (a, b)"
+        )
+        assert await client("SELECT * FROM v") == [(None, None, None, "3")]
+        await client("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5)")
+        await client("DELETE FROM t WHERE b = 'y'")
+        rows = [("1", "x", "10", "0"), (None, "x", "5", "0"), ("1", None, "10", "1"), (None, None, "5", "1")]
+        assert await client("SELECT * FROM v ORDER BY g, a") == [*rows, (None, None, "15", "3")]
+
+    world.within(work)
+
+
+def test_views_are_written_while_another_begins(world: SqlWorld) -> None:
+    """What a view of many rows begins with is written beside the others, once, and what follows is in order."""
+    count = 30_000
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE ticks (n int)")
+        await client("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ticks")
+        await client("CREATE TABLE many (n int)")
+        await client(f"INSERT INTO many SELECT n FROM generate_series(1, {count}) AS s (n)")
+        await client("CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS n FROM many")
+        await client("INSERT INTO many VALUES (0)")
+        names = {name: coordinator.objects.lookup(None, name) for name in ("counted", "doubled")}
+        written: dict[str, set[int]] = {name: set() for name in names}
+        while count + 1 not in written["doubled"]:
+            await client("INSERT INTO ticks VALUES (1)")
+            for name, named in names.items():
+                assert named
+                table = coordinator.store.tables.table(named.id)
+                assert table
+                if table.upper > table.since:
+                    rows = [row for batch in table_at(coordinator.store, table, table.upper - 1) for row in batch]
+                    written[name].add(len(rows) if name == "doubled" else int(str(rows[0][0])))
+            await coordinator.news.next.wait()
+        assert written["doubled"] <= {count, count + 1}
+        assert len(written["counted"]) > 1
+
+    world.within(work)
+
+
+def test_percentiles_are_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, n int)")
+        await client(
+            "CREATE MATERIALIZED VIEW v AS SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY n) AS middle, "
+            "mode() WITHIN GROUP (ORDER BY n) AS usual FROM t GROUP BY a"
+        )
+        await client("INSERT INTO t VALUES (1, 10), (1, 20), (1, 20), (1, 40), (2, NULL)")
+        assert await client("SELECT * FROM v ORDER BY a") == [("1", "20", "20"), ("2", None, None)]
+        await client("DELETE FROM t WHERE n = 20")
+        assert await client("SELECT * FROM v ORDER BY a") == [("1", "25", "10"), ("2", None, None)]
+
+    world.within(work)
+
+
+def test_views_over_views_over_views(world: SqlWorld) -> None:
+    """Each reads a column of the one before more than once; SQLite by itself would double the text with each."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE v0 (a bigint)")
+        await client("INSERT INTO v0 VALUES (1), (2)")
+        for number in range(1, 41):
+            united = f" UNION ALL SELECT a FROM v{number - 1} WHERE a < 0" if number % 9 == 0 else ""
+            await client(f"CREATE VIEW v{number} AS SELECT a + 1 AS a FROM v{number - 1} WHERE a * 2 > 0{united}")
+        assert await client("SELECT a FROM v40 ORDER BY a") == [("41",), ("42",)]
+        await client("CREATE MATERIALIZED VIEW m AS SELECT a, count(*) AS n FROM v40 GROUP BY a")
+        await client("CREATE INDEX ON v30 (a)")
+        await until_maintained(coordinator, "m")
+        assert await client("SELECT * FROM m ORDER BY a") == [("41", "1"), ("42", "1")]
+        assert await client("SELECT a FROM v40 WHERE a = 42") == [("42",)]
+
+    world.within(work)
+
+
+def test_too_many_views_over_views_are_told_of_in_one_sentence(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("BEGIN")
+        await client("CREATE TABLE v0 (a bigint)")
+        with pytest.raises(SqlError) as told:
+            for number in range(1, 1000):
+                await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
+        assert (told.value.sqlstate, told.value.message) == ("54001", "stack depth limit exceeded")
+
+    world.within(work)

@@ -1,0 +1,217 @@
+"""Transactions that write what follows from collections, which others write: nothing happens to these in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from sql_world import Client, SqlWorld, derive_all, ingest
+
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
+from derive.sql.coordinator import Coordinator
+from derive.storage.store import Store
+
+COUNT = 'SELECT count(*) FROM "shop/orders"'
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def test_what_was_ingested_in_between_is_noticed(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (n bigint)")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("BEGIN")
+        assert await client(COUNT) == [("1",)]
+        ingest(coordinator, [(2, "ben", 5.5)])
+        assert await other(f"{COUNT}, t") == [("0",)]  # it sees what was ingested, and nothing of the transaction
+        await client("INSERT INTO t VALUES (1)")
+        assert await client.fails("COMMIT") == "40001"
+        await client("BEGIN")
+        assert await client(COUNT) == [("2",)]
+        assert await other(COUNT) == [("2",)]
+        await client("INSERT INTO t VALUES (2)")
+        await client("COMMIT")
+        assert await client("SELECT n FROM t") == [("2",)]
+
+    world.within(work)
+
+
+def test_what_nobody_has_seen_comes_behind(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (n bigint)")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("BEGIN")
+        assert await client(COUNT) == [("1",)]
+        ingest(coordinator, [(2, "ben", 5.5)])
+        await client("INSERT INTO t VALUES (1)")
+        await client("COMMIT")
+        time = coordinator.timeline.latest
+        both = f'SELECT count(*), (SELECT n FROM t) FROM "shop/orders" AS OF {time}'
+        assert await client(both) == [("1", "1")]  # the transaction is before what was ingested
+        assert await client(COUNT) == [("2",)]
+
+    world.within(work)
+
+
+def test_who_is_ingesting_is_not_waited_for(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (n bigint)")
+        await client("BEGIN")
+        assert await client(COUNT) == [("0",)]
+        await other("INSERT INTO t VALUES (0)")
+        capability = coordinator.store.acquire_write("shop/orders")
+        await client("INSERT INTO t VALUES (1)")
+        assert await client.fails("COMMIT") == "40001"
+        coordinator.store.drop(capability)
+        assert await client("SELECT n FROM t") == [("0",)]
+
+    world.within(work)
+
+
+def test_a_statement_that_follows_from_what_is_ingested_tries_again(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (n bigint)")
+        is_over = False
+
+        async def disturb() -> None:
+            number = 0
+            while not is_over:
+                number += 1
+                await asyncio.to_thread(ingest, coordinator, [(number, "ann", 1.0)])
+                await other(COUNT)
+
+        disturbing = asyncio.create_task(disturb())
+        for _ in range(20):
+            await client(f"INSERT INTO t {COUNT}")
+        is_over = True
+        await disturbing
+        counts = [int(n or 0) for (n,) in await client("SELECT n FROM t ORDER BY 1")]
+        assert len(counts) == 20
+
+    world.within(work)
+
+
+def test_stale_rows_are_not_taken_out(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        while not (known := coordinator.store.collection("shop/spending")) or not known.documents:
+            await client(COUNT)
+            derive_all(world, coordinator)
+
+    async def second(coordinator: Coordinator) -> None:
+        await Client(coordinator)("UPDATE t SET a = 2")
+
+    async def third(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        known = coordinator.store.collection("shop/spending")
+        table = coordinator.store.tables.find("sql/public/t")
+        assert known
+        assert table
+        assert known.upper > table.since  # so both are read at a time at which `a` was 1
+        error = await client.error('UPDATE t SET a = a + 10 WHERE EXISTS (SELECT 1 FROM "shop/spending")')
+        assert error.sqlstate == "40001"
+        assert str(known.upper - 1) in (error.hint or "")
+        assert await client("SELECT a FROM t") == [("2",)]
+
+    world.within(first)
+    world.within(second)
+    world.within(third)
+
+
+@contextmanager
+def deriving(world: SqlWorld) -> Iterator[None]:
+    """A run at work, as another process would be."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        store = Store(world.data)
+        run = open_run(world.catalog, store, InProcessExecutor())
+        while not is_over.wait(0.05):
+            run.step()
+        run.close()
+        store.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_what_is_derived_is_known_up_to_the_write(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, other = Client(coordinator), Client(coordinator)
+        await client("CREATE TABLE t (n double precision)")
+        await client("CREATE INDEX ON t (n)")  # so time passes for it by itself
+        ingest(coordinator, [(1, "ann", 10.0)])
+        for is_disturbed in (False, True):
+            await client("BEGIN")
+            ((spent,),) = await client('SELECT sum(spent) FROM "shop/spending"')
+            if is_disturbed:
+                ingest(coordinator, [(2, "ann", 1.0)])
+            assert await other('SELECT count(*) FROM "shop/spending"') == [("1",)]
+            await client(f"INSERT INTO t VALUES ({spent})")
+            if is_disturbed:
+                assert await client.fails("COMMIT") == "40001"
+            else:
+                await client("COMMIT")
+        assert await client("SELECT n FROM t") == [("10",)]
+
+    with deriving(world):
+        world.within(work)
+
+
+def test_processes(world: SqlWorld) -> None:
+    """`flowctl ingest` between a read and the write that follows from it, by clients of `flowctl sql serve`."""
+    flowctl = [sys.executable, "-m", "derive.cli.main"]
+    place = ["--source", str(world.folder / "flow.yaml"), "--data", str(world.data)]
+    documents = world.folder / "orders.jsonl"
+
+    def ingest_one(number: int) -> None:
+        documents.write_text(json.dumps({"id": number, "customer": "ann", "amount": 1.0}) + "\n")
+        command = [*flowctl, "ingest", *place, "--collection", "shop/orders", str(documents)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    ingest_one(1)
+    served = [*flowctl, "sql", "serve", *place, "--listen", "127.0.0.1:0"]
+    server = subprocess.Popen(served, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout
+    address = f"host=127.0.0.1 port={server.stdout.readline().strip().rpartition(':')[2]} user=flow dbname=flow"
+    try:
+        with psycopg.connect(address) as client, psycopg.connect(address, autocommit=True) as other:
+            other.execute("CREATE TABLE t (n bigint)")
+            for number in (2, 3):
+                client.execute(COUNT)
+                ingest_one(number)
+                assert other.execute(COUNT).fetchall() == [(number,)]
+                client.execute("INSERT INTO t VALUES (0)")
+                with pytest.raises(psycopg.errors.SerializationFailure):
+                    client.commit()
+                client.rollback()
+            other.execute(f"INSERT INTO t {COUNT}")
+            assert other.execute("SELECT n FROM t").fetchall() == [(3,)]
+    finally:
+        server.terminate()
+        server.wait(60)
+        server.stdout.close()
