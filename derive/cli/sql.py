@@ -114,12 +114,13 @@ def _text_of(file: Path | None) -> tuple[str, str]:
 async def _run(
     scripts: Sequence[tuple[str, str]], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
-    from derive.sql.opening import open_coordinator
+    from derive.sql.coordinator import Coordinator
+    from derive.sql.session import SqlSession
 
     catalog = optional_catalog(source, data)
-    coordinator = open_coordinator(catalog, data_folder(source, data))
+    coordinator = Coordinator(data_folder(source, data), catalog)
     try:
-        session = coordinator.session({"transaction_isolation": "serializable"}, most_bytes)
+        session = SqlSession(coordinator, {"transaction_isolation": "serializable"}, most_bytes)
         try:
             for name, text in scripts:
                 await _run_script(session, name, text, output)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.errors import FencedError, FlowError, SqlError
@@ -41,18 +40,22 @@ from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 from derive.time.frontier import END_OF_TIME
 
-if TYPE_CHECKING:
-    from derive.sql.session import SqlSession
-
-
 RETENTION = 60_000_000
 """Microseconds for which it is known what was there."""
+
+
+class OpenSession(Protocol):
+    """A session that ends when the coordinator is closed."""
+
+    async def close(self) -> None:
+        """End the session."""
+        ...
 
 
 class Coordinator:
     """SQL over one data folder.
 
-    Made by `open`, in the event loop in which it is used.
+    Made in the event loop in which it is used.
 
     Attributes:
         store: of the data folder.
@@ -111,7 +114,7 @@ class Coordinator:
         self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
-        self.sessions: set[SqlSession] = set()
+        self.sessions: set[OpenSession] = set()
         self.stopped = asyncio.Event()
         self.is_untidy = False
         self._loop = asyncio.get_running_loop()
@@ -122,17 +125,6 @@ class Coordinator:
     def name_of(self, identifier: GlobalId) -> str | None:
         """What an identifier is called, with its schema; None if there is no such thing any more."""
         return self.objects.name_of(identifier)
-
-    def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
-        """A new session.
-
-        Args:
-            begun: settings with which it begins, by name.
-            most_bytes: so much may be in a result; None for any amount.
-        """
-        from derive.sql.session import SqlSession
-
-        return SqlSession(self, begun, most_bytes)
 
     async def close(self) -> None:
         """Give everything back; sessions that are open end."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from derive.algebra.expression import Call, Column, Expression, Literal, Subquery, SubqueryKind
 from derive.algebra.relation import Aggregate, Reduce
 from derive.algebra.types import Type
@@ -14,9 +12,7 @@ from derive.sql.parser.ast import ArrayQuery, ArrayValue, NullLiteral, Operation
 from derive.sql.planner.body import limited
 from derive.sql.planner.coercion import folded
 from derive.sql.planner.extent import start_of
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.interfaces import Expressions
 
 _LAST = (1 << 31) - 1
 """The end of a slice that has none."""
@@ -25,7 +21,7 @@ _LAST = (1 << 31) - 1
 class ArrayPlanner:
     """Plans the arrays of one query."""
 
-    def __init__(self, expressions: ExpressionPlanner) -> None:
+    def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
         self._coercion = expressions.coercion
 

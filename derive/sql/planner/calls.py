@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
 from derive.algebra.relation import Aggregate, Order, WindowFunction
@@ -17,14 +16,13 @@ from derive.functions.aggregates.ordered_sets import ORDERED_SETS
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.sql.parser.ast import FunctionCall
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.ordered_sets import ordered_set
+from derive.sql.planner.output import orders_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import check_no_rows, is_row_function, row_target
 from derive.sql.planner.windows import WindowPlanner
 from derive.suggest import suggest
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
 
 _ALIKE = frozenset({"coalesce", "greatest", "least"})
 _KEYWORDS = {
@@ -43,7 +41,7 @@ _IGNORING_NULL = frozenset(
 class CallPlanner:
     """Plans the calls of one query."""
 
-    def __init__(self, expressions: ExpressionPlanner) -> None:
+    def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
         self._coercion = expressions.coercion
         self._windows = WindowPlanner(expressions)
@@ -187,7 +185,7 @@ class CallPlanner:
         return arguments, resolution.function, resolution.result_type
 
     def _order(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Order, ...]:
-        order = self._expressions.queries.order_of(node.order, self._expressions)
+        order = orders_of(node.order, self._expressions)
         if node.is_distinct and any(item.expression not in arguments for item in order):
             message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
             raise SqlError("42P10", message, offset=node.order[0].offset)

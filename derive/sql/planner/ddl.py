@@ -10,6 +10,7 @@ from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.definition import ColumnDefinition
 from derive.sql.planner.defaults import plan_default
 from derive.sql.planner.dml import column_named, writable_table
+from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names
 from derive.sql.planner.parameters import ParameterTypes
 from derive.sql.planner.plan import PlannedView
@@ -63,7 +64,7 @@ def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
     Raises:
         SqlError: 42P01, nothing has it.
     """
-    return QueryPlanner(names, ParameterTypes()).tables.named(name)
+    return TablePlanner(QueryPlanner(names, ParameterTypes())).named(name)
 
 
 def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from derive.sql.planner.defaults import default_of
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import name_of, start_of
-from derive.sql.planner.from_clause import check_names
+from derive.sql.planner.from_clause import TablePlanner, check_names
 from derive.sql.planner.joins import beside
 from derive.sql.planner.names import NamedRelation, Names, RelationKind
 from derive.sql.planner.parameters import ParameterTypes
@@ -200,7 +200,7 @@ class _WritePlanner:
             relation = Window(relation, (WindowFunction("row_number", (), Type.BIGINT, own),))
         source = self._visible(relation, alias)
         if tables:
-            others = self._queries.tables.source(tables, None)
+            others = TablePlanner(self._queries).source(tables, None)
             check_names(source, others, tables[0].offset)
             source = beside(joined(source.relation, others.relation), source, others)
         frame = Frame(source, None, WHERE)
@@ -248,7 +248,7 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
     Raises:
         SqlError: 42P01, there is none; 42809, it is something else.
     """
-    named = queries.tables.named(name)
+    named = TablePlanner(queries).named(name)
     if named.kind is not RelationKind.TABLE:
         hint = f'"{named.name}" is a {named.kind.value}, whose rows follow from others.'
         raise SqlError("42809", f'"{named.name}" is not a table', offset=name.offset, hint=hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Call, Case, Expression, Literal, Subquery, SubqueryKind
 from derive.algebra.form_inference import form_of, forms_of
@@ -45,13 +44,11 @@ from derive.sql.planner.arrays import ArrayPlanner
 from derive.sql.planner.calls import CallPlanner
 from derive.sql.planner.coercion import folded, located
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.predicates import PredicatePlanner
 from derive.sql.planner.scope import Frame
 from derive.sql.planner.set_returning import check_no_rows
 from derive.sql.planner.type_names import form_of_type, type_of
-
-if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
 
 _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 
@@ -59,7 +56,7 @@ _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 class ExpressionPlanner:
     """Plans the expressions of one query."""
 
-    def __init__(self, queries: QueryPlanner, frame: Frame) -> None:
+    def __init__(self, queries: Queries, frame: Frame) -> None:
         self.queries = queries
         self.coercion = queries.coercion
         self.frame = frame

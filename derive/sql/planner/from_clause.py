@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.algebra.relation import Relation
 from derive.algebra.rewrite import deepened_relation
@@ -20,6 +19,7 @@ from derive.sql.parser.query_syntax import (
     RelationReference,
 )
 from derive.sql.planner.building import columns_of, joined
+from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.joins import Joiner, beside
 from derive.sql.planner.lateral import with_lateral
 from derive.sql.planner.names import NamedRelation
@@ -27,16 +27,13 @@ from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleCo
 from derive.sql.planner.table_functions import rows_of_function
 from derive.suggest import suggest
 
-if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
-
 LATERAL = Clause("FROM clause of their own query level")
 
 
 class TablePlanner:
     """Plans what stands in FROM."""
 
-    def __init__(self, queries: QueryPlanner) -> None:
+    def __init__(self, queries: Queries) -> None:
         self._queries = queries
         self._joiner = Joiner(queries)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from derive.algebra.expression import Call, Expression, Literal
 from derive.algebra.relation import OuterJoin, Relation, Side
 from derive.algebra.types import Type
@@ -11,12 +9,9 @@ from derive.errors import SqlError
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.query_syntax import JoinedTable, JoinKind
 from derive.sql.planner.building import conjuncts_of, filtered, has_subquery, joined
-from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn
-
-if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
 
 ON = Clause("JOIN conditions")
 TRUE = Literal(1, Type.BOOLEAN)
@@ -42,7 +37,7 @@ def joined_by(kind: JoinKind, left: Relation, right: Relation, predicate: Expres
 class Joiner:
     """Plans joins."""
 
-    def __init__(self, queries: QueryPlanner) -> None:
+    def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def join(self, item: JoinedTable, left: Source, right: Source, parent: Frame | None) -> Source:
@@ -57,7 +52,7 @@ class Joiner:
         """What is behind ON."""
         if item.condition is None:
             return TRUE
-        expressions = ExpressionPlanner(self._queries, Frame(both, parent, ON))
+        expressions = self._queries.expressions(Frame(both, parent, ON))
         return expressions.boolean(item.condition, "JOIN/ON")
 
     def _using(self, item: JoinedTable, left: Source, right: Source, both: Source) -> Source:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Expression, Literal, Parameter
 from derive.algebra.relation import Aggregate
@@ -12,12 +11,11 @@ from derive.errors import SqlError
 from derive.functions.aggregates.ordered_sets import ORDERED_SETS
 from derive.sql.parser.ast import FunctionCall, SyntaxNode
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.output import orders_of
 
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
 
-
-def ordered_set(expressions: ExpressionPlanner, node: FunctionCall) -> Aggregate:
+def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
     """An aggregate of values in an order.
 
     Raises:
@@ -37,7 +35,7 @@ def ordered_set(expressions: ExpressionPlanner, node: FunctionCall) -> Aggregate
         message = f"function {name} does not exist for so many arguments"
         raise SqlError("42883", message, offset=node.offset, hint="One expression stands behind ORDER BY.")
     fractions = [_fraction(expressions, argument, node) for argument in node.arguments]
-    (order,) = expressions.queries.order_of(node.order, expressions)
+    (order,) = orders_of(node.order, expressions)
     value, kind = order.expression, order.expression.type
     if name == "percentile_cont":
         kind = Type.DOUBLE
@@ -50,7 +48,7 @@ def ordered_set(expressions: ExpressionPlanner, node: FunctionCall) -> Aggregate
     return Aggregate(name, (value, *fractions), kind, False, condition, (replace(order, expression=value),))
 
 
-def _fraction(expressions: ExpressionPlanner, argument: SyntaxNode, node: FunctionCall) -> Expression:
+def _fraction(expressions: Expressions, argument: SyntaxNode, node: FunctionCall) -> Expression:
     value = expressions.plan(argument)
     cast = expressions.coercion.cast(value, Type.DOUBLE, start_of(argument))
     if cast is None:

@@ -1,12 +1,14 @@
-"""Columns of a result, referred to by their names or numbers in GROUP BY, ORDER BY and DISTINCT ON."""
+"""ORDER BY, and columns of a result that GROUP BY, ORDER BY and DISTINCT ON name or number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from derive.algebra.expression import Expression
+from derive.algebra.relation import Order
 from derive.errors import SqlError
-from derive.sql.parser.ast import ColumnReference, NullLiteral, NumberLiteral, StringLiteral, SyntaxNode
+from derive.sql.parser.ast import ColumnReference, NullLiteral, NumberLiteral, SortItem, StringLiteral, SyntaxNode
+from derive.sql.planner.interfaces import Expressions
 
 
 def ordinal_of(node: SyntaxNode, count: int, clause: str) -> int | None:
@@ -38,3 +40,14 @@ def output_named(
     if len({outputs[index][1] for index in indexes}) > 1:
         raise SqlError("42702", f'{clause} "{node.parts[0]}" is ambiguous', offset=node.offset)
     return indexes[0] if indexes else None
+
+
+def sorted_by(expression: Expression, item: SortItem) -> Order:
+    """Return the order by an expression, with the direction and the place of NULLs that were written."""
+    nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
+    return Order(expression, item.is_descending, nulls_first)
+
+
+def orders_of(items: Sequence[SortItem], expressions: Expressions) -> tuple[Order, ...]:
+    """Plan the order of an aggregate's arguments, or of a window."""
+    return tuple(sorted_by(expressions.known(item.expression), item) for item in items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
 from derive.algebra.relation import Project, Relation
@@ -25,10 +25,8 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.parser.query_syntax import Query
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.membership import among
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})
@@ -48,7 +46,7 @@ def negated(operand: Expression) -> Expression:
 class PredicatePlanner:
     """Plans the predicates of one query."""
 
-    def __init__(self, expressions: ExpressionPlanner) -> None:
+    def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
         self._coercion = expressions.coercion
 

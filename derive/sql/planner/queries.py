@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
 from derive.algebra.expression import Column, Expression
-from derive.algebra.relation import Order, Relation
+from derive.algebra.relation import Relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.parser.ast import ColumnReference, SortItem, SyntaxNode
+from derive.sql.parser.ast import ColumnReference, SyntaxNode
 from derive.sql.parser.query_syntax import Query, QueryBody, Select, SetQuery, Values, With
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import has_subquery
 from derive.sql.planner.coercion import Coercion
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import start_of
-from derive.sql.planner.from_clause import TablePlanner
+from derive.sql.planner.interfaces import CommonRelation
 from derive.sql.planner.names import Names
-from derive.sql.planner.output import ordinal_of, output_named
+from derive.sql.planner.output import ordinal_of, output_named, sorted_by
 from derive.sql.planner.parameters import ParameterTypes
-from derive.sql.planner.recursive import CommonRelation, recursive, refers_to, renamed
+from derive.sql.planner.recursive import recursive, refers_to, renamed
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn
 from derive.sql.planner.select import SelectPlanner
 from derive.sql.planner.set_operations import combined, values_of
@@ -34,9 +34,8 @@ class QueryPlanner:
         self.names = names
         self.parameters = parameters
         self.coercion = Coercion(parameters)
-        self.tables = TablePlanner(self)
         self.common: Mapping[str, CommonRelation] = {}
-        self.recursions = count()
+        self.recursions: Iterator[int] = count()
 
     def expressions(self, frame: Frame) -> ExpressionPlanner:
         """Return what plans the expressions of a query."""
@@ -129,10 +128,6 @@ class QueryPlanner:
                 order.append(sorted_by(expressions.known(item.expression), item))
         return replace(body, order=tuple(order))
 
-    def order_of(self, items: Sequence[SortItem], expressions: ExpressionPlanner) -> tuple[Order, ...]:
-        """The order of an aggregate's arguments, or in a window."""
-        return tuple(sorted_by(expressions.known(item.expression), item) for item in items)
-
     def _count(self, node: SyntaxNode | None, clause: str, parent: Frame | None) -> Expression | None:
         if node is None:
             return None
@@ -145,9 +140,3 @@ class QueryPlanner:
             message = f"argument of {clause} must be type bigint, not type {value.type.value}"
             raise SqlError("42804", message, offset=start_of(node))
         return cast
-
-
-def sorted_by(expression: Expression, item: SortItem) -> Order:
-    """An order by an expression, as it was written."""
-    nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
-    return Order(expression, item.is_descending, nulls_first)

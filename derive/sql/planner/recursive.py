@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expression import Expression, OuterColumn
@@ -22,29 +22,14 @@ from derive.sql.parser.query_syntax import (
     SetQuery,
     With,
 )
+from derive.sql.planner.interfaces import CommonRelation, Queries
 from derive.sql.planner.set_operations import combined
 
 if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
     from derive.sql.planner.scope import Frame
 
 _OUTER = {JoinKind.LEFT: (False, True), JoinKind.RIGHT: (True, False), JoinKind.FULL: (True, True)}
 """Which sides of a join may have NULLs in the place of rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommonRelation:
-    """What WITH names.
-
-    Attributes:
-        relation: its rows.
-        names: of its columns.
-        level: how many queries are around the one that defines it.
-    """
-
-    relation: Relation
-    names: tuple[str, ...]
-    level: int
 
 
 def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
@@ -60,7 +45,7 @@ def refers_to(query: Query, name: str) -> bool:
     return any(True for _ in _references(query, name, None))
 
 
-def recursive(queries: QueryPlanner, table: CommonTable, parent: Frame | None, level: int) -> CommonRelation:
+def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level: int) -> CommonRelation:
     """A query of WITH RECURSIVE that refers to itself.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Distinct, Filter, Order, Reduce, Relation, TopK, Window
@@ -14,15 +13,13 @@ from derive.sql.parser.ast import ColumnReference, SortItem, Star, SyntaxNode
 from derive.sql.parser.query_syntax import Groups, Select, SelectItem
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import filtered, projected
-from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import name_of, start_of
+from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.grouping import Grouping, grouped_by_sets
+from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.output import ordinal_of, output_named
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
-
-if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
 
 GROUP_BY = Clause("GROUP BY", has_rows=True)
 HAVING = Clause("HAVING", has_aggregates=True)
@@ -43,12 +40,12 @@ class Target:
 class SelectPlanner:
     """Plans one SELECT."""
 
-    def __init__(self, queries: QueryPlanner, select: Select, parent: Frame | None) -> None:
+    def __init__(self, queries: Queries, select: Select, parent: Frame | None) -> None:
         self._queries = queries
         self._select = select
-        source = queries.tables.source(select.tables, parent)
+        source = TablePlanner(queries).source(select.tables, parent)
         self._frame = Frame(source, parent)
-        self._expressions = ExpressionPlanner(queries, self._frame)
+        self._expressions = queries.expressions(self._frame)
         self._name_windows()
         self._targets: list[Target] = []
 

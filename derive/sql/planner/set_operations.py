@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Expression, Literal
 from derive.algebra.form_inference import constant_forms
@@ -22,13 +21,10 @@ from derive.sql.parser.query_syntax import SetQuery, Values
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import Coercion
-from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.scope import NO_SOURCE, Frame
 from derive.sql.planner.scope import VALUES as VALUES_CLAUSE
-
-if TYPE_CHECKING:
-    from derive.sql.planner.queries import QueryPlanner
 
 
 def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Body:
@@ -85,9 +81,9 @@ def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offse
     return projected(relation, cast)
 
 
-def values_of(queries: QueryPlanner, node: Values, parent: Frame | None, keeps_unknown: bool) -> Body:
+def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknown: bool) -> Body:
     """`VALUES`: one constant if all is known, else a row after the other."""
-    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, parent, VALUES_CLAUSE))
+    expressions = queries.expressions(Frame(NO_SOURCE, parent, VALUES_CLAUSE))
     width = len(node.rows[0])
     for row in node.rows:
         if len(row) != width:

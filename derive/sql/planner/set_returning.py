@@ -8,7 +8,6 @@ the longest of them has rows, and the others are NULL from their end on, as in P
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.relation import Relation, Unnest
@@ -19,11 +18,9 @@ from derive.functions.registry import resolve_cast, resolve_function, resolve_op
 from derive.functions.scalar.row_functions import ROW_FUNCTIONS
 from derive.sql.parser.ast import FunctionCall
 from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.scope import ROWS, Clause, Frame, RowTarget
 from derive.sql.planner.table_functions import array_of_call, array_of_unnest
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
 
 _PLACE = Type.INTEGER
 
@@ -33,7 +30,7 @@ def is_row_function(name: str) -> bool:
     return name in ROW_FUNCTIONS or name == "unnest"
 
 
-def row_target(expressions: ExpressionPlanner, node: FunctionCall) -> Expression:
+def row_target(expressions: Expressions, node: FunctionCall) -> Expression:
     """Return what stands for a set-returning function until its rows are worked out.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.algebra.expression import Call, Expression, Literal
 from derive.algebra.relation import Constant, OuterJoin, Project, Relation, Side, Unnest
@@ -17,19 +16,14 @@ from derive.sql.parser.ast import FunctionCall, SyntaxNode
 from derive.sql.parser.query_syntax import FunctionTable
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Expressions, Queries
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
-    from derive.sql.planner.queries import QueryPlanner
 
 _FROM = Clause("functions in FROM")
 _ONE_ROW = Constant(((),), ())
 
 
-def rows_of_function(
-    queries: QueryPlanner, item: FunctionTable, parent: Frame | None
-) -> tuple[Relation, tuple[str, ...]]:
+def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None) -> tuple[Relation, tuple[str, ...]]:
     """The rows of a function in FROM, and the names of their columns.
 
     Args:
@@ -63,7 +57,7 @@ def rows_of_function(
     return projected(relation, columns_of(relation)[:-1]), names
 
 
-def array_of_unnest(expressions: ExpressionPlanner, node: SyntaxNode, offset: int) -> Expression:
+def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> Expression:
     """Return the array that `unnest` takes.
 
     Raises:
@@ -78,7 +72,7 @@ def array_of_unnest(expressions: ExpressionPlanner, node: SyntaxNode, offset: in
     return value
 
 
-def array_of_call(expressions: ExpressionPlanner, call: FunctionCall) -> Expression:
+def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
     """Return the array whose elements are the rows of another function.
 
     Raises:

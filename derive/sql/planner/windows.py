@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.algebra.expression import Expression
 from derive.algebra.relation import Bound, Frame, FrameUnit, Order
@@ -15,9 +15,8 @@ from derive.sql.parser.ast import (
     WindowFrame,
     WindowReference,
 )
-
-if TYPE_CHECKING:
-    from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.output import orders_of
 
 PlannedWindow: TypeAlias = tuple[tuple[Expression, ...], tuple[Order, ...], Frame | None]
 
@@ -25,7 +24,7 @@ PlannedWindow: TypeAlias = tuple[tuple[Expression, ...], tuple[Order, ...], Fram
 class WindowPlanner:
     """Plans the windows of one query."""
 
-    def __init__(self, expressions: ExpressionPlanner) -> None:
+    def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
 
     def plan(self, node: FunctionCall) -> PlannedWindow:
@@ -36,7 +35,7 @@ class WindowPlanner:
             assert node.over is not None
             definition = self._complete(node.over)
         partition = tuple(self._expressions.known(part) for part in definition.partition)
-        order = self._expressions.queries.order_of(definition.order, self._expressions)
+        order = orders_of(definition.order, self._expressions)
         return partition, order, self._frame(definition.frame, order) if definition.frame else None
 
     def _named(self, name: str, offset: int) -> WindowDefinition:
