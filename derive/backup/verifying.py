@@ -16,10 +16,10 @@ from derive.backup.manifest import file_checksum, read_manifest
 from derive.backup.standstill import METADATA, NAMES
 from derive.errors import FlowError
 from derive.shard.state import damage, shard_folder
-from derive.storage.layout import own_path
 from derive.storage.metadata.identity import identity_of, read_commits
 from derive.storage.metadata.segment import every_segment, is_segment
 from derive.storage.metadata.tasks import read_task, read_tasks
+from derive.storage.segments.partition import own_path
 from derive.storage.segments.segment_file import check_segments
 from derive.time.segment import Segment
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from derive.storage.layout import own_path
+from derive.storage.segments.partition import own_path
 
 Progress: TypeAlias = Callable[[int], None]
 """Told now and then how many documents of the transaction have been processed so far."""

@@ -30,7 +30,7 @@ from derive.failpoint import reach
 from derive.shard.attempt import Attempt
 from derive.shard.lock import kept, locked
 from derive.storage.disk_errors import translated
-from derive.storage.layout import own_path
+from derive.storage.segments.partition import own_path
 
 _DATABASE, _LOCK = "state.db", "lock"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")

@@ -32,7 +32,7 @@ from derive.storage.metadata.segment import (
     writers_of,
 )
 from derive.storage.metadata.tables import forget_unread
-from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder, former_folder
+from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
 from derive.storage.timeline import wall_clock
 
 _IDENTIFIER = len(str(UUID(int=0)))
@@ -147,10 +147,7 @@ class Garbage:
         return sorted(path for path in paths if path not in known and not _begun_by(Path(path).name, begun))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
-        own, former = collection_folder(name), former_folder(name)
-        # A folder with '=' in its name is a logical partition: names hold none, so it is no other collection's.
-        folders = [(own, "**/"), (former, ""), (former, "*=*/**/")]
-        return [path for folder, below in folders for path in self._blobs.list(folder, f"{below}{pattern}.parquet")]
+        return self._blobs.list(collection_folder(name), f"**/{pattern}.parquet")
 
 
 def _begun_by(name: str, begun: Set[str]) -> bool:

@@ -19,8 +19,8 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError, InternalError
 from derive.protocol.derive import Level
-from derive.storage.layout import own_path
 from derive.storage.metadata.bell import WRITTEN, Listener
+from derive.storage.segments.partition import own_path
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """From the least to the most important."""

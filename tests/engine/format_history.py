@@ -103,6 +103,12 @@ collections:
     derive:
       using: {typescript: {module: typed.ts}}
       transforms: [{name: double, source: u/source, shuffle: any}]
+  u/totals:
+    schema: {type: object, required: [k, total], properties: {k: {type: string}, total: {type: number}}}
+    key: [/k]
+    derive:
+      using: {typescript: {module: totals.ts}}
+      transforms: [{name: add, source: u/source, shuffle: {key: [/k]}}]
 """
 TYPED = """
 import { Document, IDerivation, SourceDouble } from 'flow/u/typed.ts';
@@ -113,15 +119,6 @@ export class Derivation extends IDerivation {
     }
 }
 """
-TOTALS = """
-  u/totals:
-    schema: {type: object, required: [k, total], properties: {k: {type: string}, total: {type: number}}}
-    key: [/k]
-    derive:
-      using: {typescript: {module: totals.ts}}
-      transforms: [{name: add, source: u/source, shuffle: {key: [/k]}}]
-"""
-"""State in TypeScript, which formats 1 and 2 did not have yet."""
 TOTALS_MODULE = """
 import { Document, IDerivation, SourceAdd } from 'flow/u/totals.ts';
 
@@ -164,12 +161,12 @@ def after(batch: int) -> int:
     return BASE + (batch + 1) * BATCH * SPACING
 
 
-def write_catalog(folder: Path, version: int = metadata.FORMAT) -> Path:
-    """Write the catalog, as far as a format's code understood it, and its modules; returns the catalog's path."""
+def write_catalog(folder: Path) -> Path:
+    """Write the catalog and its modules; return the catalog's path."""
     (folder / "typed.ts").write_text(TYPED)
     (folder / "totals.ts").write_text(TOTALS_MODULE)
     path = folder / "flow.yaml"
-    path.write_text(CATALOG + TOTALS if version > 2 else CATALOG)
+    path.write_text(CATALOG)
     return path
 
 

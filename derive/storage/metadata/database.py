@@ -19,7 +19,6 @@ from derive.durable import sync
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.storage.disk_errors import translated
-from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 
@@ -28,19 +27,35 @@ FORMAT = 11
 
 _TABLES = """
 CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE folder (
+    id TEXT NOT NULL,                   -- the data folder's, as its file `folder-id` has it; empty if it has none yet
+    commits INTEGER NOT NULL            -- number of commits that are durable by themselves, as in the file `commits`
+);
+INSERT INTO folder VALUES ('', 0);
 CREATE TABLE timeline (
     id INTEGER PRIMARY KEY CHECK (id = 0),
-    clock INTEGER NOT NULL              -- the last clock that was assigned, or below which something was read
+    clock INTEGER NOT NULL,             -- the last clock that was assigned, or below which something was read
+    time INTEGER NOT NULL DEFAULT 0,    -- the time at the last reading
+    watch TEXT NOT NULL DEFAULT '',     -- the monotonic clock of that reading
+    elapsed INTEGER NOT NULL DEFAULT 0  -- microseconds on the monotonic clock at that reading
 );
-INSERT INTO timeline VALUES (0, 0);
+INSERT INTO timeline (id, clock) VALUES (0, 0);
+CREATE TABLE identifier (last INTEGER NOT NULL);    -- the last number given to a collection or relation; none returns
+INSERT INTO identifier VALUES (0);
 CREATE TABLE collection (
     name TEXT PRIMARY KEY,
     key TEXT NOT NULL,                  -- JSON array of pointers
     partitions TEXT NOT NULL,           -- JSON array of [field, pointer]
     since INTEGER NOT NULL,
     upper INTEGER NOT NULL,
-    epoch INTEGER NOT NULL              -- counts holders of the exclusive write capability
+    id INTEGER NOT NULL DEFAULT 0,      -- a name may be bound to another one later
+    columns TEXT,                       -- of a table: JSON array of [name, type, may be null]; else NULL
+    maintained INTEGER NOT NULL DEFAULT 0,  -- 1: only its dataflow advances `upper`
+    relation INTEGER NOT NULL DEFAULT 0,    -- its history; a reset begins another
+    named INTEGER NOT NULL DEFAULT 0    -- clock at which it came by its name and history; or 0
 ) WITHOUT ROWID;
+CREATE UNIQUE INDEX collection_by_id ON collection (id);
+CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 CREATE TABLE segment (
     id INTEGER PRIMARY KEY,
     collection TEXT NOT NULL REFERENCES collection,
@@ -49,112 +64,28 @@ CREATE TABLE segment (
     clock_min INTEGER NOT NULL,
     clock_max INTEGER NOT NULL,
     documents INTEGER NOT NULL,
-    bytes INTEGER NOT NULL
+    bytes INTEGER NOT NULL,
+    checksum TEXT NOT NULL DEFAULT ''   -- SHA-256 of the file; empty for a segment of format 9
 );
 CREATE INDEX segment_by_clock ON segment (collection, clock_max);
-CREATE TABLE capability (
-    id TEXT PRIMARY KEY,
-    collection TEXT NOT NULL REFERENCES collection,
-    kind TEXT NOT NULL CHECK (kind IN ('read', 'write')),
-    epoch INTEGER NOT NULL,             -- 0: shared
-    frontier INTEGER NOT NULL,
-    expires INTEGER,                    -- microseconds since the Unix epoch; NULL: until it is dropped
-    holder TEXT NOT NULL                -- the process, as derive/storage/metadata/process.py names it
-) WITHOUT ROWID;
-CREATE TABLE task (
-    name TEXT PRIMARY KEY,
-    shards INTEGER NOT NULL,            -- fixed when the task first runs
-    positions TEXT NOT NULL,            -- JSON: transform to the adjusted clock below which it is processed
-    error TEXT,                         -- JSON of the FlowError that stopped it
-    documents_in INTEGER NOT NULL DEFAULT 0,
-    documents_out INTEGER NOT NULL DEFAULT 0,
-    transactions INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE shard (
-    task TEXT NOT NULL REFERENCES task,
-    number INTEGER NOT NULL,
-    token TEXT NOT NULL,                -- of the last committed transaction this shard took part in
-    PRIMARY KEY (task, number)
-) WITHOUT ROWID;
-"""
-
-_GARBAGE = """
 CREATE TABLE replaced (
     path TEXT PRIMARY KEY,              -- of a segment that compaction replaced; relative to the data folder
     collection TEXT NOT NULL REFERENCES collection,
     at INTEGER NOT NULL                 -- when, microseconds since the Unix epoch
 ) WITHOUT ROWID;
-"""
-
-_READS = """
-ALTER TABLE capability ADD COLUMN task TEXT;    -- whose durable right to read this is; NULL for leased ones and writers
-ALTER TABLE capability ADD COLUMN transform TEXT;   -- for which of its transforms (by state key)
-ALTER TABLE capability ADD COLUMN at INTEGER;   -- files replaced before are not read any more; NULL: none is being read
+CREATE TABLE discarded (
+    path TEXT PRIMARY KEY,              -- of a segment of a collection that was reset; relative to the data folder
+    collection TEXT NOT NULL REFERENCES collection
+) WITHOUT ROWID;
+CREATE TABLE writer (                   -- writers of files that no row names yet
+    id TEXT PRIMARY KEY,                -- prefix of the names of these files
+    collection TEXT NOT NULL REFERENCES collection,
+    at INTEGER NOT NULL                 -- since when, microseconds since the Unix epoch
+) WITHOUT ROWID;
 CREATE TABLE abandoned (
     id TEXT PRIMARY KEY,                -- of a leased write capability that its holder never gave back
     collection TEXT NOT NULL REFERENCES collection
 ) WITHOUT ROWID;
-"""
-
-_PLACES = """
--- JSON: transform to the source its position is a place in, and microseconds from its clocks to adjusted ones
-ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
-"""
-
-_TIME = """
-ALTER TABLE timeline ADD COLUMN time INTEGER NOT NULL DEFAULT 0;    -- what time it was when it was told last
-ALTER TABLE timeline ADD COLUMN watch TEXT NOT NULL DEFAULT '';     -- a clock that nobody sets
-ALTER TABLE timeline ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0; -- microseconds that it showed then
--- Rights to write that tasks held for ever are leases from here on; where holders are seen at work, they do not end.
-UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
--- Rights of tasks to read begin where they need their source, also before its `since`; they had been cut there.
-UPDATE capability SET frontier = 0
-    WHERE task IS NOT NULL AND frontier <= (SELECT since FROM collection WHERE name = capability.collection);
-"""
-
-_EDITS = """
-ALTER TABLE task ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';    -- JSON: part to what it was last run as
-ALTER TABLE task ADD COLUMN edits TEXT NOT NULL DEFAULT '[]';   -- JSON array of [part, message, hint, at]
-"""
-
-_RUNS = """
-ALTER TABLE task ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;   -- counts who has held the right to run it
-UPDATE task SET epoch = (SELECT epoch FROM collection WHERE collection.name = task.name);
--- Of a task that was reset its epoch stays, with no shards, so that it never goes back.
-INSERT INTO task (name, shards, positions, epoch)
-    SELECT name, 0, '{}', epoch FROM collection WHERE epoch > 0 AND name NOT IN (SELECT name FROM task);
-ALTER TABLE collection DROP COLUMN epoch;
-ALTER TABLE capability RENAME TO former;
-CREATE TABLE capability (
-    id TEXT PRIMARY KEY,
-    kind TEXT NOT NULL CHECK (kind IN ('read', 'write', 'run')),
-    collection TEXT REFERENCES collection,  -- to read or write; NULL for the right to run a task
-    task TEXT,                              -- that runs, or for which it is; NULL for leases to ingest or to read
-    transform TEXT,                         -- for which of its transforms (by state key) it is read
-    frontier INTEGER,                       -- `since`, or `upper`, does not pass it; NULL for the right to run a task
-    expires INTEGER,    -- microseconds since the Unix epoch; NULL: a task's, to read until that is taken away, and to
-                        -- write for as long as it has the right to run
-    at INTEGER,                             -- files replaced before are not read any more; NULL: none is being read
-    holder TEXT NOT NULL                    -- the process, as derive/storage/metadata/process.py names it
-) WITHOUT ROWID;
--- Whoever runs a task with an older flowctl is superseded.
-INSERT INTO capability (id, kind, collection, task, transform, frontier, expires, at, holder)
-    SELECT id, kind, collection, task, transform, frontier, expires, iif(task IS NULL, at, NULL), holder
-    FROM former WHERE epoch = 0;
-DROP TABLE former;
-"""
-
-_TYPED = ""
-"""Segments have typed columns, which an older flowctl would take for damage; those that do not are read as ever."""
-
-_TABLES_OF_SQL = """
-CREATE TABLE identifier (last INTEGER NOT NULL);        -- the last number that identified something; none comes again
-INSERT INTO identifier SELECT count(*) FROM collection;
-ALTER TABLE collection ADD COLUMN id INTEGER NOT NULL DEFAULT 0;    -- a name may be bound to another one later
-UPDATE collection SET id = (SELECT count(*) FROM collection AS other WHERE other.name <= collection.name);
-CREATE UNIQUE INDEX collection_by_id ON collection (id);
-ALTER TABLE collection ADD COLUMN columns TEXT; -- of a table: JSON array of [name, type, may be null]; else NULL
-ALTER TABLE capability ADD COLUMN purpose TEXT; -- what it is for, for people
 CREATE TABLE appended (                 -- updates of tables that are in no segment yet
     collection INTEGER NOT NULL,        -- its id
     clock INTEGER NOT NULL,
@@ -164,21 +95,46 @@ CREATE TABLE appended (                 -- updates of tables that are in no segm
     doc TEXT NOT NULL,
     PRIMARY KEY (collection, clock, seq)
 ) WITHOUT ROWID;
-"""
-
-_FAILURES = """
 CREATE TABLE failure (                  -- errors in the place of a materialized view's rows
     collection INTEGER NOT NULL,        -- its id
     since INTEGER NOT NULL,             -- clock from which on an error is there
     sqlstate TEXT NOT NULL,
     message TEXT NOT NULL,
-    until INTEGER NOT NULL,             -- clock from which on it is there no more; where it still is, the end of time
+    until INTEGER NOT NULL,             -- clock at which the error ends; the end of time while it lasts
     PRIMARY KEY (collection, since, sqlstate, message)
 ) WITHOUT ROWID;
-ALTER TABLE collection ADD COLUMN maintained INTEGER NOT NULL DEFAULT 0;    -- 1: only who maintains it lets time pass
-UPDATE collection SET maintained = 1 WHERE 'view:' || id IN (SELECT task FROM capability);
-DELETE FROM capability WHERE task LIKE 'view:%'
-    AND task NOT IN (SELECT 'view:' || id FROM collection WHERE columns IS NOT NULL AND upper < 1 << 62);
+CREATE TABLE task (
+    name TEXT PRIMARY KEY,
+    shards INTEGER NOT NULL,            -- fixed when the task first runs; 0 after a reset
+    positions TEXT NOT NULL,            -- JSON: transform to the adjusted clock below which it is processed
+    error TEXT,                         -- JSON of the FlowError that stopped it
+    documents_in INTEGER NOT NULL DEFAULT 0,
+    documents_out INTEGER NOT NULL DEFAULT 0,
+    transactions INTEGER NOT NULL DEFAULT 0,
+    places TEXT NOT NULL DEFAULT '{}',  -- JSON: transform to its source and microseconds from clocks to adjusted ones
+    fingerprints TEXT NOT NULL DEFAULT '{}',    -- JSON: part to the fingerprint with which it last ran
+    edits TEXT NOT NULL DEFAULT '[]',   -- JSON array of [part, message, hint, at]
+    epoch INTEGER NOT NULL DEFAULT 0    -- number of holders of the capability to run the task, so far
+) WITHOUT ROWID;
+CREATE TABLE shard (
+    task TEXT NOT NULL REFERENCES task,
+    number INTEGER NOT NULL,
+    token TEXT NOT NULL,                -- of the last committed transaction this shard took part in
+    PRIMARY KEY (task, number)
+) WITHOUT ROWID;
+CREATE TABLE capability (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('read', 'write', 'run')),
+    collection TEXT REFERENCES collection,  -- to read or write; NULL for the right to run a task
+    task TEXT,                          -- that runs, or for which it is; NULL for leases to ingest or to read
+    transform TEXT,                     -- for which of its transforms (by state key) it is read
+    frontier INTEGER,                   -- `since`, or `upper`, does not pass it; NULL for the right to run a task
+    expires INTEGER,    -- microseconds since the Unix epoch; NULL: a task's, to read until that is taken away, and to
+                        -- write for as long as it has the right to run
+    at INTEGER,                         -- files replaced before are not read any more; NULL: none is being read
+    holder TEXT NOT NULL,               -- the process, as derive/storage/metadata/process.py names it
+    purpose TEXT                        -- the use, for people
+) WITHOUT ROWID;
 """
 
 _IDENTITY = """
@@ -206,23 +162,8 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- when it c
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {
-    1: _GARBAGE,
-    2: _READS,
-    3: _PLACES,
-    4: _TIME + _EDITS,
-    5: _RUNS,
-    6: _TYPED,
-    7: _TABLES_OF_SQL,
-    8: _FAILURES,
-    9: _IDENTITY,
-    10: _RELATIONS,
-}
-"""From each older version of the tables, what makes the next one of it."""
-
-_SHARED_FOLDERS = 4
-"""The last version under which a task's files lay among those of tasks whose names go on from its own."""
-
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS}
+"""Statements that make the next format out of an older one, by format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
 """What can be done with a database."""
@@ -303,9 +244,11 @@ class Metadata:
                 self._prepare(durable)
             version = self._db.execute("SELECT version FROM format").get
         if version != FORMAT:
-            older = (
-                "run flowctl once as someone who may write it" if access == "read" and version in _UPGRADES else None
-            )
+            older = None
+            if version in _UPGRADES:
+                older = "run flowctl once as a user who may write the data folder"
+            elif version < FORMAT:
+                older = "ingest the sources into a new data folder, and derive from them again"
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
         if access == "write":
             self._count = CommitCount(path)
@@ -325,11 +268,9 @@ class Metadata:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
                 db.execute(_TABLES)
-                db.execute("INSERT INTO format VALUES (1)")
+                db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])
-                if version == _SHARED_FOLDERS:
-                    move_former(self.path.parent, [str(name) for (name,) in db.execute("SELECT name FROM task")])
                 db.execute("UPDATE format SET version = ?", (version + 1,))
 
     @contextmanager

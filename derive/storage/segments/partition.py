@@ -120,13 +120,13 @@ def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON,
 
 
 def collection_folder(name: str) -> str:
-    """Folder of a collection, relative to the data folder; nothing of another collection is ever below it."""
-    return former_folder(name) + _OWN
+    """Return the folder of a collection, relative to the data folder; it holds files of no other collection."""
+    return "/".join([FOLDER, *(_safe(token) for token in name.split("/"))]) + _OWN
 
 
-def former_folder(name: str) -> str:
-    """Where a collection's folder was up to format 4: that of `acme/orders/daily` was below that of `acme/orders`."""
-    return "/".join([FOLDER, *(_safe(token) for token in name.split("/"))])
+def own_path(kind: str, task: str) -> str:
+    """Return the folder of a task's files of one kind, such as `state`, relative to the data folder."""
+    return f"{kind}/{collection_folder(task).partition('/')[2]}"
 
 
 def partition_folder(fields: Sequence[str], values: Sequence[JSON]) -> str:
