@@ -314,4 +314,4 @@ def test_watching_has_no_end(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FLOWCTL, "run", "--watch", "--until-idle", "--source", str(tmp_path / "flow.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--watch goes on until it is stopped" in done.stderr
+    assert "--watch runs until it is stopped" in done.stderr
