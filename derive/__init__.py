@@ -11,7 +11,7 @@ __all__ = ["open"]
 
 
 def __getattr__(name: str) -> Any:
-    """`derive.open`, which is imported when it is asked for: most who import the package do not read collections."""
+    """Import `derive.open` at its first use: most importers of the package never read a collection."""
     if name == "open":
         from derive.reader import open_folder
 

@@ -1,4 +1,4 @@
-"""Making what was written to a file, or entered in a folder, survive a loss of power."""
+"""Durable writes: files and folder entries that survive a loss of power."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def sync(path: Path) -> None:
 
 
 def make_folders(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder, and each above it that is missing, and make every new entry on the way durable.
+    """Create a folder and its missing parents, and sync every new entry.
 
     Args:
-        folder: may be there, and is left as it is then.
-        mode: of the folder, if it is created; those above it get the usual one.
+        folder: path of the folder; an existing folder is left as it is.
+        mode: permissions of the folder, if it is created; created parents get the default permissions.
     """
     if folder.is_dir():
         return
@@ -35,10 +35,12 @@ def make_folders(folder: Path, mode: int = 0o777) -> None:
 
 
 def clone(source: Path, copy: Path) -> None:
-    """Copy a file, durably once its folder is synced; where the file system can, both share what they hold.
+    """Copy a file and sync the copy; the caller syncs the folder.
+
+    The two files share their blocks where the file system can share them.
 
     Raises:
-        FileExistsError: there is a file of that name.
+        FileExistsError: `copy` exists.
     """
     with source.open("rb", buffering=0) as file, copy.open("xb", buffering=0) as new:
         size = os.fstat(file.fileno()).st_size

@@ -1,41 +1,41 @@
 """The one exception tree.
 
-A `FlowError` is a failure a person can do something about: it is printed without a traceback, says where the cause
-is and what to do, and survives the trip from a Spark worker to the driver (`to_json`, `from_json`). Anything else
-that is raised is a defect of this project.
+A `FlowError` is a failure that a person can mend. It is printed without a traceback, names its cause and a remedy, and
+survives the trip from a Spark worker to the driver (`to_json`, `from_json`). Every other exception is a defect of this
+project.
 
     FlowError
-    ├── UsageError          the command line asks for something that does not exist or does not fit
-    ├── CatalogError        what a person wrote in a catalog; holds every `Issue` found
+    ├── UsageError          the command line names something unknown, or combines options that exclude each other
+    ├── CatalogError        a catalog with errors; holds every `Issue`
     ├── SchemaError         a JSON Schema that cannot be compiled
-    ├── DocumentError       a document that is not what its collection promises
+    ├── DocumentError       a document that breaks the rules of its collection
     │   ├── ParseError          not JSON, or not a JSON object
     │   ├── SchemaViolation     fails its JSON Schema
     │   └── ReductionError      two documents that cannot be reduced into one
     ├── LambdaError         a SQL block or a TypeScript method failed
-    ├── StorageError        the data folder cannot do what was asked
+    ├── StorageError        the data folder cannot carry out the request
     │   ├── FencedError         a newer holder of the same capability exists (law L5)
     │   ├── FrontierError       a time below `since`, or a write below `upper`
     │   ├── SegmentError        a file of a collection cannot be read
-    │   │   └── SegmentMissingError it is not there
-    │   ├── BusyError           other processes kept the metadata database to themselves
-    │   ├── HeldError           another process holds what is needed, and does not let it go
-    │   ├── OwnedError          a collection belongs to another writer
+    │   │   └── SegmentMissingError a file of a collection is missing
+    │   ├── BusyError           other processes locked the metadata database for too long
+    │   ├── HeldError           another process holds the resource
+    │   ├── OwnedError          the collection belongs to another writer
     │   └── DiskFullError       no space left
-    ├── EndpointError       a database or service that is materialized into refuses something
-    │   ├── EndpointGoneError   it cannot be reached, or has gone away
-    │   └── DeniedError         it does not let us in, or do what must be done
-    ├── ProtocolError       a client or a connector does not keep to the protocol
-    ├── SqlError            a statement of SQL that cannot be carried out; has an SQLSTATE
-    │   └── ViewError           a materialized view has an error in the place of rows
+    ├── EndpointError       the endpoint of a materialization refuses a request
+    │   ├── EndpointGoneError   the endpoint cannot be reached
+    │   └── DeniedError         the endpoint denies access or a permission
+    ├── ProtocolError       a client or a connector breaks the protocol
+    ├── SqlError            a SQL statement that cannot be executed; has an SQLSTATE
+    │   └── ViewError           a materialized view has an error instead of rows
     └── TaskError           a task cannot run as configured
-        ├── SourceReplacedError a source is another relation than the one that the task has read
+        ├── SourceReplacedError a source is not the relation that the task has read
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
         ├── WorkerError         a worker lacks the data folder, Python, or this package
-        ├── UnacceptedError     an edit of it waits to be accepted
-        ├── InternalError       something nobody foresaw: a defect of this project
-        └── EngineLostError     Spark itself is gone, and with it what this process could do
+        ├── UnacceptedError     an edit of the task waits to be accepted
+        ├── InternalError       an unexpected exception: a defect of this project
+        └── EngineLostError     Spark has ended, so this process cannot continue
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class FlowError(Exception):
     """A failure with a cause outside this project.
 
     Attributes:
-        message: what happened, naming the thing it happened to.
-        position: where its cause is written, if it is in a file.
-        hint: what to do about it.
-        heals: it may well be gone later, with nothing edited: worth another try.
+        message: the event, with the name of the affected thing.
+        position: place of the cause in a file; None if the cause is in no file.
+        hint: the remedy.
+        heals: true if the failure is transient, so that a retry without an edit may succeed.
     """
 
     heals: ClassVar[bool] = False
@@ -71,7 +71,7 @@ class FlowError(Exception):
         return f"{where}{self.message}{hint}"
 
     def to_json(self) -> dict[str, Any]:
-        """This error as JSON, so that a worker can hand it to the driver as data."""
+        """Return this error as JSON, so that a worker can hand it to the driver as data."""
         position = None
         if self.position:
             position = [self.position.file, self.position.line, self.position.column, self.position.length]
@@ -79,7 +79,7 @@ class FlowError(Exception):
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> FlowError:
-        """The error that `to_json` described; an unknown kind comes back as a plain `FlowError`."""
+        """Return the error that `to_json` described; an unknown kind becomes a plain `FlowError`."""
         kinds = {kind.__name__: kind for kind in _descendants(FlowError)}
         kind = kinds.get(value["kind"], FlowError)
         if issubclass(kind, SqlError):
@@ -103,18 +103,18 @@ def _descendants(kind: type[FlowError]) -> list[type[FlowError]]:
 
 
 class UsageError(FlowError):
-    """The command line names something that does not exist, or combines what does not fit."""
+    """The command line names something unknown, or combines options that exclude each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing wrong in a catalog, or worth a note.
+    """An error or a note about one place of a catalog.
 
     Attributes:
-        code: stable identifier, `E` and three digits; `N` for what may be right.
-        message: what is wrong, naming the thing.
-        position: where it is written.
-        hint: what was probably meant.
+        code: stable identifier: `E` and three digits for an error, `N` and three digits for a note.
+        message: the defect, with the name of the affected thing.
+        position: place in the catalog.
+        hint: the probable intention.
     """
 
     code: str
@@ -124,12 +124,12 @@ class Issue:
 
     @property
     def is_note(self) -> bool:
-        """Whether it may be right all the same."""
+        """Return true for a note: the catalog may be correct."""
         return self.code.startswith("N")
 
 
 class CatalogError(FlowError):
-    """A catalog that cannot be built; every issue of the run, in file order."""
+    """A catalog that cannot be built, with every issue of the run in file order."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: issue.position))
@@ -139,11 +139,11 @@ class CatalogError(FlowError):
 
 
 class SchemaError(FlowError):
-    """A JSON Schema that cannot be compiled, or whose annotations make no sense."""
+    """A JSON Schema that cannot be compiled, or whose annotations contradict each other."""
 
 
 class DocumentError(FlowError):
-    """A document is not what its collection promises."""
+    """A document that breaks the rules of its collection."""
 
 
 class ParseError(DocumentError):
@@ -163,11 +163,11 @@ class LambdaError(FlowError):
 
 
 class StorageError(FlowError):
-    """The data folder cannot do what was asked."""
+    """The data folder cannot carry out the request."""
 
 
 class FencedError(StorageError):
-    """A newer holder of the same capability exists; this one can commit nothing more."""
+    """A newer holder of the same capability exists; the older holder can commit nothing more."""
 
 
 class FrontierError(StorageError):
@@ -175,60 +175,60 @@ class FrontierError(StorageError):
 
 
 class SegmentError(StorageError):
-    """A file that is part of a collection is damaged, or cannot be read."""
+    """A file of a collection is damaged, or cannot be read."""
 
 
 class SegmentMissingError(SegmentError):
-    """A file that was part of a collection when it was looked at is not there."""
+    """A file of a collection is missing, although the metadata named it a moment ago."""
 
 
 class BusyError(StorageError):
-    """Other processes kept a database to themselves for longer than anyone waits."""
+    """Other processes locked a database for longer than the time limit."""
 
     heals = True
 
 
 class HeldError(StorageError):
-    """Another process holds what is needed, and does not let it go."""
+    """Another process holds the resource."""
 
     heals = True
 
 
 class OwnedError(StorageError):
-    """A collection belongs to another writer, and may not be written this way."""
+    """A collection belongs to another writer and cannot be written through this path."""
 
 
 class DiskFullError(StorageError):
-    """No space is left where the data folder lies."""
+    """The disk of the data folder is full."""
 
     heals = True
 
 
 class EndpointError(FlowError):
-    """A database or service that is materialized into refuses something; it may well be mended there."""
+    """The endpoint of a materialization refuses a request; the cause may be mended there."""
 
     heals = True
 
 
 class EndpointGoneError(EndpointError):
-    """A database or service that is materialized into cannot be reached, or has gone away."""
+    """The endpoint of a materialization cannot be reached."""
 
 
 class DeniedError(EndpointError):
-    """A database or service that is materialized into does not let us in, or do what must be done."""
+    """The endpoint of a materialization denies access or a permission."""
 
 
 class ProtocolError(FlowError):
-    """A client or a connector does not keep to the protocol; another implementation's defect, or ours."""
+    """A client or a connector breaks the protocol: a defect of that program or of this project."""
 
 
 class SqlError(FlowError):
-    """A statement of SQL that cannot be carried out.
+    """A SQL statement that cannot be executed.
 
     Attributes:
-        sqlstate: five characters, as PostgreSQL has them.
-        offset: where in the statement's text the cause is, in characters from 0 on; None if nowhere in it.
-        detail: more about what happened.
+        sqlstate: five characters, as in PostgreSQL.
+        offset: place of the cause in the statement's text, in characters from 0; None if unknown.
+        detail: additional text about the cause; None for none.
     """
 
     def __init__(
@@ -246,12 +246,12 @@ class SqlError(FlowError):
         self.detail = detail
 
     def to_json(self) -> dict[str, Any]:
-        """This error as JSON, with its SQLSTATE."""
+        """Return this error as JSON, with its SQLSTATE."""
         return {**super().to_json(), "sqlstate": self.sqlstate, "offset": self.offset, "detail": self.detail}
 
 
 class ViewError(SqlError):
-    """A materialized view has an error in the place of rows, until what it is made of is corrected."""
+    """A materialized view has an error instead of rows, until its inputs are corrected."""
 
     heals = True
 
@@ -260,7 +260,7 @@ class ViewError(SqlError):
 
     @property
     def remedy(self) -> str:
-        """Since when it is there, and what to do about it."""
+        """Return the time of the error and the remedy, in words."""
         return "; ".join(filter(None, (self.detail, self.hint)))
 
 
@@ -269,7 +269,7 @@ class TaskError(FlowError):
 
 
 class SourceReplacedError(TaskError):
-    """A source of a task is another relation than the one that the task has read: created again, renamed or reset."""
+    """A source was recreated, renamed or reset, so it is not the relation that the task has read."""
 
 
 class LostError(TaskError):
@@ -279,20 +279,20 @@ class LostError(TaskError):
 
 
 class OutdatedError(LostError):
-    """A newer attempt at the same work has begun; what this one would say is of no use to anyone."""
+    """A newer attempt at the same work has begun; the result of this attempt is discarded."""
 
 
 class WorkerError(TaskError):
-    """A worker lacks what every worker needs: the data folder, Python, or this package."""
+    """A worker lacks the data folder, Python, or this package."""
 
 
 class UnacceptedError(TaskError):
-    """An edit of a task waits to be accepted, or to be undone; nothing of it was applied."""
+    """An edit of a task waits to be accepted or undone; no part of the edit was applied."""
 
 
 class InternalError(TaskError):
-    """Something nobody foresaw: a defect of this project, told as the failure of the task that met it."""
+    """An unexpected exception: a defect of this project, reported as the failure of the task."""
 
 
 class EngineLostError(TaskError):
-    """Spark itself is gone, and with it what this process could do; another one goes on where it stopped."""
+    """Spark has ended, so this process cannot continue; a new process resumes the work."""

@@ -1,4 +1,4 @@
-"""The event loop of servers and of their clients: that of libuv where there is one, whose rounds cost a third."""
+"""The event loop of servers and clients: uvloop where it is installed, with a third of asyncio's cost per iteration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop, the fastest that is installed."""
-    if sys.platform != "win32":  # uvloop is not made for it
+    """Return a new event loop of the fastest installed kind."""
+    if sys.platform != "win32":  # uvloop does not support Windows
         try:
             import uvloop
-        except ImportError:  # nor for every implementation of Python
+        except ImportError:  # uvloop supports CPython only
             pass
         else:
             return uvloop.new_event_loop()

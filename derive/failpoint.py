@@ -1,8 +1,8 @@
-"""Failpoints: places at which a test can end the process as a crash would, or pause it as an overloaded machine does.
+"""Failpoints: places at which a test can kill the process, or pause it as on an overloaded machine.
 
-Around every write that must not be torn from another there are two of them. `FLOW_FAILPOINT=name` kills the process
-where that name is reached, `name:3` where it is reached for the third time, and `name:3:pause` stops it there until it
-is sent SIGCONT. Spark's workers inherit it.
+Two failpoints surround every write that must be atomic with another write. `FLOW_FAILPOINT=name` kills the process
+where that name is reached, `name:3` where it is reached for the third time, and `name:3:pause` stops the process there
+until it receives SIGCONT. Spark's workers inherit the variable.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FAILPOINTS = frozenset(
         "switch.written",
     }
 )
-"""Every name there is."""
+"""Names of all failpoints."""
 
 _name = ""
 _left = 0
@@ -70,7 +70,7 @@ _signal = signal.SIGKILL
 
 
 def arm(setting: str) -> None:
-    """Set what `FLOW_FAILPOINT` sets, from now on and for this process."""
+    """Apply a setting of `FLOW_FAILPOINT` to this process, from now on."""
     global _name, _left, _signal  # noqa: PLW0603 (they count for the whole process)
     _name, times, what, *_ = [*setting.split(":"), "", ""]
     _left = int(times or 1)
@@ -81,7 +81,7 @@ arm(os.environ.get("FLOW_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:
-    """Be at a failpoint."""
+    """Pass a failpoint: kill or stop this process if the setting names the failpoint."""
     global _left  # noqa: PLW0603 (it counts for the whole process)
     assert name in FAILPOINTS
     if name == _name:

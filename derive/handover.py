@@ -1,4 +1,4 @@
-"""What other threads hand over to the event loop."""
+"""Hand items from other threads over to the event loop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MAKING = threading.Lock()
 
 
 class Handover(Generic[T]):
-    """A queue that any thread fills, and one coroutine empties. It is made in the event loop.
+    """A queue that any thread fills and one coroutine empties; it is created in the event loop.
 
-    Most answers are there before anybody waits for them, in the event loop's own thread: what it takes to wait is made
-    where somebody does.
+    Most items arrive from the event loop's own thread before the coroutine waits. The event and the condition are
+    therefore created at the first wait.
 
     Args:
-        is_patient: tells whether threads that fill it wait while it is full. The event loop's own thread never does.
+        is_patient: returns true if threads wait while the queue is full. The event loop's own thread never waits.
     """
 
     __slots__ = ("_is_closed", "_is_patient", "_items", "_loop", "_news", "_room", "_thread")
@@ -39,11 +39,11 @@ class Handover(Generic[T]):
         self._room: threading.Condition | None = None
 
     def __len__(self) -> int:
-        """How much was not taken yet."""
+        """Return the number of items in the queue."""
         return len(self._items)
 
     def put(self, item: T) -> None:
-        """Hand something over; nothing if nobody takes it any more."""
+        """Append an item; discard the item if the queue is closed."""
         if threading.get_ident() == self._thread:
             self._items.append(item)
             self._tell()
@@ -51,7 +51,7 @@ class Handover(Generic[T]):
         room = self._made_room()
         with room:
             while not room.wait_for(self._has_room, _LOOK_SECONDS):
-                pass  # nobody tells when patience has come to an end
+                pass  # No event marks the end of patience, so wake up and ask again.
             if self._is_closed:
                 return
             self._items.append(item)
@@ -59,7 +59,7 @@ class Handover(Generic[T]):
             self._loop.call_soon_threadsafe(self._tell)
 
     async def get(self, seconds: float | None = None) -> T | None:
-        """What was handed over first; None if there is nothing for so long."""
+        """Remove and return the first item; return None if the queue stays empty for `seconds`."""
         if self._news is None:
             self._news = asyncio.Event()
         if seconds is not None and not self._items:
@@ -67,13 +67,13 @@ class Handover(Generic[T]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
             return self.get_nowait()
-        while not self._items:  # what was told of late may have been taken before
+        while not self._items:  # an earlier get_nowait may have removed the item of this notification
             self._news.clear()
             await self._news.wait()
         return self.get_nowait()
 
     def get_nowait(self) -> T | None:
-        """What was handed over first; None if there is nothing."""
+        """Remove and return the first item; return None if the queue is empty."""
         if not self._items:
             return None
         item = self._items.popleft()
@@ -81,7 +81,7 @@ class Handover(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Nobody takes anything any more; who waits to hand something over goes on."""
+        """Discard all items, present and future, and wake the threads that wait for room."""
         with self._made_room():
             self._is_closed = True
             self._items.clear()
@@ -101,7 +101,7 @@ class Handover(Generic[T]):
             return self._room
 
     def _tell_room(self) -> None:
-        # A thread that waits for room has made this before it has looked, and looks before it waits.
+        # A waiting thread creates the condition before it checks for room, and checks before it waits.
         if self._room is not None:
             with self._room:
                 self._room.notify_all()

@@ -1,4 +1,4 @@
-"""Where in a file something is written: the difference between an error and a useful error."""
+"""Positions in files, for messages that point at the cause."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Position:
     """A place in a text file.
 
     Attributes:
-        file: path as the person who ran the command would write it.
+        file: path relative to the folder of the command, as a person would write it.
         line: from 1.
         column: from 1, in characters.
-        length: how many characters to underline; 0 if unknown.
-        text: the line itself, if no file has it.
+        length: number of characters to underline; 0 if unknown.
+        text: text of the line, if no file contains it; None otherwise.
     """
 
     file: str
@@ -33,9 +33,9 @@ class Script:
 
     Attributes:
         text: the code, as the connector runs it.
-        source: the raw text it was read from: the same text for a file; for inline code the region of the YAML file,
-            with its indentation, quotes and block header.
-        position: where `source` begins.
+        source: the raw text: equal to `text` for a file, and for inline code the region of the YAML file with its
+            indentation, quotes and block header.
+        position: beginning of `source`.
     """
 
     text: str
@@ -43,10 +43,10 @@ class Script:
     position: Position
 
     def locate(self, offset: int, length: int = 0) -> Position:
-        """The place of the character at `offset` of `text`.
+        """Return the position of the character at `offset` of `text`.
 
-        YAML folds and indents, but keeps the order of everything that is not white space, so the n-th such
-        character of `text` is the n-th of `source`.
+        YAML folds and indents text but keeps the order of all characters that are not white space. The n-th such
+        character of `text` is therefore the n-th of `source`.
         """
         before = sum(1 for character in self.text[:offset] if not character.isspace())
         line, column = self.position.line, self.position.column
@@ -66,7 +66,7 @@ class Script:
 
 
 def _content_start(source: str) -> int:
-    """Index of the first character of a YAML scalar behind its block header or quote."""
+    """Return the index of the first character of a YAML scalar, after its block header or quote."""
     if source[:1] in ("|", ">"):
         return source.find("\n") + 1
     return 1 if source[:1] in ("'", '"') else 0

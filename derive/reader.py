@@ -1,4 +1,4 @@
-"""Reading collections from Python: what one holds at a time, as Arrow tables.
+"""Read collections from Python: the contents at a time, as Arrow tables.
 
 import derive
 
@@ -36,8 +36,8 @@ def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.ya
     """Open a data folder to read it.
 
     Args:
-        data: the folder; `.flow` beside the catalog if it is None.
-        source: the catalog that says what its collections are. Where there is none, only tables can be read.
+        data: the folder; `.flow` beside the catalog if None.
+        source: the catalog, which defines the collections. Without a catalog only tables can be read.
 
     Raises:
         CatalogError: the catalog has errors.
@@ -54,11 +54,11 @@ def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.ya
 
 
 class DataFolder:
-    """A data folder that is read.
+    """A data folder that is open for reading.
 
     Args:
-        folder: where it is.
-        source: the catalog; None for none.
+        folder: path of the folder.
+        source: path of the catalog; None for none.
     """
 
     def __init__(self, folder: Path, source: Path | None) -> None:
@@ -71,14 +71,14 @@ class DataFolder:
 
     @property
     def names(self) -> list[str]:
-        """Names of all collections and tables, in their order."""
+        """Return the names of all collections and tables, in alphabetical order."""
         return sorted({*self._specs, *(table.name for table in self._store.tables.all())})
 
     def collection(self, name: str) -> CollectionReader:
-        """A collection of the catalog, or a table.
+        """Return the reader of a collection of the catalog, or of a table.
 
         Raises:
-            UsageError: there is none of this name, or nothing is stored under it yet.
+            UsageError: the name is unknown, or nothing is stored in the collection yet.
         """
         from derive.suggest import suggest
 
@@ -104,11 +104,11 @@ class DataFolder:
 
 @dataclass(frozen=True, slots=True)
 class CollectionReader:
-    """A collection that is read.
+    """A collection that is open for reading.
 
     Attributes:
-        store: holds it.
-        source: which one it is.
+        store: store of the collection.
+        source: the collection or table.
     """
 
     store: Store
@@ -116,17 +116,17 @@ class CollectionReader:
 
     @property
     def since(self) -> int:
-        """The least time, as a clock, at which it can be read."""
+        """Return the earliest readable time, in microseconds since the Unix epoch."""
         return self._frontiers()[0]
 
     @property
     def upper(self) -> int:
-        """The time, as a clock, below which everything is final."""
+        """Return the time below which all contents are final, in microseconds since the Unix epoch."""
         return self._frontiers()[1]
 
     @property
     def relation(self) -> int:
-        """The number of the relation that the name stands for: another one once it was created again, or reset."""
+        """Return the number of the relation with this name; it changes when the relation is recreated or reset."""
         return self.store.relation(self.source.name) or 0
 
     def _frontiers(self) -> tuple[int, int]:
@@ -136,19 +136,15 @@ class CollectionReader:
         return known.since, known.upper
 
     def as_of(self, time: Time) -> Contents:
-        """What it holds at a time.
+        """Return the contents at a time.
 
         Raises:
-            UsageError: that is no time.
+            UsageError: `time` cannot be parsed.
         """
         return Contents(self.store, self.source, clock_of(time))
 
     def latest(self) -> Contents:
-        """What it holds at the latest time that is final.
-
-        Raises:
-            FrontierError: no time is final yet.
-        """
+        """Return the contents at the latest final time."""
         since, upper = self._frontiers()
         if upper <= since:
             raise FrontierError(f"'{self.source.name}' is not known at any time yet", hint="run flowctl run")
@@ -157,12 +153,12 @@ class CollectionReader:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a collection holds at a time.
+    """The contents of a collection at a time.
 
     Attributes:
-        store: holds the collection.
-        source: which one it is.
-        time: as a clock.
+        store: store of the collection.
+        source: the collection or table.
+        time: microseconds since the Unix epoch.
     """
 
     store: Store
@@ -171,17 +167,17 @@ class Contents:
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """Return the Arrow schema of the columns."""
         from derive.relations.arrow import arrow_schema
         from derive.relations.columns import columns_of
 
         return arrow_schema(columns_of(self.source))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows, in batches of some thousands and in no order.
+        """Yield the rows in batches of some thousand rows, in no particular order.
 
         Raises:
-            FrontierError: what it held at that time is no longer, or not yet, known.
+            FrontierError: the time is compacted, or not final yet.
         """
         from derive.relations.arrow import arrow_rows
         from derive.relations.columns import columns_of
@@ -193,10 +189,10 @@ class Contents:
                 yield arrow_rows(columns, rows)
 
     def to_arrow(self) -> pa.Table:
-        """Its rows as one table.
+        """Return the rows as one table.
 
         Raises:
-            FrontierError: what it held at that time is no longer, or not yet, known.
+            FrontierError: the time is compacted, or not final yet.
         """
         import pyarrow as pa
 
@@ -204,10 +200,10 @@ class Contents:
 
 
 def clock_of(time: Time) -> int:
-    """A time as a clock.
+    """Convert a time to microseconds since the Unix epoch.
 
     Raises:
-        UsageError: it is none.
+        UsageError: `time` has no time zone, or is no RFC 3339 text.
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:

@@ -1,4 +1,4 @@
-"""A cache that is bounded: the entry that was used least recently makes way for a new one."""
+"""A bounded cache: a new entry evicts the least recently used entry."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Values by key, of which the most recently used ones are kept; in one thread.
+    """A least-recently-used cache for one thread.
 
     Args:
-        most: how many.
+        most: largest number of entries.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: dict[K, V] = {}  # in the order of their use, the latest last
+        self._values: dict[K, V] = {}  # ordered by use, the latest last
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, which is used now; None if there is none."""
+        """Return the value of a key and mark the key as used; None for an unknown key."""
         value = self._values.pop(key, None)
         if value is not None:
             self._values[key] = value
         return value
 
     def put(self, key: K, value: V) -> V:
-        """Keep a value, in place of the one that was used least recently if there are too many; return the value."""
+        """Store and return a value, and evict the least recently used entry if there are too many."""
         self._values.pop(key, None)
         self._values[key] = value
         if len(self._values) > self._most:

@@ -1,4 +1,4 @@
-"""What was probably meant: the closest known name, if it is close."""
+"""Suggest the closest known name for a misspelt name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ _FAR = 4
 
 
 def distance(left: str, right: str, limit: int | None = None) -> int:
-    """Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
+    """Return the optimal string alignment distance.
+
+    The distance counts insertions, deletions, substitutions and swaps of neighbours.
 
     Args:
         left: one text.
-        right: the other.
-        limit: for a greater distance than this, some greater number than it is returned.
+        right: the other text.
+        limit: the function may stop early and return any number greater than `limit` if the distance is greater.
     """
     if limit is not None:
         left, right = _differing(left, right)
@@ -35,7 +37,7 @@ def distance(left: str, right: str, limit: int | None = None) -> int:
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to `name`, if the distance is at most 4 and half the name."""
+    """Return the known name closest to `name`; None if every distance is above 4 or half the name's length."""
     limit = min(_FAR, (len(name) + 1) // 2)
     closest: str | None = None
     for candidate in sorted(known, key=lambda candidate: (-len(commonprefix((name, candidate))), candidate)):  # noqa: RUF071 (characters are meant)
@@ -46,7 +48,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _differing(left: str, right: str) -> tuple[str, str]:
-    """Two texts without their common beginning and end."""
+    """Return two texts without their common prefix and suffix."""
     begin = len(commonprefix((left, right)))  # noqa: RUF071 (characters are meant)
     left, right = left[begin:], right[begin:]
     end = 0

@@ -1,1 +1,1 @@
-"""Backups of data folders: taken while everything runs, restored anywhere, and checked file by file."""
+"""Backups of data folders: taken while tasks run, restored into any folder, and verified file by file."""

@@ -1,6 +1,6 @@
-"""The manifest of a backup: its files and their checksums, written when all else is on the disk.
+"""The manifest of a backup: its files and their checksums, written after all other files are on the disk.
 
-A folder without one is no backup, or one that did not come to its end.
+A folder without a manifest is no backup, or an incomplete backup.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Manifest:
     """The contents of a backup.
 
     Attributes:
-        folder: identifier of the data folder that it is a backup of.
-        former: identifiers of those that this one was restored from, the newest first.
-        at: when it was taken, RFC 3339.
-        files: by path, relative to the backup.
+        folder: identifier of the data folder of the backup.
+        former: identifiers of the folders that this data folder was restored from, the newest first.
+        at: time of the backup, RFC 3339.
+        files: files by path relative to the backup.
     """
 
     folder: str
@@ -48,19 +48,19 @@ class Manifest:
 
 
 def present() -> str:
-    """The present, RFC 3339."""
+    """Return the present time, RFC 3339."""
     return format_rfc3339(time.time_ns() // 1000)
 
 
 def file_checksum(path: Path) -> StoredFile:
-    """Read a file; return its size and checksum."""
+    """Read a file and return its size and checksum."""
     with path.open("rb", buffering=0) as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     return StoredFile(path.stat().st_size, checksum)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a manifest, durably and whole."""
+    """Write a manifest durably and atomically."""
     value = {
         "form": _FORM,
         "folder": manifest.folder,

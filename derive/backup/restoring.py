@@ -1,11 +1,11 @@
-"""Restoring a backup: a data folder that goes on where the backup was, and that nobody takes for the original.
+"""Restore a backup as a data folder with its own identity.
 
-It has an identifier of its own, knows that it has the history of the original, and its tasks have epochs that are far
-above those of the original: processes that still work for the original can commit nothing to it. Leases that were held
-when the backup was taken have ended.
+The restored folder has a new identifier, records the original's identifier, and raises the epochs of its tasks far
+above those of the original. Processes of the original can therefore commit nothing to the restored folder. Leases of
+the original end.
 
-The metadata database is entered last. A restore that was interrupted leaves a folder that all commands refuse, and that
-can be restored into again.
+The metadata database is entered last. An interrupted restore leaves a folder that all commands refuse, and into which a
+restore can be repeated.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from derive.storage.metadata.opening import PRIVATE
 from derive.storage.segments.partition import FOLDER
 
 _EPOCHS = 1 << 20
-"""By how much epochs of tasks are above those of the original, so that its later runs are not taken for ours."""
+"""Distance between the epochs of restored tasks and those of the original, whose later runs stay below."""
 
 
 def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callable[[int], None] = lambda _: None) -> int:
-    """Restore a backup into an empty folder; each file is compared with its checksum.
+    """Restore a backup into an empty folder, and compare each file with its checksum.
 
     Args:
-        backup: the folder of a backup that is complete.
-        root: the data folder; created if it is missing.
-        copies: copy segments that could be linked to those of the backup.
-        progress: is told how many files were restored.
+        backup: folder of a complete backup.
+        root: the data folder; created if missing.
+        copies: copy segments instead of linking them to the backup's files.
+        progress: called with the number of restored files.
 
     Returns:
-        How many files were restored.
+        The number of restored files.
 
     Raises:
-        UsageError: the backup is none, or the folder is not empty.
-        StorageError: a file of the backup is missing or damaged; the folder is no data folder then.
+        UsageError: `backup` is no backup, or `root` is not empty.
+        StorageError: a file of the backup is missing or damaged; `root` is then no data folder.
     """
     manifest = read_manifest(backup)
     begun = root / RESTORING
@@ -85,7 +85,7 @@ def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callabl
 
 
 def _clear(root: Path) -> None:
-    """Remove what an interrupted restore has left."""
+    """Remove the files of an interrupted restore."""
     for entry in list(root.iterdir()):
         if entry.name == RESTORING:
             continue
@@ -112,10 +112,10 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
 
 
 def _begin_anew(root: Path, manifest: Manifest) -> None:
-    """Give a restored folder an identity of its own, and end what was held in the original."""
+    """Give a restored folder its own identity, and end the capabilities of the original."""
     identifier = str(uuid4())
     path = root / f"{METADATA}.new"
-    metadata = Metadata(path)  # which brings it to today's format
+    metadata = Metadata(path)  # opening upgrades the database to the current format
     try:
         with metadata.transaction() as db:
             db.execute("UPDATE folder SET id = ?", (identifier,))

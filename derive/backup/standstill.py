@@ -1,13 +1,12 @@
-"""A standstill: the moment at which metadata, names of SQL and states of shards are copied as they fit one another.
+"""Copy metadata, SQL names and shard states as they are at one moment.
 
-Nothing is stopped. Nobody begins to run, reset or split a task (the lock of epochs), no shard is opened for another
-transaction (the shards' locks), and no name of SQL changes (a transaction of its database), while the metadata is
-copied. Each shard goes on once its own state is copied. Attempts that are at work go on, and may commit: the copied
-metadata names the attempt that a state is copied at, because what an attempt has prepared stays until the shard is
-opened again.
+Three locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), the
+locks of shards (no shard is opened for another transaction), and a transaction of the SQL names' database. A shard's
+lock is released after its state is copied. Running attempts continue and may commit: the copied metadata names the
+attempt whose state is copied, and a prepared state stays until the shard is opened again.
 
-The files that a materialization keeps beside its endpoint may be of a later transaction than the metadata, as after a
-crash.
+The files that a materialization keeps beside its endpoint may belong to a later transaction than the metadata, as after
+a crash.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.tasks import read_tasks
 
 METADATA, NAMES = "metadata.db", "sql.db"
-"""The databases of a data folder that are copied whole."""
+"""Databases of a data folder that are copied as a whole."""
 
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
 """Other files that materializations keep in the folders of tasks and of shards."""
@@ -38,16 +37,16 @@ _PATIENCE = 60_000
 
 
 def copy_moment(root: Path, copy: Path) -> None:
-    """Copy metadata, names of SQL, and states of shards as they are at one moment.
+    """Copy metadata, SQL names and shard states as they are at one moment.
 
     Args:
         root: the data folder.
-        copy: the folder that is given them; what it has of them goes first.
+        copy: the destination; its earlier copies of these files are removed first.
 
     Raises:
-        BusyError: tasks began to run, or were split, all the time.
-        HeldError: a shard's state is held by another process.
-        StorageError: something cannot be copied.
+        BusyError: tasks were started or split during every attempt.
+        HeldError: another process holds a shard's state.
+        StorageError: a file cannot be copied.
     """
     for _ in range(_TIMES):
         _forget(copy)
@@ -77,7 +76,7 @@ def read_copied_tasks(copy: Path) -> list[TaskState]:
 
 
 def _task_names(copy: Path) -> list[str]:
-    """Names of all tasks of a copied metadata database, also of those that were reset and have not run since."""
+    """Return the names of all tasks of a copied metadata database, also of tasks that were reset."""
     with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
         return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
 
@@ -89,7 +88,7 @@ def _forget(copy: Path) -> None:
 
 
 def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
-    """For the folder of each shard that has taken part in a transaction, the attempt that was committed last."""
+    """Return the last committed attempt of each shard that has taken part in a transaction, by the shard's folder."""
     return {
         shard_folder(root, task.name, number, task.shards): token
         for task in tasks
@@ -98,7 +97,7 @@ def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
 
 
 def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
-    """Hold the folders of all shards that keep state; each is given back by closing its stack."""
+    """Lock the folders of all shards with state; closing a shard's stack releases its lock."""
     with closing(apsw.Connection(str(root / METADATA), apsw.SQLITE_OPEN_READWRITE)) as db:
         db.set_busy_timeout(_PATIENCE)
         folders = _folders(root, read_tasks(db))
@@ -111,7 +110,7 @@ def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
 
 @contextmanager
 def _still_names(path: Path) -> Iterator[None]:
-    """No name of SQL changes while the block is at work."""
+    """Keep SQL names from changing while the block runs."""
     if not path.exists():
         yield
         return
@@ -123,7 +122,7 @@ def _still_names(path: Path) -> Iterator[None]:
 
 
 def _copy_database(path: Path, copy: Path) -> None:
-    """Copy a database that others write, as it is at one moment, into one file, durably."""
+    """Copy a database of concurrent writers, as it is at one moment, into one durable file."""
     with (
         closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)) as source,
         closing(apsw.Connection(str(copy))) as target,
@@ -136,7 +135,7 @@ def _copy_database(path: Path, copy: Path) -> None:
 
 
 def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
-    """Copy what materializations keep; each file is replaced as a whole whenever it changes."""
+    """Copy the files that materializations keep; writers replace each of these files atomically."""
     kept = [task_folder(root, task) / name for task in tasks for name in _OF_TASK]
     kept += [folder / _OF_SHARD for folder in folders]
     for path in kept:
@@ -150,7 +149,7 @@ def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Itera
 
 
 def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Mapping[Path, ExitStack]) -> None:
-    """Copy the state of each shard, which goes on then."""
+    """Copy the state of each shard, and release the shard's lock after its copy."""
     for folder, token in folders.items():
         if folder not in shards:
             continue

@@ -1,8 +1,8 @@
-"""Taking a backup: a folder that is laid out as a data folder, of one moment, beside whatever is at work meanwhile.
+"""Take a backup: a folder with the layout of a data folder, as it is at one moment, while other processes work.
 
-Metadata and states are copied at one moment. Segments are files that never change: they are entered in the backup once
-more (hard links) where it lies on the same file system, and copied where it does not. Leases keep them from being
-removed meanwhile. Where a reset has removed some all the same, metadata and states are copied once more.
+Metadata and states are copied at one moment. Segments never change: they are hard-linked into a backup on the same file
+system, and copied into a backup elsewhere. Leases keep segments from being removed meanwhile. If a reset removes
+segments nevertheless, metadata and states are copied again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _TIMES = 10
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a backup is taken.
+    """Options of a backup.
 
     Attributes:
-        base: an earlier backup, whose files are linked where they are the same; None for none.
-        copies: copy segments that could be linked to those of the data folder.
-        progress: is told how many segments are in the backup.
+        base: an earlier backup, whose unchanged files are linked; None for none.
+        copies: copy segments instead of linking them to the data folder's files.
+        progress: called with the number of segments in the backup.
     """
 
     base: Path | None = None
@@ -49,10 +49,10 @@ class Backup:
     """The outcome of a backup.
 
     Attributes:
-        segments: how many files of collections.
-        linked: how many of them were linked.
-        bytes: of all files.
-        at: when, RFC 3339.
+        segments: number of segments.
+        linked: number of linked segments.
+        bytes: size of all files.
+        at: time of the backup, RFC 3339.
     """
 
     segments: int
@@ -62,7 +62,7 @@ class Backup:
 
 
 class _Gone(Exception):
-    """A segment is not there any more."""
+    """A segment is missing."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -72,7 +72,7 @@ def require_empty(folder: Path) -> None:
     """Require that a folder is missing or empty.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the folder is a file, or is not empty.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder")
@@ -82,15 +82,15 @@ def require_empty(folder: Path) -> None:
 
 
 def back_up(store: Store, folder: Path, options: Options | None = None) -> Backup:
-    """Back a data folder up into an empty folder; others may do with the data folder what they like meanwhile.
+    """Back up a data folder into an empty folder; other processes may use the data folder meanwhile.
 
     Args:
         store: the data folder.
-        folder: is created if it is missing.
-        options: how it is done.
+        folder: the backup's folder; created if missing.
+        options: options of the backup.
 
     Raises:
-        UsageError: the folder is not empty, or lies in the data folder, or the base is no backup.
+        UsageError: the folder is not empty or lies in the data folder, or the base is no backup.
         StorageError: a file is missing or damaged, or cannot be copied.
     """
     options = options or Options()
@@ -107,7 +107,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
 
 
 class _Taking:
-    """A backup that is being taken."""
+    """A backup in progress."""
 
     def __init__(self, root: Path, folder: Path, options: Options) -> None:
         self._root, self._folder, self._options = root, folder, options
@@ -132,7 +132,7 @@ class _Taking:
         raise BusyError(f"collections of {self._root} were reset all the time", hint="take the backup again")
 
     def _copy_segments(self) -> set[str]:
-        """Have all segments that the copied metadata names; returns their paths."""
+        """Copy or link all segments that the copied metadata names; return their paths."""
         with closing(apsw.Connection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
             rows: list[Any] = db.execute("SELECT path, bytes, checksum FROM segment ORDER BY path").fetchall()
         for path, size, checksum in rows:
@@ -161,7 +161,10 @@ class _Taking:
         return file
 
     def _link(self, path: str, target: Path) -> bool:
-        """Link a segment of the earlier backup or, unless it is to be copied, of the data folder."""
+        """Link a segment to the earlier backup or, without the option `copies`, to the data folder.
+
+        Return true if linked.
+        """
         sources = [self._options.base / path] if self._options.base else []
         if not self._options.copies:
             sources.append(self._root / path)

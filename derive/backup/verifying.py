@@ -1,6 +1,6 @@
-"""Verifying a data folder, or a backup: each file is compared with its checksum, each database looks through itself.
+"""Verify a data folder or a backup: compare each file with its checksum, and check the integrity of each database.
 
-It may be done while others are at work: what is found is looked up once more before it is told.
+Other processes may work meanwhile: a finding is checked against the metadata again before it is reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong.
+    """A defect of a file.
 
     Attributes:
         kind: `missing`, `truncated`, `changed`, `damaged`, `unknown` or `older`.
-        path: of the file, relative to the folder.
-        what: says more, for people.
-        collection: whose file it is; None if it is no collection's.
-        task: whose state it is; None if it is no state.
+        path: path of the file, relative to the folder.
+        what: description, for people.
+        collection: collection of the file; None for other files.
+        task: task of the state; None for other files.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 def verify_backup(folder: Path, progress: Progress = lambda _: None) -> Iterator[Finding]:
-    """Compare all files of a backup with its manifest.
+    """Compare all files of a backup with its manifest; yield the findings.
 
     Raises:
         UsageError: the folder is no backup.
@@ -67,18 +67,18 @@ class Verification:
     """The verification of a data folder.
 
     Args:
-        root: the data folder, whose metadata database is there.
-        unknown: tells the paths of files of which the metadata does not know who has written them.
+        root: the data folder, which has a metadata database.
+        unknown: returns the paths of files without a known writer.
     """
 
     def __init__(self, root: Path, unknown: Callable[[], list[str]]) -> None:
         self._root, self._unknown = root, unknown
 
     def run(self, progress: Progress = lambda _: None) -> Iterator[Finding]:
-        """Tell what is wrong, one thing after the other.
+        """Yield the findings one after the other.
 
         Args:
-            progress: is told how many files were looked at.
+            progress: called with the number of checked files.
         """
         counted = read_commits(self._root)
         with closing(self._connect(METADATA)) as db:
@@ -116,7 +116,7 @@ class Verification:
 
     def _segment(self, segment: Segment) -> Finding | None:
         finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)
-        if finding is None and not segment.checksum:  # of a version that had none: pages have checksums of their own
+        if finding is None and not segment.checksum:  # segments of an old version have no checksum; their pages have
             try:
                 check_segments(self._root, [segment])
             except FlowError as error:

@@ -1,1 +1,1 @@
-"""Reconciliation: what is there is brought in line with what is wanted, and only what differs is touched."""
+"""Reconciliation: bring the present state in line with the desired state, and touch only the differences."""

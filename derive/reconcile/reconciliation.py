@@ -1,8 +1,7 @@
-"""Bring what is there in line with a log of what is wanted.
+"""Reconcile the present items with a log of desired items.
 
-Whoever wants something says so by a log, which begins with a punctuation (`begin`), names each thing (`name`), and says
-when all was named that there was before (`complete`). A thing that is there and the same goes on as it is, another one
-is made anew, and one that was not named is dropped.
+The log begins with a punctuation (`begin`), names each desired item (`name`), and ends with a punctuation (`complete`).
+An unchanged item is kept, a changed item is rebuilt, and an unnamed item is dropped.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ D = TypeVar("D")
 
 @dataclass(slots=True)
 class Outcome(Generic[K]):
-    """What became of things between `begin` and `complete`.
+    """Items kept, rebuilt and dropped by a reconciliation.
 
     Attributes:
-        kept: those that went on as they were.
-        rebuilt: those that were made, and why.
-        dropped: those that were there, and were not named.
+        kept: keys of the unchanged items.
+        rebuilt: reason for each item that was built, by key.
+        dropped: keys of the dropped items.
     """
 
     kept: list[K] = field(default_factory=list)
@@ -31,16 +30,15 @@ class Outcome(Generic[K]):
 
 
 class Reconciliation(Generic[K, D]):
-    """Things by key, and how each is defined.
+    """Items and their definitions, by key.
 
     Args:
-        difference: why what is there under a key by one definition will not do for another one; None if it will.
-        build: makes a thing; whatever was there before under its key is dropped by then. What it fails to make is not
-            there.
-        drop: drops a thing.
+        difference: returns the reason why an item with the first definition cannot serve the second; None if it can.
+        build: builds an item, after the previous item of the same key was dropped. An item whose build fails is absent.
+        drop: drops an item.
 
     Attributes:
-        present: what is there.
+        present: definitions of the present items, by key.
     """
 
     def __init__(
@@ -52,12 +50,12 @@ class Reconciliation(Generic[K, D]):
         self._outcome: Outcome[K] | None = None
 
     def begin(self) -> None:
-        """The log begins anew: what is not named until `complete` is not wanted."""
+        """Restart the log: items that are unnamed until `complete` are not desired."""
         self._named.clear()
         self._outcome = Outcome()
 
     def name(self, key: K, definition: D) -> bool:
-        """A thing is wanted; whether it was made for that."""
+        """Name a desired item; return true if the item was built."""
         self._named.add(key)
         present = self.present.get(key)
         why = "was not there" if present is None else self._difference(key, present, definition)
@@ -78,17 +76,17 @@ class Reconciliation(Generic[K, D]):
         return why is not None
 
     def remove(self, key: K) -> None:
-        """A thing is not wanted any more."""
+        """Drop an item that is no longer desired."""
         self._named.discard(key)
         definition = self.present.pop(key, None)
         if definition is not None:
             self._drop(key, definition)
 
     def complete(self) -> Outcome[K]:
-        """All was named that is wanted: drop the rest.
+        """Complete the log: drop every unnamed item.
 
         Returns:
-            What became of things since `begin`.
+            The outcome since `begin`.
         """
         outcome = self._outcome or Outcome()
         for key in [key for key in self.present if key not in self._named]:

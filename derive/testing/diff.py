@@ -24,10 +24,10 @@ class Difference:
 
 
 def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: str = "") -> list[Difference]:
-    """Locations at which `actual` is not what `expected` asks for.
+    """Return the locations at which `actual` contradicts `expected`.
 
-    `actual` may say more: further properties and further trailing items are no difference unless `strict`.
-    Numbers are equal if they differ by rounding only.
+    Further properties and further trailing items of `actual` are differences only if `strict`. Numbers are equal if
+    they differ by rounding only.
     """
     if isinstance(expected, dict) and isinstance(actual, dict):
         names = sorted({*expected, *actual}) if strict else list(expected)

@@ -1,4 +1,4 @@
-"""Running catalog tests: each test has an empty data folder, three shards a task, and a clock that it moves itself."""
+"""Run catalog tests: each test has an empty data folder, three shards a task, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from derive.testing.pairing import pair_documents
 from derive.testing.virtual_time import VirtualTime
 
 _MOST_SAID = 1 << 20
-"""Bytes of a derivation's log that a test shows."""
+"""Limit for the part of a derivation's log that a test shows, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Mismatch:
     """One document of a verify step that is not as expected.
 
     Attributes:
-        key: the document's key, as JSON; where none is known, its number in the step, such as `document 2`.
-        differences: where it differs; an expected or actual `MISSING` at the root says that it is missing as a whole.
+        key: the document's key, as JSON; for a document without a key its number in the step, such as `document 2`.
+        differences: locations of the differences; `MISSING` at the root means that the whole document is missing.
     """
 
     key: str
@@ -51,15 +51,15 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a test failed.
+    """Cause of a failed test.
 
     Attributes:
-        step: which step, from 1.
-        description: what the step does, such as `verify acmeBank/balances`.
-        position: where the step is written.
+        step: number of the failed step, from 1.
+        description: action of the step, such as `verify acmeBank/balances`.
+        position: position of the step in the catalog.
         mismatches: for a verify step, the documents that differ.
-        error: for any other failure, its cause.
-        to_come: in a test that tells time, what a verify step could not see yet, in words.
+        error: for any other failure, the error.
+        to_come: for a verify step at a time, the documents that arrive later, in words.
     """
 
     step: int
@@ -76,9 +76,9 @@ class TestResult:
 
     Attributes:
         test: the test.
-        seconds: how long it took.
-        failure: why it failed; None if it passed.
-        said: what lambdas said, by derivation and then in order.
+        seconds: duration of the test.
+        failure: cause of the failure; None if the test passed.
+        said: log entries of lambdas, by derivation and then in order.
     """
 
     __test__ = False  # for pytest, which collects classes by this name
@@ -97,7 +97,7 @@ def run_tests(
     Args:
         catalog: the tests, and the derivations that they test.
         names: names of tests to run; None for all.
-        strict: whether to refuse properties and items that a verify step does not mention.
+        strict: refuse properties and items that a verify step does not mention.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     for test in sorted(chosen, key=lambda test: test.position):
@@ -185,7 +185,7 @@ class _Driver:
             self._time.settle()
 
     def _await(self, step: VerifyStep) -> None:
-        """Let time pass until what a step verifies is known."""
+        """Advance time until the step's collection is complete at the time of the step."""
         if step.moment:
             self._time.pass_until(step.moment.wall)
         else:

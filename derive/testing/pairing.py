@@ -1,7 +1,7 @@
-"""Pairing: which actual document each expected document is compared with.
+"""Pair each expected document with an actual document.
 
-An expected document that has all properties of the key is compared with the document of that key. Those that leave some
-out are compared, one after the other, with the actual documents that are left, in key order.
+An expected document with all properties of the key is paired with the actual document of that key. The other expected
+documents are paired with the remaining actual documents, one after the other, in key order.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from derive.protocol.specs import CollectionSpec, Document
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An expected document and the actual one that it is compared with.
+    """An expected document and its actual document.
 
     Attributes:
-        name: the key, as JSON; or, where no key is known, the expected document's number in its step.
+        name: the key, as JSON; for an expected document without a key its number in the step.
         expected: the expected document, or `MISSING`.
         actual: the actual document, or `MISSING`.
     """
@@ -32,12 +32,12 @@ class Pair:
 def pair_documents(
     spec: CollectionSpec, expected: Sequence[Document], actual: Mapping[bytes, Document]
 ) -> Iterator[Pair]:
-    """Each document once, in key order; expected ones without a key that no document is left for come last.
+    """Yield a pair for each document, in key order; unpaired expected documents without a key come last.
 
     Args:
         spec: the collection.
         expected: documents of a verify step, as they are written.
-        actual: documents of the collection by packed key; a key has one, so a second expected one finds none.
+        actual: documents of the collection by packed key. A second expected document of a key is paired with `MISSING`.
     """
     pack = compile_key(spec.key, spec.key_defaults)
     pointers = [compile_pointer(pointer) for pointer in spec.key]

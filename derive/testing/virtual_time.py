@@ -1,7 +1,7 @@
-"""Virtual time: the derivations of a test run as its wall clock is moved on.
+"""Virtual time: run the derivations of a test while its wall clock advances.
 
-The clock is moved to one moment after the other at which a derivation has something to do, so that transactions are
-those of a continuous run. Only derivations upstream of a verified collection take part.
+The clock visits every time at which a derivation has work, so that transactions equal those of a continuous run. Only
+derivations upstream of a verified collection take part.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SHARDS = 3
 
 
 class VirtualTime:
-    """A data folder with a wall clock of its own, and the derivations of one test at work on it.
+    """A data folder with its own wall clock, and the derivations of one test.
 
     Args:
         catalog: the catalog of the test.
         folder: the data folder.
-        test: the test; derivations upstream of what it verifies take part, or all if it verifies nothing.
-        most_ticks: how many ticks may have documents, one after the other, before a step is given up.
+        test: the test. Derivations upstream of its verified collections take part, or all if it verifies nothing.
+        most_ticks: limit for consecutive ticks with documents within one step.
 
     Attributes:
-        store: what is known so far.
-        run: of the derivations that take part.
+        store: store of the data folder.
+        run: run of the participating derivations.
     """
 
     def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, most_ticks: int = 10_000) -> None:
@@ -50,7 +50,7 @@ class VirtualTime:
         self.store.close()
 
     def pass_until(self, wall: int) -> None:
-        """Let time pass, and run whatever is due on the way."""
+        """Advance time to `wall`, and process all documents that are due before."""
         for _ in range(self._most_ticks):
             self._step()
             if self._now >= wall:
@@ -64,7 +64,7 @@ class VirtualTime:
         )
 
     def settle(self) -> None:
-        """Process everything that waits for nothing but the end of a tick."""
+        """Process all documents that wait only for the end of a tick."""
         for _ in range(self._most_ticks):
             self._step()
             waiting = self.run.waiting()
@@ -75,12 +75,12 @@ class VirtualTime:
         raise TaskError(f"feedback has not come to rest after {self._most_ticks} ticks")
 
     def end_tick(self, collection: str) -> None:
-        """Let the present tick end of a derived collection, which is not known any further than its derivation is."""
+        """Advance time to the end of the present tick of a derived collection; do nothing for other collections."""
         if collection in self._ticks:
             self._now = tick_end(self._now, self._ticks[collection])
 
     def fast_forward(self, collection: str | None = None) -> None:
-        """Let time pass until no delayed read can change a collection any more (or any, if none is named)."""
+        """Advance time until no delayed read can change a collection, or any collection if None."""
         while True:
             self.settle()
             delayed = self._reaching(collection)
@@ -89,7 +89,7 @@ class VirtualTime:
             self._now = min(map(self._end, delayed))
 
     def to_come(self, collection: str) -> list[str]:
-        """The documents that wait and will reach a collection later, in words, by time."""
+        """Return descriptions of the waiting documents that will reach a collection later, ordered by time."""
         return [self._told(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)]
 
     def _told(self, waiting: Waiting) -> str:
@@ -104,7 +104,7 @@ class VirtualTime:
                 raise task.error
 
     def _end(self, waiting: Waiting) -> int:
-        """When to look again: at the end of the tick in which it is due, or of the present tick if that is later."""
+        """Return the end of the tick in which the read is due, or of the present tick if that is later."""
         return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
 
     def _reaching(self, collection: str | None) -> list[Waiting]:
