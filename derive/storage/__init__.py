@@ -1,5 +1,5 @@
-"""Time-varying collections made durable: the metadata database, segments, frontiers and capabilities.
+"""Durable time-varying collections: the metadata database, segments, frontiers and capabilities.
 
-Nothing above this layer touches a segment file or the metadata database. What a data folder is to each kind of user is
-in `roles.py`, and `store.py` plays all of these roles.
+No layer above this one touches a segment file or the metadata database. `roles.py` has one interface for each kind of
+user, and `store.py` implements all of them.
 """

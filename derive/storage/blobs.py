@@ -1,7 +1,7 @@
-"""Blobs: the files of segments, written once, under names that no other one ever has.
+"""Blobs: the files of segments, written once, under names that are never reused.
 
-All that storage asks of the place where segments lie is here, so that it can be something else than a local folder.
-What is read is handed to Arrow as its own kind of file, through which no byte passes Python.
+`Blobs` is the whole interface between storage and the place of segments, so another place than a local folder is
+possible. Readers receive Arrow's own file objects, so no byte of a segment passes through Python.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 
 class Blobs(Protocol):
-    """Where blobs lie, each under its path; errors are those of the operating system."""
+    """A place for blobs, each under its path; errors are those of the operating system."""
 
     def create(self, path: str) -> pa.NativeFile:
-        """Begin a blob, to be written and closed.
+        """Create a blob, and return the file to write and close.
 
         Raises:
-            FileExistsError: there is one of this path.
+            FileExistsError: a blob of this path exists.
         """
 
     def finish(self, path: str) -> tuple[int, str]:
-        """Make a blob that was written survive a loss of power; returns its size in bytes, and its checksum."""
+        """Sync a written blob, and return its size in bytes and its checksum."""
 
     def checksum(self, path: str) -> str:
-        """The checksum of a blob as it is now, SHA-256 in hexadecimal digits.
+        """Return the present checksum of a blob, SHA-256 in hexadecimal digits.
 
         Raises:
-            FileNotFoundError: there is none of this path.
+            FileNotFoundError: no blob has this path.
         """
 
     def open(self, path: str) -> pa.NativeFile:
-        """Open a blob, to read any range of it.
+        """Open a blob for random access.
 
         Raises:
-            FileNotFoundError: there is none of this path.
+            FileNotFoundError: no blob has this path.
         """
 
     def list(self, folder: str, pattern: str) -> list[str]:
-        """Paths of the blobs below a folder that match a pattern, which is one of pathlib."""
+        """Return the paths of the blobs below a folder that match a pathlib pattern."""
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Delete blobs, of which some may be gone; returns how many paths there were."""
+        """Delete blobs, skipping missing ones, and return the number of paths."""
 
 
 @cache
 def _files() -> Any:
-    """The file system, in Arrow, which only who reads or writes files has to load."""
+    """Return Arrow's file system, imported at the first use because the import is slow."""
     from pyarrow.fs import LocalFileSystem
 
     return LocalFileSystem()
@@ -73,21 +73,21 @@ class LocalBlobs:
     root: Path
 
     def create(self, path: str) -> pa.NativeFile:
-        """Begin a file; folders above it are made, durably."""
+        """Create a file and its missing parent folders, durably."""
         full = self.root / path
         make_folders(full.parent)
         os.close(os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         return _files().open_output_stream(str(full))
 
     def finish(self, path: str) -> tuple[int, str]:
-        """Sync a file and the folder it is entered in; what was written is read from memory for its checksum."""
+        """Sync a file and its folder; the checksum reads the file again from the page cache."""
         full = self.root / path
         sync(full)
         sync(full.parent)
         return full.stat().st_size, self.checksum(path)
 
     def checksum(self, path: str) -> str:
-        """The checksum of a file."""
+        """Return the checksum of a file."""
         with (self.root / path).open("rb", buffering=0) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -96,7 +96,7 @@ class LocalBlobs:
         return _files().open_input_file(str(self.root / path))
 
     def list(self, folder: str, pattern: str) -> list[str]:
-        """Files below a folder that match a pattern."""
+        """Return the files below a folder that match a pattern."""
         files = (self.root / folder).glob(pattern)
         return [str(file.relative_to(self.root)) for file in files if file.suffix == ".parquet" or file.is_file()]
 
@@ -110,12 +110,12 @@ class LocalBlobs:
 
 
 def blobs_of(root: Path) -> Blobs:
-    """The blobs of a data folder."""
+    """Return the blobs of a data folder."""
     return LocalBlobs(root)
 
 
 def is_there(blobs: Blobs, path: str) -> bool:
-    """Whether there is a blob, be it one that cannot be read."""
+    """Return true if a blob exists, even if it cannot be read."""
     try:
         blobs.open(path).close()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,8 @@
-"""The verbs of collections as time-varying ones: who may read or write what, from when on, and handing that on.
+"""Capabilities: durable holds on the frontiers of collections, and the operations on them.
 
-A collection's `since` passes no right to read it, and its `upper` no right to write it. Rights are durable, checked at
-every use, and known by an identifier that may be told to another process. Actions may be gathered and done as one.
+A read capability keeps `since` from passing its frontier, and a write capability does the same for `upper`.
+Capabilities are durable, are checked at every use, and have an identifier that another process can use. Several actions
+can be performed in one commit.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from derive.storage.tables import Tables, write_update
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 Retained: TypeAlias = tuple[Sequence[Capability], Collection[GlobalId], int]
-"""Leases as they were before, of which collections they are to be, and from when on."""
+"""The present leases, the identifiers of the desired collections, and the desired frontier."""
 
 
 class Capabilities:
-    """Rights to read and to write the collections of one data folder.
+    """Capabilities to read and write the collections of one data folder.
 
     Args:
-        metadata: keeps them.
-        tables: of the data folder.
+        metadata: metadata database of the data folder.
+        tables: tables of the data folder.
     """
 
     def __init__(self, metadata: Metadata, tables: Tables) -> None:
@@ -54,27 +55,27 @@ class Capabilities:
     def create(
         self, name: str, columns: Sequence[TableColumn], *, purpose: str | None = None
     ) -> tuple[Capability, Capability]:
-        """Create a table, and acquire the rights to read and to write it.
+        """Create a table, and acquire the capabilities to read and to write it.
 
         Raises:
-            UsageError: something is stored under the name.
+            UsageError: the name is in use.
         """
         return self.acquire(self._tables.create(name, columns).id, purpose=purpose)
 
     def acquire(
         self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False
     ) -> tuple[Capability, Capability]:
-        """The rights to read and to write a collection, at its `since` and at its `upper`.
+        """Acquire the capabilities to read and to write a collection, at its `since` and at its `upper`.
 
-        Those of a collection that was dropped have empty frontiers.
+        The capabilities of a dropped collection have empty frontiers.
 
         Args:
-            collection: identifies it.
-            purpose: what they are for, for people.
-            lasts: they are no leases, and stay until they are given back.
+            collection: identifier of the collection.
+            purpose: description of the use, for people.
+            lasts: acquire capabilities without expiry instead of leases.
 
         Raises:
-            UsageError: nothing was ever stored under that identifier.
+            UsageError: the identifier is unknown.
         """
         return self.acquire_read(collection, purpose=purpose, lasts=lasts), self.acquire_write(
             collection, purpose=purpose, lasts=lasts
@@ -83,11 +84,11 @@ class Capabilities:
     def acquire_read(
         self, collection: GlobalId, at: int | None = None, *, purpose: str | None = None, lasts: bool = False
     ) -> Capability:
-        """The right to read a collection from a time on, or from its `since`.
+        """Acquire the capability to read a collection from a timestamp on, or from its `since`.
 
         Raises:
-            UsageError: nothing was ever stored under that identifier.
-            FrontierError: what it held at that time is no longer known.
+            UsageError: the identifier is unknown.
+            FrontierError: the contents at that timestamp are compacted.
         """
         with self._metadata.transaction() as db:
             name, (since, _) = _known(db, collection)
@@ -99,112 +100,113 @@ class Capabilities:
     def retain(
         self, held: Sequence[Capability], collections: Collection[GlobalId], frontier: int, *, purpose: str
     ) -> list[Capability]:
-        """Lease the rights to read just these collections from a time on, or from the last time that is known; at once.
+        """Replace leases by leases on exactly the given collections, in one commit.
 
-        It is durable once any later commit is: a loss of power ends leases anyway.
+        Each new lease begins at `frontier`, at most at the last known timestamp. The commit is durable once any later
+        commit is; a loss of power ends leases anyway.
 
         Args:
-            held: such rights as they were before: they move up, are renewed, or are given back.
-            collections: identify them; those that are no more are left out.
-            frontier: the time. What is forgotten of it already stays so.
-            purpose: what they are for, for people.
+            held: the present leases, which are moved up, renewed or dropped.
+            collections: identifiers of the desired collections; dropped collections are skipped.
+            frontier: the desired frontier, raised to `since` where earlier history is compacted.
+            purpose: description of the use, for people.
         """
         (kept,) = self.retain_all([(held, collections, frontier)], purpose=purpose)
         return kept
 
     def retain_all(self, wishes: Sequence[Retained], *, purpose: str) -> list[list[Capability]]:
-        """The same for several holders of such rights, in one commit.
+        """Replace the leases of several holders, as `retain` does, in one commit.
 
         Args:
-            wishes: of each, what is held, the collections, and the time.
-            purpose: what they are for, for people.
+            wishes: for each holder the present leases, the collections and the frontier.
+            purpose: description of the use, for people.
         """
         with self._metadata.transaction(synced=False) as db:
             drop_ended(db)
             return [_retained(db, wish, purpose) for wish in wishes]
 
     def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
-        """The right to write a table from its `upper` on, beside others who may have it.
+        """Acquire a capability to write a table from its `upper` on; other writers may exist.
 
         Raises:
-            UsageError: nothing was ever stored under that identifier.
+            UsageError: the identifier is unknown.
         """
         with self._metadata.transaction() as db:
             name, (_, upper) = _known(db, collection)
             return add_capability(db, "write", (collection, name), upper, purpose=purpose, lasts=lasts)
 
     def find(self, identifier: str) -> Capability:
-        """The right that an identifier stands for, as it is now.
+        """Return the present state of a capability.
 
         Raises:
-            FencedError: it was given back, or ran out.
+            FencedError: the capability was dropped, or expired.
         """
         with self._metadata.snapshot() as db:
             return find_capability(db, identifier)
 
     def clone(self, capability: Capability) -> Capability:
-        """Another right to the same, at the same frontier.
+        """Return a new capability of the same kind, on the same collection, at the same frontier.
 
         Raises:
-            FencedError: it was given back, or ran out.
+            FencedError: the capability was dropped, or expired.
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
             return clone_capability(db, capability.id)
 
     def take(self, identifier: str) -> Capability:
-        """Hold a right that another process was told to have, or told of; it lives with this process from here on.
+        """Attach a capability of another process to this process, so that it lives as long as this process.
 
         Raises:
-            FencedError: it was given back, or ran out.
+            FencedError: the capability was dropped, or expired.
         """
         with self._metadata.transaction() as db:
             return take_capability(db, identifier)
 
     def downgrade(self, capability: Capability, frontier: int) -> Capability:
-        """Move a right up to a frontier, and renew it; `since`, or `upper`, may follow.
+        """Move a capability up to a frontier, and renew it; `since` or `upper` may follow.
 
         Raises:
-            FencedError: it was given back, or ran out.
-            FrontierError: it is at a later frontier already.
+            FencedError: the capability was dropped, or expired.
+            FrontierError: the capability is already at a later frontier.
         """
         (moved,) = self.perform([Downgrade(capability, frontier)])
         assert moved is not None
         return moved
 
     def renew(self, *capabilities: Capability) -> None:
-        """Have rights go on for as long as a new lease does.
+        """Extend capabilities by the duration of a new lease.
 
         Raises:
-            FencedError: one was given back, or ran out.
+            FencedError: a capability was dropped, or expired.
         """
         self.perform([Renew(capability) for capability in capabilities])
 
     def drop(self, *capabilities: Capability) -> None:
-        """Give rights back. Those that were given back, or ran out, stay so.
+        """Drop capabilities; dropped and expired ones are skipped.
 
-        What a dropped table held is forgotten with the last right to read it.
+        The contents of a dropped table are deleted with the last capability to read them.
         """
         self.perform([Release(capability) for capability in capabilities])
 
     def update_and_downgrade(self, *updates: Update) -> list[Capability]:
-        """Write to tables, and move the rights to write them up; all of it or nothing, in one commit.
+        """Write to tables and move the write capabilities up, in one commit.
 
         Raises:
-            FencedError: a right was given back, or ran out.
-            FrontierError: a clock is out of bounds.
+            FencedError: a capability was dropped, or expired.
+            FrontierError: a timestamp is out of bounds.
         """
         return [moved for moved in self.perform(updates) if moved is not None]
 
     def perform(self, actions: Sequence[Action]) -> list[Capability | None]:
-        """Do what is to be done with capabilities, in this order; all of it or nothing, in one commit.
+        """Perform actions on capabilities in this order, in one commit.
 
         Returns:
-            For each action, the right as it is after it; None if it was given back.
+            For each action, the capability after the action; None if the capability was dropped.
 
         Raises:
-            FencedError: a right was given back, or ran out.
-            FrontierError: a right would go back, or a clock is out of bounds.
+            FencedError: a capability was dropped, or expired.
+            FrontierError: a frontier would move back, or a timestamp is out of bounds.
         """
         with self._metadata.transaction(calls=True) as db:
             done = [_perform(db, action) for action in actions]
@@ -218,7 +220,11 @@ class Capabilities:
 
 
 def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, int]]:
-    """The name and the frontiers of a collection."""
+    """Return the name and the frontiers of a collection.
+
+    Raises:
+        UsageError: the identifier is unknown.
+    """
     drop_ended(db)
     name = name_of(db, collection)
     frontiers = None if name is None else frontiers_of(db, name)

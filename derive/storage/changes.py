@@ -1,8 +1,8 @@
-"""Changes: whoever waits for something to be committed is told, instead of asking for it over and over.
+"""Notifications of commits, so that waiting callers do not poll the metadata database.
 
-In this process a commit tells at once. Other processes are told by the bell of the data folder of what they may wait
-for, and find anything else that is committed when they look: at SQLite's data version, which is in memory that
-processes share, so that to look costs microseconds. They look now and then also where no bell is heard.
+A commit notifies waiting threads of this process at once, and other processes through the bell of the data folder. A
+waiting process without a bell polls SQLite's data version, which lies in shared memory and costs microseconds to read.
+A process with a bell polls too, but rarely.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple
 from derive.storage.metadata.database import Metadata
 
 _LOOK_SECONDS = 0.02
-"""How often who hears no bell looks."""
+"""Poll interval of a caller without a bell."""
 
 _DOUBT_SECONDS = 1.0
-"""How often who hears one looks nevertheless: whoever commits may be killed before it rings."""
+"""Poll interval of a caller with a bell: a process may be killed between its commit and the bell."""
 
 
 class Mark(NamedTuple):
-    """What has been committed so far.
+    """A position in the sequence of commits.
 
     Attributes:
-        own: differs from what it was once this store has committed something.
-        others: differs from what it was once another has committed something.
+        own: counter of this store's commits.
+        others: data version, which changes with commits of other stores.
     """
 
     own: int
@@ -33,11 +33,11 @@ class Mark(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Who has called so far for others to look whether there is something to do.
+    """A position in the sequence of wake-ups.
 
     Attributes:
-        others: counts what other stores have committed with a call.
-        own: counts what was nudged in this one.
+        others: counter of other stores' commits that wake waiting tasks.
+        own: counter of nudges in this store.
     """
 
     others: int
@@ -45,58 +45,59 @@ class Call(NamedTuple):
 
 
 class Changes:
-    """Commits in one data folder."""
+    """Commits and wake-ups in one data folder."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._nudges = 0
 
     def mark(self) -> Mark:
-        """What has been committed so far. Whoever waits marks first, and then looks whether there is need to wait."""
+        """Return the present position. A caller takes the mark first, and checks its condition afterwards."""
         return Mark(self._metadata.told, self._metadata.version())
 
     def wait(self, mark: Mark, seconds: float) -> bool:
-        """Wait until something is committed after a mark.
+        """Wait until a commit follows a mark.
 
-        What calls nobody, such as that time has moved, is seen when others call, or in the end.
+        A change without a notification, such as the passage of time, is seen at the next notification or at the time
+        limit.
 
         Args:
-            mark: what had been committed before.
-            seconds: how long to wait at most.
+            mark: position before the wait.
+            seconds: time limit.
 
         Returns:
-            False if nothing was committed for so long.
+            False if the time limit passed without a commit.
         """
         metadata = self._metadata
         return self._wait(lambda: metadata.told != mark.own or metadata.version() != mark.others, seconds)
 
     def call(self) -> Call:
-        """Who has called so far. Whoever waits asks first, and then looks whether there is need to wait."""
+        """Return the present wake-ups. A caller takes them first, and checks its condition afterwards."""
         return Call(self._metadata.calls(), self._nudges)
 
     def call_others(self) -> None:
-        """Call those of other stores, without anything that is new."""
+        """Wake waiting tasks of other stores without a commit of data."""
         self._metadata.call()
 
     def nudge(self) -> None:
-        """Call those of this store."""
+        """Wake waiting tasks of this store."""
         self._nudges += 1
         self._metadata.tell(others=True)
 
     def wait_for_call(self, call: Call, seconds: float) -> bool:
-        """Wait until somebody calls.
+        """Wait for a wake-up.
 
         Args:
-            call: who had called before.
-            seconds: how long to wait at most.
+            call: wake-ups before the wait.
+            seconds: time limit.
 
         Returns:
-            False if nobody called for so long.
+            False if the time limit passed without a wake-up.
         """
         return self._wait(lambda: self.call() != call, seconds)
 
     def settle(self) -> None:
-        """Make what was committed so far survive a loss of power, before it is told to somebody who relies on that."""
+        """Sync all commits so far, before a caller reports them to a client that relies on them."""
         self._metadata.settle()
 
     def _wait(self, is_over: Callable[[], bool], seconds: float) -> bool:

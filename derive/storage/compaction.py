@@ -1,8 +1,8 @@
-"""Compaction: many small segments become few large ones, and history that nobody needs any more is reduced per key.
+"""Compaction: merge small segments into large ones, and reduce unneeded history per key.
 
-Merging segments changes nothing that can be read, at any time. Moving `since` up does: below it, what a collection held
-is no longer known, and at or above it everything stays exact (law L3). A replaced file is kept for a while and until
-nobody can be reading it.
+A merge of segments changes no readable contents at any time. A move of `since` deletes the history below it, and keeps
+the contents at and above it exact (law L3). A replaced file is kept for a grace period, and until no reader can be
+using it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from derive.time.source_read import SourceRead
 
 @dataclass(frozen=True, slots=True)
 class MergeSizes:
-    """Which segments are merged, and into how large ones.
+    """Thresholds for the merge of segments.
 
     Attributes:
-        small_documents: with fewer documents and fewer than `small_bytes`, a segment is small.
+        small_documents: a segment is small if it has fewer documents than this, and fewer bytes than `small_bytes`.
         small_bytes: see `small_documents`.
-        large_documents: with as many documents or as many as `large_bytes`, a merged segment is large enough.
+        large_documents: a merged segment is large enough with this many documents, or with `large_bytes`.
         large_bytes: see `large_documents`.
     """
 
@@ -52,11 +52,11 @@ class MergeSizes:
     large_bytes: int = 128 << 20
 
     def is_small(self, segment: Segment) -> bool:
-        """Whether a segment is worth merging."""
+        """Return true if a segment is small enough to merge."""
         return segment.documents < self.small_documents and segment.bytes < self.small_bytes
 
     def is_large(self, documents: int, size: int) -> bool:
-        """Whether a merged segment of so many documents and bytes is large enough."""
+        """Return true if a merged segment of this size is large enough."""
         return documents >= self.large_documents or size >= self.large_bytes
 
 
@@ -65,16 +65,16 @@ MERGE_SIZES = MergeSizes()
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What was done to a collection.
+    """Outcome of a compaction.
 
     Attributes:
-        collection: its name.
-        before: how many segments it had.
-        after: how many it has.
-        documents_before: how many documents it had.
-        documents_after: how many it has.
-        since: it is exact from here on.
-        held_by: who did not let `since` move as far as it was meant to.
+        collection: name of the collection.
+        before: number of segments before.
+        after: number of segments after.
+        documents_before: number of documents before.
+        documents_after: number of documents after.
+        since: the new `since`.
+        held_by: read holds that kept `since` below the requested timestamp.
     """
 
     collection: str
@@ -96,22 +96,22 @@ def compact(
     wait: bool = True,
     fold_sizes: FoldSizes = FOLD_SIZES,
 ) -> Compaction | None:
-    """Merge small segments of a collection, and remove files that are of no use any more.
+    """Merge small segments of a collection, and remove unused files.
 
     Args:
-        store: holds it.
+        store: store of the collection.
         spec: the collection.
-        since: reduce the history below this clock, as far as it is final and nobody needs it; None to keep it.
-        fewest: how many small segments in a row are worth merging.
-        grace: how long replaced files are kept, microseconds; longer while someone may be reading them.
-        wait: for another process that compacts in this data folder.
-        fold_sizes: how much of the history is handled at once.
+        since: reduce the history below this timestamp, as far as it is final and unneeded; None to keep all history.
+        fewest: smallest number of consecutive small segments that are merged.
+        grace: time for which replaced files are kept at least, microseconds.
+        wait: wait for another process that compacts in this data folder.
+        fold_sizes: limits for the amount of history in memory.
 
     Returns:
-        What was done; None if another process compacts and `wait` is False.
+        The outcome; None if another process compacts and `wait` is False.
 
     Raises:
-        FlowError: the disk is full or broken; nothing is lost.
+        FlowError: the disk is full or broken; no data is lost.
     """
     spec = store.tables.as_stored(spec)
     with _alone(store, wait=wait) as is_alone:
@@ -144,7 +144,7 @@ def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wante
 
 
 def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -> None:
-    """Move `since` as far up as it may go, and fold what is below."""
+    """Move `since` up to `wanted`, or to the bound of the read holds, and fold the history below it."""
     known = store.history.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
@@ -169,12 +169,12 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -
 
 
 def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_SIZES) -> list[list[Segment]]:
-    """Which segments to merge: small ones of one logical partition that follow one another in time.
+    """Return groups of segments to merge: consecutive small segments of one logical partition.
 
     Args:
-        segments: by clock.
-        fewest: how many are worth it.
-        sizes: which of them are small, and when a merged one is large enough.
+        segments: segments, ordered by timestamp.
+        fewest: smallest size of a group.
+        sizes: thresholds of small and large segments.
     """
     chosen = []
     ordered = sorted(segments, key=lambda segment: orjson.dumps(segment.partition))
@@ -212,7 +212,7 @@ def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
 
 @contextmanager
 def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
-    """Yield the beginning of the names of new files, and remember it until the block has committed or removed them."""
+    """Yield a prefix for the names of new files, which is recorded until the block has committed or removed them."""
     name = f"{COMPACTED}{uuid.uuid4()}"
     store.history.begin_files(spec.name, name)
     yield name
@@ -221,7 +221,10 @@ def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
 
 @contextmanager
 def _scratch(store: Kept) -> Iterator[Path]:
-    """An empty folder on the data folder's disk, gone when the block ends; a crash may leave it to the next one."""
+    """Yield an empty folder on the data folder's disk, and remove it afterwards.
+
+    A crash leaves it to the next compaction.
+    """
     folder = store.root / "compaction"
     with translated(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -234,7 +237,7 @@ def _scratch(store: Kept) -> Iterator[Path]:
 
 @contextmanager
 def _alone(store: Kept, *, wait: bool) -> Iterator[bool]:
-    """Whether no other process compacts in this data folder while the block is at work."""
+    """Yield true if no other process compacts in this data folder while the block runs."""
     path = store.root / "compaction.lock"
     with translated(path), path.open("wb") as lock:
         try:

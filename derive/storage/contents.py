@@ -1,4 +1,4 @@
-"""Contents of a collection at a time: the read side of a time-varying collection."""
+"""Read the contents of a collection at a time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from derive.time.source_read import SourceRead
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read of a collection.
+    """Options of a read.
 
     Attributes:
-        since: least clock; None for all, of which what was compacted is reduced.
-        as_of: the time at which to read, included; None for everything that is final.
-        selector: which logical partitions.
+        since: first timestamp; None for all history, whose compacted part is reduced.
+        as_of: timestamp of the read, inclusive; None for the last final timestamp.
+        selector: selection of logical partitions.
     """
 
     since: int | None = None
@@ -37,10 +37,10 @@ class ReadOptions:
 
 
 def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec:
-    """The partition selector a person wrote as JSON: `{"include": {...}, "exclude": {...}}`.
+    """Parse a partition selector from JSON: `{"include": {...}, "exclude": {...}}`.
 
     Raises:
-        UsageError: it has other properties, or names a field that is not a logical partition.
+        UsageError: the JSON has other properties, or names a field that is not a logical partition.
     """
     unknown = [side for side in value if side not in ("include", "exclude")]
     if unknown:
@@ -59,14 +59,14 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
 
 @contextmanager
 def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
-    """The segments and clocks that hold what was asked for, and the right to read them for as long as the block takes.
+    """Yield the segments and timestamps of a read, and hold a read lease while the block runs.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer, or not yet, known.
+        FrontierError: the requested time is compacted, or not final yet.
         FencedError: the collection was reset meanwhile.
-        ViewError: it is a materialized view, and has an error in the place of rows at that time.
-        SegmentError: a file of it cannot be read.
+        ViewError: the collection is a materialized view with an error at that time.
+        SegmentError: a file of the collection cannot be read.
     """
     times = [clock for clock in (options.since, options.as_of) if clock is not None]
     capability = store.leases.lease(spec.name, max(BEGINNING, min(times)) if times else None)
@@ -81,7 +81,7 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
 
 def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
     known = store.collection(spec.name)
-    assert known is not None  # there is a right to read it
+    assert known is not None  # the caller holds a lease on it
     end = known.upper
     if options.as_of is not None:
         if options.as_of >= known.upper:
@@ -99,42 +99,42 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) ->
 def read_between(
     store: Readable, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int, relation: int | None = None
 ) -> SourceRead:
-    """The segments that hold documents with clocks in `[begin, end)`, for whoever has the right to read them.
+    """Return the segments with timestamps in `[begin, end)`; the caller holds a read capability.
 
     Args:
-        store: holds them.
+        store: store of the collection.
         spec: the collection.
-        selector: which logical partitions.
-        begin: the first clock.
-        end: the clock behind the last one.
-        relation: those of this one, whatever its name is now; None for the one that has the spec's name.
+        selector: selection of logical partitions.
+        begin: first timestamp.
+        end: timestamp after the last one.
+        relation: relation to read, whatever its present name; None for the relation with the spec's name.
     """
     return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation))).within(begin, end)
 
 
 def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
-    """Updates in the order of (clock, seq, key), as rows whose adjusted clock is the document's clock.
+    """Yield updates ordered by (clock, seq, key), with the document's timestamp as adjusted timestamp.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer, or not yet, known.
+        FrontierError: the requested time is compacted, or not final yet.
     """
     with reading(store, spec, options) as read:
         yield from read_sorted(store.root, [read])
 
 
 def contents_in_memory(spec: CollectionSpec, parts: Iterable[ReadRows]) -> list[tuple[bytes, Document]]:
-    """Packed keys and documents of what rows in order come to, in the order of keys.
+    """Reduce or consolidate rows, and return packed keys and documents in the order of keys.
 
-    They are the documents reduced per key, or those of the multiset, each as often as it is there.
+    A reduced collection has one document per key. A multiset has each document as often as its count says.
 
     Args:
         spec: the collection.
-        parts: rows, as `read_rows` gives them.
+        parts: rows, in the order of `read_rows`.
 
     Raises:
         ReductionError: documents of a key cannot be reduced.
-        StorageError: a document is taken out of a multiset more often than it was put in.
+        StorageError: a multiset has more retractions than insertions of a document.
     """
     if spec.kind == "reduced":
         return reduce_in_memory(spec, chain.from_iterable(rows.pairs() for rows in parts))
@@ -145,11 +145,11 @@ def contents_in_memory(spec: CollectionSpec, parts: Iterable[ReadRows]) -> list[
 
 
 def reduce_in_memory(spec: CollectionSpec, rows: Iterator[tuple[bytes, Document]]) -> list[tuple[bytes, Document]]:
-    """Fully reduce documents per key; the result is in the order of packed keys.
+    """Reduce documents fully per key; return them in the order of packed keys.
 
     Args:
         spec: the collection.
-        rows: packed keys and documents, in order.
+        rows: packed keys and documents, in the order of reduction.
     """
     groups: dict[bytes, list[Document]] = {}
     for key, document in rows:

@@ -1,4 +1,4 @@
-"""Errors of the disk and of the databases on it, as errors for people."""
+"""Translate errors of the disk and of SQLite into messages for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.storage.metadata.process import is_stopped, lock_holder
 
 @contextmanager
 def translated(path: Path | str) -> Iterator[None]:
-    """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
+    """Translate SQLite's and the operating system's errors about a full or broken disk into `StorageError`."""
     try:
         yield
     except apsw.FullError as exc:
@@ -31,7 +31,7 @@ def translated(path: Path | str) -> Iterator[None]:
 
 
 def _disk_full(path: Path | str) -> DiskFullError:
-    """The error for a write that found no space."""
+    """Return the error for a write to a full disk."""
     return DiskFullError(
         f"no space left on the device while writing {path}",
         hint="nothing was committed; free some space and run the command again",
@@ -39,9 +39,9 @@ def _disk_full(path: Path | str) -> DiskFullError:
 
 
 def _busy(path: Path | str) -> BusyError:
-    """The error for a database that another process has locked for longer than anyone waits."""
+    """Return the error for a database that another process has locked for longer than the time limit."""
     holder = None
-    with suppress(FileNotFoundError):  # the lock on a database is one on its shared memory
+    with suppress(FileNotFoundError):  # SQLite locks the shared memory file, not the database file
         holder = lock_holder(os.stat(f"{path}-shm"), "POSIX")
     who, way_out = "another process", "run the command again once that process, a backup perhaps, is done"
     if holder is not None and holder != os.getpid():

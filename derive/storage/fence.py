@@ -1,7 +1,7 @@
-"""The fence between processes that write for clients of SQL: once one has begun, those before it commit nothing more.
+"""The fence between SQL servers of one data folder: a new server makes every write of earlier ones fail.
 
-A lock sees to it that there is one such process at a time. But a file system may give away the lock of one that was
-late, and the file may be removed. So each has an epoch, which is compared in every transaction that writes.
+A lock file allows one SQL server at a time. A network file system may give away the lock of a slow server, and a person
+may remove the file. Each server therefore has an epoch, and every write transaction compares it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tasks import epoch_of, supersede
 
 _TASK = "sql:"
-"""Under this name the epoch is kept; no task of a catalog has a colon in its name."""
+"""Task name of the epoch; no task of a catalog has a colon in its name."""
 
 
 def superseded() -> FencedError:
-    """The error for whatever somebody writes who was superseded."""
+    """Return the error for a write of a fenced server."""
     return FencedError(
         "another flowctl has begun to serve SQL over this data folder; this one commits nothing more",
         hint="connect to that one",
@@ -28,7 +28,7 @@ class Fence:
     """The fence of one data folder.
 
     Args:
-        metadata: what is written there is refused once this process was superseded.
+        metadata: metadata database, whose write transactions fail once this process is fenced.
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -36,16 +36,16 @@ class Fence:
         self._epoch: int | None = None
 
     def begin(self, least: int) -> int:
-        """Be the process that writes for clients of SQL: whoever has begun before is superseded.
+        """Begin to write for clients of SQL, and fence every earlier server.
 
         Args:
-            least: the epoch is not below that.
+            least: lower bound of the epoch.
 
         Returns:
-            The epoch, which is greater than all before. It is durable.
+            The durable epoch, greater than all earlier ones.
 
         Raises:
-            FencedError: this process has begun before, and was superseded.
+            FencedError: this process began earlier, and was fenced.
         """
         with self._metadata.transaction() as db:
             epoch = supersede(db, _TASK, least)
@@ -53,17 +53,17 @@ class Fence:
         return epoch
 
     def is_superseded(self) -> bool:
-        """Whether this process has begun, and another one has since."""
+        """Return true if this process has begun, and another process has fenced it."""
         if self._epoch is None:
             return False
         with self._metadata.snapshot() as db:
             return epoch_of(db, _TASK) != self._epoch
 
     def check(self) -> None:
-        """Require that this process was not superseded.
+        """Raise an error if this process was fenced.
 
         Raises:
-            FencedError: it was.
+            FencedError: another server has begun.
         """
         if self.is_superseded():
             raise superseded()

@@ -1,4 +1,4 @@
-"""What tells data folders apart, wherever they are mounted."""
+"""Identifiers of data folders, independent of the path at which a folder is mounted."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from derive.durable import sync
 FILE = "folder-id"
 
 RESTORED = "restored.json"
-"""File of a data folder that was restored: of which folders it has the history, and since when it goes its own way."""
+"""File of a restored data folder with the identifiers of the folders whose history it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderIdentity:
-    """Which data folder this is.
+    """Identity of a data folder.
 
     Attributes:
-        id: its identifier; empty if it has none.
-        former: identifiers of the folders whose history it has up to where they were backed up, the newest first.
+        id: identifier of the folder; empty for none.
+        former: identifiers of the folders that it was restored from, the newest first.
     """
 
     id: str = ""
@@ -32,12 +32,12 @@ class FolderIdentity:
 
     @property
     def origin(self) -> str:
-        """The identifier of the folder in which the history began; empty if this one has none."""
+        """Return the identifier of the folder in which the history began; empty for none."""
         return self.former[-1] if self.former else self.id
 
 
 def identity_of(root: Path) -> FolderIdentity:
-    """Return which data folder this is."""
+    """Return the identity of a data folder."""
     try:
         former = orjson.loads((root / RESTORED).read_bytes())["folders"]
     except (FileNotFoundError, NotADirectoryError):
@@ -46,7 +46,7 @@ def identity_of(root: Path) -> FolderIdentity:
 
 
 def known_folder_id(root: Path) -> str:
-    """The identifier of a data folder; empty if it has none, or it cannot be read."""
+    """Return the identifier of a data folder; empty if it has none, or the file cannot be read."""
     try:
         return (root / FILE).read_text().strip()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -54,19 +54,19 @@ def known_folder_id(root: Path) -> str:
 
 
 def folder_id(root: Path) -> str:
-    """The identifier of a data folder, which has one once something was stored; a copy of the folder has it too.
+    """Return the identifier of a data folder, and write a new one if it has none; copies of the folder share it.
 
     Returns:
-        The identifier; empty if there is none, and the folder cannot be written to.
+        The identifier; empty if there is none, and the folder is not writable.
     """
     return known_folder_id(root) or write_folder_id(root, str(uuid4()))
 
 
 def write_folder_id(root: Path, identifier: str) -> str:
-    """Write the identifier of a data folder, durably, unless it has one.
+    """Write the identifier of a data folder durably, unless it has one.
 
     Returns:
-        The identifier that it has; empty if there is none, and the folder cannot be written to.
+        The identifier of the folder; empty if there is none, and the folder is not writable.
     """
     path = root / FILE
     draft = root / f"{FILE}.{uuid4()}"

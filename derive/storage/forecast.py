@@ -1,4 +1,4 @@
-"""What a compaction would do, without doing it."""
+"""Forecast a compaction without performing it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from derive.time.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What would be done to a collection now.
+    """Forecast of a compaction.
 
     Attributes:
-        collection: its name.
-        segments: how many it has.
-        rewritten: how many of them would be merged or reduced.
-        documents: how many it has.
-        reduced: how many of them would be reduced to one for each key.
-        since: it would be exact from here on.
-        held_by: who does not let `since` move as far as it is meant to.
+        collection: name of the collection.
+        segments: number of segments.
+        rewritten: number of segments that would be merged or reduced.
+        documents: number of documents.
+        reduced: number of documents that would be reduced per key.
+        since: the new `since`.
+        held_by: read holds that would keep `since` below the requested timestamp.
     """
 
     collection: str
@@ -42,13 +42,13 @@ class Forecast:
 def forecast(
     store: Kept, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
 ) -> Forecast | None:
-    """What `compact` would do; None if nothing is stored under the collection's name.
+    """Return the forecast of `compact`; None if nothing is stored under the collection's name.
 
     Args:
-        store: holds it.
+        store: store of the collection.
         spec: the collection.
-        since: below which history would be reduced, as far as that is possible now; None to keep it.
-        gone: tasks whose rights to read are not to count.
+        since: timestamp below which history would be reduced, as far as possible now; None to keep all history.
+        gone: tasks whose read holds are ignored.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -74,7 +74,7 @@ def forecast(
 
 
 def _below(store: Kept, segment: Segment, clock: int) -> int:
-    """How many documents of a segment have a clock below this one."""
+    """Return the number of documents of a segment with timestamps below `clock`."""
     if segment.clock_max < clock:
         return segment.documents
     return int(np.searchsorted(read_clocks(store.root, segment), clock))

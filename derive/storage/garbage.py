@@ -1,10 +1,10 @@
-"""Files of collections that are not, or no longer, part of them: what may go, and when.
+"""Garbage: files of collections that no committed row names, and the conditions for their removal.
 
-A file that no committed row names is garbage once nobody can be writing it, and one that compaction replaced is garbage
-once nobody can be reading it. Both are decided by capabilities, so that a crash leaves nothing behind for good.
+An uncommitted file is garbage once no process can be writing it, and a replaced file is garbage once no process can be
+reading it. Capabilities decide both, so every file of a crashed process is removed eventually.
 
-Garbage is only what the metadata has named once: as a segment, or by the identifier of who was to write it. All other
-files stay: they may be newer than the metadata, and `flowctl verify` tells of them.
+Only files that the metadata has recorded can be garbage: as a segment, or by the identifier of their writer. All other
+files stay, because they may be newer than the metadata; `flowctl verify` lists them.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from derive.storage.timeline import wall_clock
 _IDENTIFIER = len(str(UUID(int=0)))
 
 _REMEMBERED = 86_400_000_000
-"""How long it is remembered at least who wrote, microseconds: a worker that was given up may still be at it."""
+"""Time for which identifiers of writers are kept at least, microseconds: an abandoned worker may still write."""
 
 GRACE = 600_000_000
-"""How long replaced files are kept, microseconds."""
+"""Time for which replaced files are kept at least, microseconds."""
 
 
 class Garbage:
-    """What is garbage among the files of one data folder.
+    """Garbage among the files of one data folder.
 
     Args:
-        blobs: the files of the data folder.
-        metadata: says which files are part of a collection.
+        blobs: files of the data folder.
+        metadata: metadata database, which records the files of each collection.
     """
 
     def __init__(self, blobs: Blobs, metadata: Metadata) -> None:
@@ -57,15 +57,15 @@ class Garbage:
         self._metadata = metadata
 
     def known(self, name: str) -> set[str]:
-        """Paths, relative to the data folder, of a collection's segments and of those that compaction replaced."""
+        """Return the paths of a collection's segments and of its replaced files, relative to the data folder."""
         with self._metadata.snapshot() as db:
             return known_paths(db, name, collection_folder(name))
 
     def collect_replaced(self, before: int) -> int:
-        """Remove files that were replaced before this wall-clock time, microseconds, and that nobody may be reading.
+        """Remove files that were replaced before this wall-clock time, microseconds, and that have no reader.
 
         Returns:
-            How many.
+            The number of removed files.
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
@@ -79,14 +79,13 @@ class Garbage:
         return len(paths)
 
     def collect_uncommitted(self, name: str) -> int:
-        """Remove files of a derived collection that a run of its task has written and no committed row names.
+        """Remove uncommitted files that runs of a task have written into its collection, also from before a reset.
 
-        Those of a collection that was reset are removed as well; and a file of which the metadata does not know who has
-        written it never is. Only its exclusive writer may call this: files of a transaction under way would be taken
-        for garbage.
+        Files without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
+        transaction in progress count as garbage.
 
         Returns:
-            How many.
+            The number of removed files.
         """
         with self._metadata.snapshot() as db:
             writers, discarded = writers_of(db, name), discarded_of(db, name)
@@ -99,9 +98,9 @@ class Garbage:
         return removed
 
     def collect_abandoned(self, name: str) -> int:
-        """Remove what ingestions into a collection that never came to their end have left; returns how many files.
+        """Remove files of incomplete ingestions into a collection, and return their number.
 
-        It costs nothing where none has.
+        The call is cheap if every ingestion has completed.
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
@@ -109,9 +108,9 @@ class Garbage:
         return self._collect(abandoned, [])
 
     def collect_unfinished(self) -> int:
-        """Remove every file of a compaction or an ingestion that began and was never committed; returns how many.
+        """Remove all files of incomplete compactions and ingestions, and return their number.
 
-        Only while no other process compacts. It costs nothing where all came to their end.
+        No other process may be compacting. The call is cheap if every compaction and ingestion has completed.
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
@@ -120,10 +119,10 @@ class Garbage:
         return self._collect(abandoned, unfinished)
 
     def _collect(self, abandoned: Sequence[str], unfinished: Sequence[str]) -> int:
-        """Remove what ingestions and compactions have left, by their identifiers, and forget these.
+        """Remove files of incomplete ingestions and compactions by their identifiers, and delete the identifiers.
 
-        A table may have had another name, and so another folder, when its files were written. One that died after its
-        commit has left nothing but its identifier.
+        A table may have had another name, and so another folder, when its files were written. A process that died after
+        its commit has left only its identifier.
         """
         if not abandoned and not unfinished:
             return 0
@@ -140,7 +139,7 @@ class Garbage:
         return removed
 
     def unknown(self) -> list[str]:
-        """Paths of the files below `collections` that are part of nothing, and that nobody who is known has written."""
+        """Return the paths of the files below `collections` that belong to no collection and have no known writer."""
         paths = self._blobs.list(FOLDER, "**/*")
         with self._metadata.snapshot() as db:
             known, begun = all_paths(db), all_writers(db)
@@ -151,6 +150,6 @@ class Garbage:
 
 
 def _begun_by(name: str, begun: Set[str]) -> bool:
-    """Whether the name of a file begins with the identifier of somebody who writes, after what he is."""
+    """Return true if a file name begins with the identifier of a known writer, after the prefix of its kind."""
     starts = (name[: len(what) + _IDENTIFIER] for what in ("", INGESTED, COMPACTED) if name.startswith(what))
     return any(start in begun for start in starts)

@@ -1,6 +1,6 @@
-"""History: what a collection held at earlier times, which compaction stores in other segments, or reduces.
+"""History: earlier contents of collections, which compaction rewrites or reduces.
 
-Below `since` what a collection held is not known any more. `since` moves only as far as nobody needs what is below.
+Contents below `since` are unknown. `since` moves only up to the least frontier of the read capabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class History:
         self._metadata = metadata
 
     def frontiers(self, name: str) -> Frontiers | None:
-        """Between which times a collection is known, and who reads it; None if nothing is stored under this name."""
+        """Return the frontiers and holds of a collection; None if nothing is stored under this name."""
         can_write = self._metadata.can_write
         with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
             if can_write:
@@ -34,18 +34,19 @@ class History:
             return _frontiers(db, name)
 
     def begin_files(self, name: str, identifier: str) -> None:
-        """Remember that files of a collection are about to be written whose names begin with an identifier."""
-        with self._metadata.transaction(synced=False) as db:  # after a loss of power the files are told as unknown
+        """Record that files of a collection are about to be written, whose names begin with an identifier."""
+        with self._metadata.transaction(synced=False) as db:  # verify reports the files after a loss of power
             begin_writer(db, identifier, name)
 
     def end_files(self, identifier: str) -> None:
-        """Forget that files were about to be written: each is part of a collection, or was removed."""
+        """Delete the record of `begin_files`: each of the files is committed or removed."""
         with self._metadata.transaction(synced=False) as db:
             forget_writer(db, identifier)
 
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
-        """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.
+        """Replace segments by others with the same updates.
 
+        Return False if an old one is no longer part of the collection.
         The old files stay until `Garbage.collect_replaced` removes them.
         """
         with self._metadata.transaction() as db:
@@ -55,16 +56,16 @@ class History:
         return True
 
     def advance_since(self, name: str, since: int, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
-        """Move `since` up, and replace the history below it; all in one commit.
+        """Move `since` up and replace the history below it, in one commit.
 
         Args:
             name: the collection.
-            since: clock; neither beyond `upper` nor beyond what anyone needs.
-            old: every segment with clocks below `since`.
-            new: what takes their place: exact at `since` and every later time.
+            since: new `since`, at most `upper` and the least frontier of the read capabilities.
+            old: all segments with timestamps below `since`.
+            new: their replacements, exact at `since` and at every later time.
 
         Returns:
-            False if this is not possible any more: the collection was reset, or someone has begun to read it.
+            False if the collection was reset, or a new reader holds an earlier frontier.
         """
         with self._metadata.transaction() as db:
             drop_ended(db)

@@ -1,8 +1,8 @@
-"""Ingestion: documents from a file into a collection, all of it or nothing.
+"""Ingestion: load the documents of a file into a collection, all of them or none.
 
-A file is read as a stream, validated, stamped with clocks and written to segments with flat memory. One metadata
-commit at its end makes all of it part of the collection. The write capability held meanwhile keeps the collection from
-being sealed past the clocks that are already stamped.
+A file is streamed, validated, stamped with timestamps and written to segments with constant memory. One metadata commit
+at the end adds the segments to the collection. A write capability keeps the collection from being sealed past the
+stamped timestamps meanwhile.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from derive.storage.segments.writer import SegmentWriter
 from derive.time.segment import Segment
 
 SKEW = 60_000_000
-"""How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
+"""Tolerance for a document's own time beyond the present, microseconds: clocks of machines differ."""
 
 _BATCH, _BATCH_BYTES = 5_000, 8 << 20
-"""Documents are handled so many at once, or of so many bytes."""
+"""Limits of a batch, in documents and in bytes."""
 
 _MOST_PROBLEMS = 10
 
 
 @dataclass(slots=True)
 class _Problems:
-    """The first things wrong with a file, and how many there are."""
+    """The first defects of a file, and the number of all defects."""
 
     name: str
     count: int = 0
@@ -72,9 +72,9 @@ class Ingestion:
         store: the data folder.
         spec: the collection.
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
-        progress: told how many documents were read so far.
-        renew_seconds: after how long the lease to write is renewed, however long the input pauses.
-        door: through which the collection is written.
+        progress: called with the number of documents read so far.
+        renew_seconds: interval for the renewal of the write lease, even while the input pauses.
+        door: kind of writer.
 
     Raises:
         OwnedError: the collection belongs to another writer.
@@ -106,16 +106,16 @@ class Ingestion:
         store.garbage.collect_abandoned(spec.name)
 
     def load(self, name: str, lines: Iterable[Line]) -> int:
-        """Load one file; returns how many documents it held.
+        """Load one file, and return the number of its documents.
 
         Args:
-            name: of the file, for messages.
-            lines: its documents.
+            name: name of the file, for messages.
+            lines: documents of the file, with line numbers.
 
         Raises:
-            DocumentError: some are malformed or invalid; the first ten are listed.
-            OwnedError: the collection belongs to another writer by now.
-            FrontierError: with `clock`, a time is below the collection's `upper`, or not later than what it holds.
+            DocumentError: documents are malformed or invalid; the first ten are listed.
+            OwnedError: another writer has become the owner of the collection.
+            FrontierError: with `clock`, a time is below the collection's `upper`, or not later than a stored document.
         """
         store, collection = self._store, self._spec.name
         capability = store.acquire_write(collection, history=self._get_clock is not None, door=self._door)
@@ -139,7 +139,7 @@ class Ingestion:
         return sum(segment.documents for segment in segments)
 
     def _are_committed(self, segments: list[Segment]) -> bool:
-        """Whether files are part of the collection: Ctrl-C may come right behind the commit."""
+        """Return true if segments are committed: Ctrl-C may interrupt the process right after the commit."""
         known = self._store.garbage.known(self._spec.name) if segments else set()
         return any(segment.path in known for segment in segments)
 
@@ -151,7 +151,7 @@ class Ingestion:
         for batch in _batches(name, lines):
             numbers, documents, keys = self._valid(batch, problems)
             if problems.count and self._get_clock is None:
-                _find_unwritable(numbers, documents, problems)  # keep looking for more, but write nothing
+                _find_unwritable(numbers, documents, problems)  # report further defects, but write nothing
                 continue
             clocks, seqs = self._stamp(numbers, documents, history, problems)
             if problems.count:
@@ -170,7 +170,7 @@ class Ingestion:
         return last
 
     def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document], list[bytes]]:
-        """The batch's documents with their line numbers and packed keys, and what is wrong with the rest."""
+        """Return a batch's valid documents with line numbers and packed keys, and record the defects of the others."""
         numbers: list[int] = []
         documents: list[Document] = []
         is_valid = self._validator.is_valid
@@ -180,7 +180,8 @@ class Ingestion:
             try:
                 document = parse(text) if isinstance(text, bytes) else text
             except ValueError as exc:
-                is_shown = self._redactor is None or isinstance(exc, orjson.JSONDecodeError)  # which shows no value
+                # Orjson's message quotes no value.
+                is_shown = self._redactor is None or isinstance(exc, orjson.JSONDecodeError)
                 problems.add(number, f"not JSON: {exc}" if is_shown else "not JSON")
                 continue
             if isinstance(document, DocumentError):
@@ -205,7 +206,7 @@ class Ingestion:
 
     def _shown_key(self, document: JSON) -> str:
         try:
-            is_shown = self._redactor is None and isinstance(document, dict)  # what is redacted may be in its place
+            is_shown = self._redactor is None and isinstance(document, dict)  # the key may contain a redacted value
             return show_key(self._keys([document])[0]) if is_shown else ""
         except DocumentError:
             return ""
@@ -247,7 +248,7 @@ class Ingestion:
 
 
 def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems) -> bool:
-    """Add the documents that have no JSON text that can be stored; return whether there are any."""
+    """Record the documents that have no storable JSON text; return true if there are any."""
     before = problems.count
     for number, document in zip(numbers, documents, strict=True):
         try:
@@ -258,10 +259,10 @@ def _find_unwritable(numbers: list[int], documents: list[Document], problems: _P
 
 
 class _History:
-    """Places documents by times of their own, which must ascend; equal ones are numbered.
+    """Assigns positions to documents by their own times, which must ascend; equal times get ascending sequence numbers.
 
     Attributes:
-        present: what time it is.
+        present: the present time.
     """
 
     def __init__(self, upper: int, collection: str) -> None:

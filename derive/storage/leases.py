@@ -1,6 +1,6 @@
-"""Leases to read: whoever reads a collection once, or follows it, keeps for so long what it held at that time.
+"""Read leases: a reader or subscriber keeps the contents at its frontier from compaction.
 
-They are durable once any later commit is, which is soon enough: a loss of power ends leases anyway.
+A lease is durable once any later commit is, which suffices: a loss of power ends leases anyway.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from derive.time.frontier import END_OF_TIME
 
 
 class Leases:
-    """Leased rights to read the collections of one data folder."""
+    """Read leases on the collections of one data folder."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._renewals = Renewals(metadata.path)
 
     def lease(self, name: str, frontier: int | None = None) -> ReadCapability:
-        """Acquire a leased right to read a collection.
+        """Acquire a read lease on a collection.
 
-        Who may not write the metadata holds nothing back: files stay for as long as compaction keeps them anyway.
+        A process that cannot write the metadata holds nothing back: it relies on the grace period of replaced files.
 
         Args:
             name: the collection.
-            frontier: the least time that matters; None for the present contents.
+            frontier: first timestamp of the read; None for the present contents.
 
         Raises:
             UsageError: nothing is stored under this name.
-            FrontierError: the contents at that time are no longer known.
+            FrontierError: the contents at that timestamp are compacted.
         """
         can_write = self._metadata.can_write
         with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
@@ -56,15 +56,15 @@ class Leases:
             return lease_read(db, name, begin) if can_write else ReadCapability("", name, begin)
 
     def upper(self, capability: ReadCapability) -> int:
-        """The `upper` of the collection that a lease is for.
+        """Return the `upper` of a lease's collection.
 
         Raises:
-            FencedError: the lease ran out, or the collection was reset.
+            FencedError: the lease expired, or the collection was reset.
         """
         with self._metadata.snapshot() as db:
             frontiers = frontiers_of(db, capability.collection)
             is_leased = is_live(db, capability.id)
-        assert frontiers is not None  # there was a right to read it
+        assert frontiers is not None  # the lease proves that the collection existed
         since, upper = frontiers
         is_known = since <= capability.frontier <= upper
         if not (is_leased if self._metadata.can_write else is_known):
@@ -72,10 +72,10 @@ class Leases:
         return upper
 
     def downgrade(self, capability: ReadCapability, frontier: int) -> ReadCapability:
-        """Move a lease up to a later time, and renew it; what its holder read before may be compacted.
+        """Move a lease up to a later timestamp, and renew it; earlier contents may then be compacted.
 
         Raises:
-            FencedError: the lease ran out, or the collection was reset.
+            FencedError: the lease expired, or the collection was reset.
         """
         if self._metadata.can_write:
             with self._metadata.transaction(synced=False) as db:
@@ -84,13 +84,13 @@ class Leases:
         return replace(capability, frontier=max(capability.frontier, frontier))
 
     def drop(self, capability: ReadCapability) -> None:
-        """Give a lease back; `since` is no longer held by it."""
+        """Drop a lease, so that it holds `since` no longer."""
         with self._metadata.transaction(synced=False) as db:
             drop(db, capability.id)
 
     @contextmanager
     def kept(self, capability: ReadCapability) -> Iterator[None]:
-        """Renew a lease in the background for as long as the block takes, and give it back."""
+        """Renew a lease in the background while the block runs, and drop it afterwards."""
         if not self._metadata.can_write:
             yield
             return
@@ -102,7 +102,7 @@ class Leases:
 
     @contextmanager
     def all_kept(self) -> Iterator[None]:
-        """Keep all files that are part of collections as the block begins, for as long as it takes."""
+        """Keep all files that are part of a collection when the block begins, while the block runs."""
         with self._metadata.transaction(synced=False) as db:
             query = "SELECT name, since FROM collection WHERE since < ?"
             rows: list[Any] = db.execute(query, (END_OF_TIME,)).fetchall()

@@ -1,4 +1,4 @@
-"""The redactor of a collection, with the salt that its catalog or its data folder has."""
+"""The redactor of a collection, with the salt of its catalog or of its data folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from derive.storage.folder_id import folder_id, identity_of
 
 
 def redactor_of(spec: CollectionSpec, root: Path) -> Redactor | None:
-    """Return what redacts documents of a collection; None if nothing is redacted.
+    """Return the redactor of a collection; None if its documents need no redaction.
 
     Args:
         spec: the collection.
-        root: the data folder. The identifier of the folder in which its history began is the salt where a catalog has
-            none: a copy has the same, and so has what was restored of a backup.
+        root: the data folder. Without a salt in the catalog, the identifier of the folder in which the history began is
+            the salt; copies and restored backups share that identifier.
 
     Raises:
         StorageError: there is no such identifier, and none can be written.
@@ -28,7 +28,7 @@ def redactor_of(spec: CollectionSpec, root: Path) -> Redactor | None:
 
 
 def _salt_of(root: Path) -> bytes:
-    folder_id(root)  # which writes one where there is none yet
+    folder_id(root)  # writes an identifier if there is none
     origin = identity_of(root).origin
     if not origin:
         raise StorageError(

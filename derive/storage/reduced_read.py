@@ -1,7 +1,7 @@
-"""Reading a collection reduced: one document per key, or those of a multiset, in the order of keys.
+"""Read a collection reduced: one document per key, or the documents of a multiset, in the order of keys.
 
-Whoever reads chooses who does the work: this process, which begins at once, or Spark, which takes seconds to start and
-then has many cores. Both fold the same rows in the same order, so what is read is the same.
+The caller chooses the executor: this process starts at once, and Spark takes seconds to start and has many cores. Both
+fold the same rows in the same order, so the results are equal.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
 
 SORT_BYTES = 256 << 20
-"""About how much memory sorting takes before it goes on on disk."""
+"""Approximate memory limit of a sort before it spills to disk."""
 
 _SPARK_SECONDS, _HERE_SECONDS = 9e-6, 6e-6
-"""What Spark takes for a document on one core, and what this process takes for one; measured."""
+"""Measured seconds per document: on one core of Spark, and in this process."""
 
 Reduced: TypeAlias = Callable[[Path, CollectionSpec, SourceRead], Iterator[ContentRows]]
-"""From a data folder, a collection and what is read of it to the documents that it comes to, in the order of keys."""
+"""Function from a data folder, a collection and a read to the reduced documents, in the order of keys."""
 
 
 def read_reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, reduced: Reduced
 ) -> Generator[ContentRows]:
-    """Documents of a collection, fully reduced per key, or those of a multiset, each as often as it is there.
+    """Yield the documents of a collection: reduced per key, or those of a multiset, each as often as its count.
 
     Yields:
         Rows in the order of packed keys.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer, or not yet, known.
+        FrontierError: the requested time is compacted, or not final yet.
         SegmentError: a file cannot be read.
         ReductionError: documents of a key cannot be reduced.
     """
@@ -55,15 +55,15 @@ def read_reduced(
 
 
 def is_little(read: SourceRead, most: int | None, cores: int | None, start_seconds: float) -> bool:
-    """Whether a read is to be worked out in this process rather than on Spark.
+    """Return true if this process should evaluate a read rather than Spark.
 
     Args:
-        read: what is read.
-        most: up to how many documents it is; None for as many as are done before Spark would be.
-        cores: of Spark; None for more than can be counted.
-        start_seconds: how long Spark takes to start.
+        read: segments and timestamps of the read.
+        most: largest number of documents for this process; None to compare the estimated durations.
+        cores: number of Spark's cores; None for unlimited.
+        start_seconds: time that Spark takes to start.
     """
-    spared = _HERE_SECONDS - (_SPARK_SECONDS / cores if cores else 0.0)  # by Spark, for each document
+    spared = _HERE_SECONDS - (_SPARK_SECONDS / cores if cores else 0.0)  # seconds that Spark saves per document
     documents = size_of([read]).documents
     return documents * spared <= start_seconds if most is None else documents <= most
 
@@ -78,17 +78,17 @@ def reduced_here(
     conditions: Sequence[Condition] = (),
     appended: StoredRows | None = None,
 ) -> Iterator[ContentRows]:
-    """What a read comes to, worked out in this process with flat memory.
+    """Evaluate a read in this process, with constant memory.
 
     Args:
         root: the data folder.
         spec: the collection.
-        read: what is read of it.
-        scratch: folder for what does not fit in memory.
-        memory: about how many bytes may be in memory while rows are sorted.
-        share: which share of all keys, counted from 0, and of how many.
-        conditions: what rows of segments are that are wanted; either all of a key and text fulfil them, or none does.
-        appended: rows that are in no segment yet, all of which are part of the read.
+        read: segments and timestamps of the read.
+        scratch: folder for spilled rows.
+        memory: approximate memory limit for the sort, bytes.
+        share: number of this share of the keys, from 0, and number of shares.
+        conditions: filters on rows of segments; either all rows of a key and text pass, or none.
+        appended: rows of the read that are in no segment yet.
     """
     number, count = share
     with Spill(scratch, memory) as spill:

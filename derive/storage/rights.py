@@ -1,7 +1,7 @@
-"""Rights of tasks to read: who needs which past of a collection, for as long as the task exists.
+"""Read capabilities of tasks: holds on sources that last as long as the task exists.
 
-A task holds a right to read each of its sources that outlives its runs: stopped for a week, it still finds what it has
-not processed. The right moves up in the very commit that moves the task.
+A task holds a read capability on each of its sources beyond the end of a run. A task that was stopped for a week
+therefore still finds its unprocessed documents. The capability moves up in the commit that advances the task.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.needs import Right
 
 MadeOf: TypeAlias = tuple[Collection[str], int]
-"""Collections, and the time from which on they are read."""
+"""Names of collections, and the timestamp from which they are read."""
 
 
 class Rights:
-    """Rights of tasks and of materialized views to read the collections of one data folder."""
+    """Read capabilities of tasks and of materialized views on the collections of one data folder."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -55,21 +55,21 @@ class Rights:
         *,
         keeps: bool = False,
     ) -> dict[str, Right]:
-        """Give a task the right to read its sources from where it needs them, and to read nothing else.
+        """Set the read capabilities of a task to exactly the given sources and frontiers.
 
         Args:
-            task: its name.
-            needs: for each transform (by state key), its source and the least clock of it that it still needs.
-            capability: the right to run the task, of the run that asks; None if it is not a run.
-            relations: for each transform that has begun with one, the relation that it reads, and another one that it
-                is on its way to; other transforms read the one for which the source's name stands.
-            keeps: the task also keeps the rights that it has had, as it may yet go on with those.
+            task: name of the task.
+            needs: source and first needed timestamp of each transform, by state key.
+            capability: capability to run the task; None if the caller is no run.
+            relations: relations that each started transform reads: the present one, and the next one if it switches.
+                Other transforms read the relation with the source's name.
+            keeps: keep the previous capabilities too, because the task may return to those sources.
 
         Returns:
-            For each transform, what it finds.
+            The granted capability of each transform, by state key.
 
         Raises:
-            FencedError: the capability is no longer valid, and what the task needs is no longer for this run to say.
+            FencedError: the capability is no longer valid, so another run decides about the task.
         """
         rights = {}
         with self._metadata.transaction() as db:
@@ -91,18 +91,18 @@ class Rights:
         return rights
 
     def holders(self) -> set[str]:
-        """Names of the tasks that hold a right to read anything."""
+        """Return the names of the tasks that hold a read capability."""
         with self._metadata.snapshot() as db:
             return {task for task in holders(db) if view_of_holder(task) is None and index_of_holder(task) is None}
 
     def hold_for_dataflows(self, views: Mapping[int, MadeOf], indexes: Mapping[int, MadeOf]) -> None:
-        """Give materialized views and indexes the right to read what they are made of, in one transaction.
+        """Give materialized views and indexes read capabilities on their inputs, in one transaction.
 
-        A view has it until it is dropped, an index until it is taken away. What they held before is given back.
+        A view holds them until it is dropped, and an index until `forget_index`. Previous capabilities are dropped.
 
         Args:
-            views: by identifier.
-            indexes: by identifier.
+            views: inputs by the view's identifier.
+            indexes: inputs by the index's identifier.
         """
         with self._metadata.transaction() as db:
             for identifier, (names, frontier) in views.items():
@@ -113,51 +113,51 @@ class Rights:
                 hold_only(db, holder_of_index(identifier), names, frontier)
 
     def indexes(self) -> dict[int, int]:
-        """Identifiers of the indexes that hold a right to read anything, and from which time on they may read all."""
+        """Return the indexes that hold read capabilities, with the timestamp from which each may read its inputs."""
         with self._metadata.snapshot() as db:
             held = frontiers_of_holders(db)
         return {index: time for task, time in held.items() if (index := index_of_holder(task)) is not None}
 
     def views(self) -> dict[int, int]:
-        """The same for materialized views."""
+        """Return the materialized views that hold read capabilities, with the timestamp from which each may read."""
         with self._metadata.snapshot() as db:
             held = frontiers_of_holders(db)
         return {view: time for task, time in held.items() if (view := view_of_holder(task)) is not None}
 
     def forget_index(self, identifier: int) -> None:
-        """Take from an index that is gone its right to read."""
+        """Drop the read capabilities of an index."""
         self.forget(holder_of_index(identifier))
 
     def superseded(self, capabilities: Iterable[TaskCapability]) -> list[str]:
-        """Names of the tasks of which these rights to run have been taken away, or have ended."""
+        """Return the names of the tasks whose run capabilities were fenced, or have ended."""
         with self._metadata.snapshot() as db:
             return [capability.task for capability in capabilities if not is_live(db, capability.id)]
 
     def runner(self, task: str) -> Runner | None:
-        """Who else has the right to run a task than this process; None if nobody has."""
+        """Return the other process that holds the capability to run a task; None for none."""
         with self._metadata.transaction() as db:
             drop_ended(db)
             return runner_of(db, task)
 
     def runners(self, tasks: Iterable[str]) -> dict[str, Runner]:
-        """Return the other process that has the right to run each of some tasks, if one has."""
+        """Return the other processes that hold the capability to run tasks, by task."""
         with self._metadata.transaction() as db:
             drop_ended(db)
             return {task: runner for task in tasks if (runner := runner_of(db, task)) is not None}
 
     def is_at_work(self, task: str) -> bool:
-        """Whether a process holds the right to run a task."""
+        """Return true if a process holds the capability to run a task."""
         with self._metadata.transaction() as db:
             drop_ended(db)
             return is_at_work(db, task)
 
     def readers(self, names: Sequence[str]) -> set[str]:
-        """Names of the tasks that hold a right to read any of these collections."""
+        """Return the names of the tasks that hold a read capability on any of these collections."""
         with self._metadata.snapshot() as db:
             return {task for task, collections in holders(db).items() if not collections.isdisjoint(names)}
 
     def forget(self, task: str) -> bool:
-        """Take from a task that is gone its right to read; False if it is at work."""
+        """Drop the read capabilities of a task; return False if the task is running."""
         with self._metadata.transaction() as db:
             drop_ended(db)
             if is_at_work(db, task):

@@ -1,6 +1,6 @@
-"""Roles: what a data folder is to each kind of user, with the verbs that one needs and no others.
+"""Roles: interfaces of a data folder, one for each kind of user.
 
-`Store` plays all of them. Whoever takes a role instead can be handed another store, or a short fake.
+`Store` implements all of them. A function that takes a role accepts another store or a short fake.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class Folder(Protocol):
 
     @property
     def root(self) -> Path:
-        """Where it is."""
+        """Return the path of the data folder."""
 
     @property
     def timeline(self) -> Timeline:
-        """Assigns clocks."""
+        """Return the source of timestamps."""
 
 
 class View(Folder, Protocol):
-    """To whoever looks at what there is."""
+    """The role for inspection of a data folder."""
 
     def collection(self, name: str) -> Collection | None:
-        """What is known of a collection."""
+        """Return the description of a collection."""
 
     def upper(self, name: str) -> int:
-        """The `upper` of a collection."""
+        """Return the `upper` of a collection."""
 
     def segments(
         self,
@@ -62,58 +62,58 @@ class View(Folder, Protocol):
         begin: int = BEGINNING,
         relation: int | None = None,
     ) -> list[Segment]:
-        """Segments of a collection."""
+        """Return segments of a collection."""
 
     def collection_of(self, relation: int) -> Collection | None:
         """Return the description of a relation's collection, whatever its name is."""
 
     def replaces_nothing(self, name: str, relation: int) -> bool:
-        """Return whether a table has its name from a relation that nobody had filled."""
+        """Return true if a table has its name from a relation that was never written."""
 
     def tell_fate(self, name: str, relation: int) -> str:
-        """Say what became of a relation for which a name stood."""
+        """Describe the fate of a relation that once had the name."""
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Paths of the segments of collections whose files are not there."""
+        """Return the paths of segments whose files are missing."""
 
     def task(self, name: str) -> TaskState | None:
-        """What is known of a task."""
+        """Return the state of a task."""
 
 
 class Readable(View, Protocol):
-    """To whoever reads documents."""
+    """The role for reading documents."""
 
     @property
     def leases(self) -> Leases:
-        """Rights to read."""
+        """Return the read leases."""
 
     @property
     def tables(self) -> Tables:
-        """Multisets of rows."""
+        """Return the tables."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rights by their identifiers."""
+        """Return the capabilities by identifier."""
 
     @property
     def changes(self) -> Changes:
-        """Tells that something was committed."""
+        """Return the notifications of commits."""
 
 
 class Writable(Folder, Protocol):
-    """To whoever ingests documents."""
+    """The role for ingestion."""
 
     def create(self, *specs: CollectionSpec) -> None:
         """Bind names of collections to their keys and partitions."""
 
     def require_open(self, name: str, door: Door) -> None:
-        """Require that a collection may be written through a door."""
+        """Raise an error if a kind of writer may not write a collection."""
 
     def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
-        """A leased right to ingest into a collection."""
+        """Acquire a lease to ingest into a collection."""
 
     def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
-        """Renew a lease to ingest for as long as the block takes."""
+        """Renew a write lease while the block runs."""
 
     def update_and_downgrade(
         self,
@@ -127,46 +127,46 @@ class Writable(Folder, Protocol):
         """Add segments and move the capability's frontier up."""
 
     def drop(self, capability: WriteCapability) -> None:
-        """Give a capability back."""
+        """Drop a capability."""
 
     @property
     def garbage(self) -> Garbage:
-        """Files that are part of no collection."""
+        """Return the garbage collector of files."""
 
 
 class Runnable(Readable, Protocol):
-    """To whoever runs a task."""
+    """The role for running tasks."""
 
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
     ) -> tuple[TaskCapability, TaskState]:
-        """The right to run a task, and to write collections for it alone."""
+        """Acquire the exclusive capability to run a task and to write its collections."""
 
     def commit_task(
         self, capability: TaskCapability, commit: TaskCommit | None, updates: Sequence[CollectionUpdate] = ()
     ) -> TaskCapability:
-        """Move a task on, and with it the collections that it writes."""
+        """Advance a task and the collections that it writes."""
 
     def commit_tasks(self, moves: Sequence[TaskMove]) -> list[TaskCapability]:
-        """Move several tasks on, and with them the collections that they write; all in one commit."""
+        """Advance several tasks and the collections that they write, in one commit."""
 
     def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
-        """Record something about a task that is no progress of it."""
+        """Record a note about a task, such as an error, without progress."""
 
     def release_task(self, capability: TaskCapability) -> None:
-        """Give up the right to run a task."""
+        """Release the capability to run a task."""
 
     @property
     def rights(self) -> Rights:
-        """Rights of tasks to read."""
+        """Return the read capabilities of tasks."""
 
     @property
     def garbage(self) -> Garbage:
-        """Files that are part of no collection."""
+        """Return the garbage collector of files."""
 
 
 class Sealable(Folder, Protocol):
-    """To whoever lets time pass."""
+    """The role for advancing time."""
 
     def create(self, *specs: CollectionSpec) -> None:
         """Bind names of collections to their keys and partitions."""
@@ -175,37 +175,37 @@ class Sealable(Folder, Protocol):
         """Read the present, and advance collections to it."""
 
     def held(self, name: str) -> int | None:
-        """The clock that the `upper` of a collection does not pass."""
+        """Return the timestamp that bounds the `upper` of a collection."""
 
     def renew_tasks(self) -> None:
         """Extend the leases of all tasks that this process runs."""
 
     @property
     def changes(self) -> Changes:
-        """Tells that something was committed."""
+        """Return the notifications of commits."""
 
 
 class Kept(Readable, Protocol):
-    """To whoever keeps house: what nobody needs is compacted, started over, or removed."""
+    """The role for maintenance: compaction, resets and removal of files."""
 
     @property
     def history(self) -> History:
-        """What compaction changes."""
+        """Return the history, which compaction rewrites."""
 
     @property
     def garbage(self) -> Garbage:
-        """Files that are part of no collection."""
+        """Return the garbage collector of files."""
 
     @property
     def rights(self) -> Rights:
-        """Rights of tasks to read."""
+        """Return the read capabilities of tasks."""
 
     def require_open(self, name: str, door: Door) -> None:
-        """Require that a collection may be written through a door."""
+        """Raise an error if a kind of writer may not write a collection."""
 
     def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
-        """Forget all that tasks have derived and how far they were; of others, how far some inputs were."""
+        """Delete the derived data and the progress of tasks; of other tasks, the progress of some inputs."""
 
 
 class Operable(Runnable, Sealable, Kept, Protocol):
-    """To a whole run, which runs tasks, lets time pass, and keeps house meanwhile."""
+    """The role for a whole run: run tasks, advance time, and do maintenance."""

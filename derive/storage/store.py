@@ -1,8 +1,8 @@
-"""The Storage interface: collections as durable time-varying collections, and the tasks that fill them.
+"""The Storage interface: durable time-varying collections, and the tasks that write them.
 
-The verbs are the formalism's: `create`, `acquire_…`, `update_and_downgrade`, `subscribe_at`; with `seal`, an update
-without updates, and `commit_task`, which updates collections and moves a task on. Each is one transaction of the
-metadata database, durable when it returns, unless it says when it is.
+The operations are those of the formalism: `create`, `acquire_…`, `update_and_downgrade` and `subscribe_at`. `seal` is
+an update without rows, and `commit_task` updates collections and advances a task. Each operation is one transaction of
+the metadata database, and durable when it returns unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -80,28 +80,28 @@ class Store:
     """All collections of one data folder.
 
     Args:
-        root: the data folder; created if it is missing, unless for `reading`.
-        wall: tells the wall-clock time in microseconds.
-        durable: survive a loss of power; False for data that is thrown away, such as a test's.
-        elapsed: tells how much time has passed, as for `Timeline`.
-        host: the machine; tests hand in others.
-        reading: nothing is going to be written: no folder is created, and one that cannot be written will do.
-        accept_older: also with a metadata database that is older than what lies beside it.
+        root: the data folder; created if missing, unless `reading`.
+        wall: returns the wall-clock time in microseconds.
+        durable: sync commits; False for temporary data, such as a test's.
+        elapsed: monotonic clock, as for `Timeline`.
+        host: the machine; tests pass others.
+        reading: open for reading only: no folder is created, and a read-only folder suffices.
+        accept_older: accept a metadata database that is older than the files beside it.
 
     Raises:
-        StorageError: another machine uses the data folder, or it cannot be used, or its metadata database is missing,
-            or is another one's, or is not the latest.
+        StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
+            missing, foreign or outdated.
 
     Attributes:
-        timeline: assigns clocks.
-        leases: rights of readers.
-        rights: rights of tasks to read.
-        history: what compaction changes.
-        garbage: what lies in the folder beside what is part of a collection.
-        changes: tells whoever waits that something was committed.
-        tables: multisets of rows, which are collections as well.
-        capabilities: rights to read and to write, by their identifiers.
-        fence: closes out whoever wrote for clients of SQL before.
+        timeline: source of timestamps.
+        leases: read leases.
+        rights: read capabilities of tasks.
+        history: history, which compaction rewrites.
+        garbage: garbage collector of files.
+        changes: notifications of commits.
+        tables: tables: multisets of rows, which are collections too.
+        capabilities: capabilities to read and to write, by identifier.
+        fence: fence against earlier SQL servers.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Store:
             self._lock.release()
 
     def accept_metadata(self) -> None:
-        """Go on with a metadata database that is older than the folder; none of what lies there is garbage then.
+        """Accept a metadata database that is older than the folder; none of the present files is garbage then.
 
         The store was opened with `accept_older`.
         """
@@ -151,40 +151,40 @@ class Store:
         """Bind names of collections to their keys and partitions, which are fixed from the first document on.
 
         Raises:
-            StorageError: one holds documents, or someone is writing some, with another key or other partitions.
+            StorageError: a collection has documents or a writer, and another key or other partitions.
         """
         with self._metadata.transaction() as db:
             for spec in specs:
                 bind(db, spec)
 
     def collection(self, name: str) -> Collection | None:
-        """What is known of a collection; None if nothing is stored under this name."""
+        """Return the description of a collection; None if nothing is stored under this name."""
         with self._metadata.snapshot() as db:
             return read_collection(db, name)
 
     def relation(self, name: str) -> int | None:
-        """Return the relation for which a name stands; None if nothing is stored under it."""
+        """Return the relation with a name; None if nothing is stored under it."""
         with self._metadata.snapshot() as db:
             return relation_of(db, name)
 
     def collection_of(self, relation: int) -> Collection | None:
-        """Return what is known of the collection of a relation, whatever its name is; None if nothing of it is left."""
+        """Return the description of a relation's collection, whatever its name; None if nothing of it is left."""
         with self._metadata.snapshot() as db:
             name = name_of_relation(db, relation)
             return None if name is None else read_collection(db, name)
 
     def replaces_nothing(self, name: str, relation: int) -> bool:
-        """Return whether a table has its name from a relation that a catalog had named, and that nobody had filled."""
+        """Return true if a table has its name from a relation that a catalog declared, and that was never written."""
         with self._metadata.snapshot() as db:
             return replaces_nothing(db, name, relation)
 
     def tell_fate(self, name: str, relation: int) -> str:
-        """Say what became of a relation for which a name stood, and what the name stands for now."""
+        """Describe the fate of a relation that once had the name, and the present relation of the name."""
         with self._metadata.snapshot() as db:
             return tell_fate(db, name, relation)
 
     def upper(self, name: str) -> int:
-        """The `upper` of a collection."""
+        """Return the `upper` of a collection."""
         with self._metadata.snapshot() as db:
             return upper_of(db, name)
 
@@ -195,16 +195,16 @@ class Store:
         begin: int = BEGINNING,
         relation: int | None = None,
     ) -> list[Segment]:
-        """Segments of a collection, without those of logical partitions that are not selected, by clock.
+        """Return the segments of a collection in selected logical partitions, ordered by timestamp.
 
         Args:
             spec: the collection.
-            selector: which logical partitions; None for all.
-            begin: only those with clocks from here on.
-            relation: those of this relation, whatever its name is now; None for the one that has the spec's name.
+            selector: selection of logical partitions; None for all.
+            begin: first timestamp of interest.
+            relation: relation to read, whatever its present name; None for the relation with the spec's name.
 
         Raises:
-            StorageError: it was stored with other partition fields.
+            StorageError: the collection was stored with other partition fields.
         """
         partitions = [projection.field for projection in spec.partitions]
         with self._metadata.snapshot() as db:
@@ -224,28 +224,28 @@ class Store:
         ]
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
+        """Return the paths of segments whose files are missing, except after a reset or a replacement."""
         with self._metadata.snapshot() as db:
             paths = [path for name in names for path in segment_paths(db, name)]
         return [path for path in paths if not is_there(self._blobs, path)]
 
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
-        """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.
+        """Advance collections without updates to `frontier`, or as far as write capabilities allow.
 
-        No clock below it is assigned any more. It also extends the leases of the tasks that this process runs. It is
-        durable once any later commit is.
+        The timeline assigns no timestamp below `frontier` any more. The call also extends the leases of this process's
+        tasks. The commit is durable once any later commit is.
 
         Returns:
-            The `upper` of each.
+            The `upper` of each collection, by name.
         """
         with self._metadata.transaction(synced=False) as db:
             assign_up_to(db, frontier - 1)
             return self._seal(db, names, frontier)
 
     def seal_now(self, names: Sequence[str]) -> int:
-        """Read the present, and advance collections to it as far as live write capabilities allow; in one commit.
+        """Read the present, and advance collections to it as far as write capabilities allow, in one commit.
 
-        It is durable once any later commit is: nothing that lasts is built on it before.
+        The commit is durable once any later commit is: no durable state is built on it before.
         """
         with self._metadata.transaction(synced=False) as db:
             now = self.timeline.pass_now(db)
@@ -261,22 +261,22 @@ class Store:
         }
 
     def held(self, name: str) -> int | None:
-        """The clock that the `upper` of a collection does not pass, as somebody writes it; None if nobody does."""
+        """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
         with self._metadata.snapshot() as db:
             return least_write_frontier(db, name)
 
     # Owners
 
     def owner(self, name: str) -> Owner:
-        """Return who may write a collection, as it is now."""
+        """Return the present owner of a collection."""
         with self._metadata.snapshot() as db:
             return owner_of(db, name)
 
     def require_open(self, name: str, door: Door) -> None:
-        """Require that a collection may be written through a door, as it is now; whoever acquires it asks again.
+        """Raise an error if a kind of writer may not write a collection now; acquiring a capability checks again.
 
         Raises:
-            OwnedError: it belongs to another writer.
+            OwnedError: the collection belongs to another writer.
         """
         if self._metadata.can_write:
             with self._metadata.transaction(synced=False) as db:
@@ -287,18 +287,19 @@ class Store:
     # Ingesting
 
     def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
-        """A leased right to ingest into a collection: until it is dropped, `upper` does not pass its frontier.
+        """Acquire a lease to ingest into a collection; `upper` does not pass its frontier until it is dropped.
 
         Args:
             name: the collection.
-            history: documents bring times of their own, from the collection's `upper` on; else they are of the present.
-            door: through which it is written.
+            history: documents have their own times, from the collection's `upper` on; else they are stamped with the
+                present.
+            door: kind of writer.
 
         Raises:
-            OwnedError: it belongs to another writer.
-            FrontierError: all of the collection that is before some later time than the present is final.
+            OwnedError: the collection belongs to another writer.
+            FrontierError: the collection is final up to a time later than the present.
         """
-        with self._metadata.transaction(synced=False) as db:  # a loss of power ends it anyway
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the lease anyway
             drop_ended(db)
             require_open(db, name, door)
             upper = upper_of(db, name)
@@ -311,7 +312,7 @@ class Store:
             return lease_write(db, name, now)
 
     def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
-        """Renew the lease to ingest, every so many seconds, for as long as the block takes."""
+        """Renew a write lease every so many seconds while the block runs."""
         return Renewals(self._metadata.path, every).renewed(capability.id)
 
     def update_and_downgrade(
@@ -323,21 +324,21 @@ class Store:
         ascending: bool = False,
         is_last: bool = False,
     ) -> WriteCapability:
-        """Add segments and move the capability's frontier up, which lets `upper` follow; all in one commit.
+        """Add segments and move the capability's frontier up, so that `upper` may follow; in one commit.
 
         Args:
-            capability: names the collection; its frontier is not above any clock in `segments`.
+            capability: write lease on the collection; its frontier is at most every timestamp in `segments`.
             segments: durable files.
-            frontier: the new frontier; above every clock in `segments`.
-            ascending: require that no document stored so far is as late as these.
-            is_last: give the capability back with that.
+            frontier: the new frontier, above every timestamp in `segments`.
+            ascending: require that all stored documents are earlier than these.
+            is_last: drop the capability in the same commit.
 
         Returns:
             The capability at its new frontier.
 
         Raises:
             FencedError: the capability is no longer valid.
-            FrontierError: a clock is out of bounds.
+            FrontierError: a timestamp is out of bounds.
         """
         name = capability.collection
         with self._metadata.transaction(calls=True) as db:
@@ -345,41 +346,44 @@ class Store:
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             downgrade_write(db, capability, frontier)
             advance_upper(db, name, frontier)
-            if ascending:  # the last of these may be a little beyond the present, and what comes now is later
+            # A document's own time may be slightly beyond the present, and later timestamps must be above it.
+            if ascending:
                 assign_up_to(db, frontier - 1)
             if is_last:
                 drop(db, capability.id)
         return replace(capability, frontier=frontier)
 
     def drop(self, capability: WriteCapability) -> None:
-        """Give a capability back; `upper` is no longer held by it."""
+        """Drop a capability, so that it holds `upper` no longer."""
         with self._metadata.transaction(calls=True, synced=False) as db:
             drop(db, capability.id)
 
     # Tasks
 
     def task(self, name: str) -> TaskState | None:
-        """What is known of a task; None if it has never run."""
+        """Return the state of a task; None if the task has never run."""
         with self._metadata.snapshot() as db:
             return read_task(db, name)
 
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
     ) -> tuple[TaskCapability, TaskState]:
-        """The right to run a task, and to write collections for it alone; every earlier one is superseded (law L5).
+        """Acquire the exclusive capability to run a task and to write its collections.
+
+        Earlier ones are fenced (law L5).
 
         Args:
             name: the task.
-            shards: how many it gets if it has never run.
-            outputs: names of the collections that it writes.
-            purpose: what it is for, for people; None for a run.
-            if_free: only if no other process has it.
+            shards: number of shards for a task that has never run.
+            outputs: names of the collections that the task writes.
+            purpose: description of the use, for people; None for a run.
+            if_free: fail if another process holds the capability.
 
         Returns:
-            The right, and what is known of the task: whoever ran it may have committed until just now.
+            The capability and the state of the task, including the last commits of the fenced run.
 
         Raises:
-            FencedError: another process has it, which is not to be superseded.
+            FencedError: another process holds the capability, and `if_free` is set.
             OwnedError: one of the collections belongs to another writer.
         """
         with self._metadata.transaction(calls=True) as db:
@@ -399,37 +403,37 @@ class Store:
     def commit_task(
         self, capability: TaskCapability, commit: TaskCommit | None, updates: Sequence[CollectionUpdate] = ()
     ) -> TaskCapability:
-        """Move a task on, and with it the collections that it writes, or none of them; all in one commit (law L2).
+        """Advance a task and the collections that it writes, all or none, in one commit (law L2).
+
+        A commit that only advances time is durable once any later commit is.
 
         Args:
-            capability: the right to run the task, and to write those collections.
-            commit: how far the task is; None if it is where it was.
-            updates: at most one of each collection; none has a clock below the capability's frontier for it.
+            capability: capability to run the task and to write those collections.
+            commit: progress of the task; None for none.
+            updates: at most one per collection, with timestamps at or above the capability's frontier for it.
 
         Returns:
             The capability at its new frontiers.
 
-        Where only time moves, it is durable once any later commit is.
-
         Raises:
             FencedError: the capability is no longer valid.
-            FrontierError: a clock is out of bounds, or a transform would step back.
+            FrontierError: a timestamp is out of bounds, or a transform would move back.
         """
         (moved,) = self.commit_tasks([TaskMove(capability, commit, updates)])
         return moved
 
     def commit_tasks(self, moves: Sequence[TaskMove]) -> list[TaskCapability]:
-        """Move several tasks on, and with them the collections that they write, or none of them; all in one commit.
+        """Advance several tasks and the collections that they write, all or none, in one commit.
 
         Args:
-            moves: at most one of each task.
+            moves: at most one per task.
 
         Returns:
-            The capability of each at its new frontiers.
+            The capability of each task at its new frontiers.
 
         Raises:
             FencedError: one of the capabilities is no longer valid.
-            FrontierError: a clock is out of bounds, or a transform would step back.
+            FrontierError: a timestamp is out of bounds, or a transform would move back.
         """
         is_more = any(move.is_more for move in moves)
         with self._metadata.transaction(calls=is_more, synced=is_more) as db:
@@ -443,13 +447,13 @@ class Store:
             renew_runs(db)
 
     def release_task(self, capability: TaskCapability) -> None:
-        """Give up the right to run a task, unless it was superseded; no `upper` is held by it any more."""
+        """Release the capability to run a task, unless it was fenced; it then holds no `upper`."""
         with self._metadata.transaction(calls=True) as db:
             if is_live(db, capability.id):
                 drop_run(db, capability.task)
 
     def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
-        """Record something about a task that is no progress of it.
+        """Record a note about a task, such as an error, without progress.
 
         Raises:
             FencedError: the capability is no longer valid.
@@ -459,16 +463,16 @@ class Store:
             write_note(db, capability.task, note)
 
     def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
-        """Forget all that tasks have derived and how far they were; who still writes for them is superseded.
+        """Delete the derived data and the progress of tasks; their running processes are fenced.
 
-        They need their sources from the beginning again, or what is known of it.
+        The tasks read their sources again from the beginning, as far as the history is kept.
 
         Args:
-            names: of the tasks.
-            parts: of other tasks, by name, the inputs (by state key) that begin again.
+            names: names of the tasks.
+            parts: inputs of other tasks that begin again, as state keys by task name.
 
         Raises:
-            OwnedError: one has the name of a collection that belongs to another writer; nothing was forgotten.
+            OwnedError: a task has the name of another writer's collection; nothing was deleted.
         """
         with self._metadata.transaction(calls=True) as db:
             drop_ended(db)

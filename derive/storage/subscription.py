@@ -1,4 +1,4 @@
-"""Subscriptions: a collection's updates as they become final, and how far that is."""
+"""Subscriptions: a collection's updates as they become final, and the progress of the frontier."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _IDLE_SECONDS = 0.2
-"""How often whoever subscribes is told that there is nothing new."""
+"""Interval between calls of `is_idle` while nothing is new."""
 
 
 def subscribe_at(
     store: Readable, spec: CollectionSpec, options: ReadOptions, is_idle: Callable[[], None]
 ) -> Generator[ReadRows | int]:
-    """Updates of a collection from a time on, those that come as well as those that are there, without an end.
+    """Yield the updates of a collection from a time on, past and future, without an end.
+
+    A renamed or altered table is followed; another table with its former name is not.
 
     Args:
-        store: holds it, or will.
+        store: store of the collection, which may not exist yet.
         spec: the collection.
-        options: from when on, and which logical partitions; it has no `as_of`.
-        is_idle: is called when there is nothing new, and now and then while that is so; it may raise to end the
-            subscription.
+        options: first timestamp and logical partitions; `as_of` is None.
+        is_idle: called when nothing is new, and regularly until something is; it may raise to end the subscription.
 
     Yields:
-        Rows as `read_rows` does, and now and then a frontier: every update with a clock below it has been handed on. A
-        subscription that begins there goes on where this one was.
-
-    A table that is renamed or altered is followed on; one that has its name then is not.
+        Rows as `read_rows` does, and frontiers: every update below a frontier has been yielded, so a subscription from
+            there resumes without gaps.
 
     Raises:
-        ViewError: it is a materialized view with an error in the place of rows; what was before that is handed on.
-        FrontierError: what the collection held at `options.since` was compacted.
-        FencedError: the collection was reset, or it is a table that was dropped; what was before that is handed on.
+        ViewError: the collection is a materialized view with an error; all earlier updates were yielded.
+        FrontierError: the history at `options.since` is compacted.
+        FencedError: the collection was reset or dropped; all earlier updates were yielded.
     """
     while True:
         mark = store.changes.mark()
@@ -83,10 +82,10 @@ def subscribe_at(
 
 
 def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: int) -> Collection:
-    """Return the description of the collection that is followed, whatever its name is.
+    """Return the description of the followed collection, whatever its name.
 
     Raises:
-        FencedError: it was reset; or it was dropped, and all of it is handed on.
+        FencedError: the collection was reset, or it was dropped and all of its updates were yielded.
     """
     known = store.collection_of(relation)
     if known is None or frontier >= END_OF_TIME:
@@ -98,7 +97,7 @@ def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: in
 
 
 def _wait(store: Readable, mark: Mark, is_idle: Callable[[], None]) -> None:
-    """Wait until something is committed after a mark."""
+    """Wait for a commit after a mark."""
     is_idle()
     while not store.changes.wait(mark, _IDLE_SECONDS):
         is_idle()

@@ -1,4 +1,4 @@
-"""Tables: multisets of rows, which are documents to everyone but SQL, and what is known of one."""
+"""Tables: multisets of rows, which every module except SQL sees as documents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from derive.schema.infer import infer
 from derive.schema.projection import project
 
 GlobalId: TypeAlias = int
-"""What identifies a collection, view or index; never used again for another one."""
+"""Identifier of a collection, view or index; never reused."""
 
 AppendedRow: TypeAlias = tuple[int, int, int, bytes, str]
-"""Clock, seq, diff, packed key and text of an update that is in no segment yet."""
+"""Timestamp, sequence number, diff, packed key and text of an update that is in no segment yet."""
 
 _SCHEMAS: Mapping[str, JSON] = {
     "boolean": {"type": "boolean"},
@@ -24,10 +24,10 @@ _SCHEMAS: Mapping[str, JSON] = {
     "integer": {"type": "integer"},
     "bigint": {"type": "integer"},
     "mz_timestamp": {"type": "integer"},
-    "double precision": {"type": "number"},  # NaN and infinities are texts, which a column of numbers looks up
+    "double precision": {"type": "number"},  # NaN and infinities are texts; a column of numbers parses them
     "jsonb": {},
 }
-"""By type, the schema of its values as JSON; those of all other types are texts, and arrays are arrays of these."""
+"""JSON schemas of values by SQL type; other types are texts, and arrays are arrays of these."""
 
 
 def _schema_of(kind: str) -> JSON:
@@ -43,8 +43,8 @@ class TableColumn:
 
     Attributes:
         name: unique in the table.
-        type: name of its type in SQL.
-        nullable: whether rows may lack it, which is how a document says NULL.
+        type: name of its SQL type.
+        nullable: true if rows may lack the property, which means NULL.
     """
 
     name: str
@@ -53,21 +53,21 @@ class TableColumn:
 
     @property
     def pointer(self) -> str:
-        """Where documents have it."""
+        """Return the JSON pointer of the column in a document."""
         return f"/{escape(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A consolidated collection: a table, or a materialized view, whose rows are changed by whoever writes it.
+    """A consolidated collection: a table or a materialized view.
 
     Attributes:
-        id: identifies it for all time.
-        name: to which it is bound.
-        columns: in their order.
-        key: JSON pointers by which rows are ordered and shuffled; several rows may have equal ones.
-        since: its contents are exact from here on.
-        upper: everything below is final; `END_OF_TIME` of one that was dropped.
+        id: permanent identifier.
+        name: name to which the table is bound.
+        columns: columns in order.
+        key: JSON pointers by which rows are ordered and shuffled; the key need not be unique.
+        since: timestamp from which the contents are exact.
+        upper: timestamp below which the contents are final; `END_OF_TIME` for a dropped table.
     """
 
     id: GlobalId
@@ -79,12 +79,12 @@ class Table:
 
     @property
     def spec(self) -> CollectionSpec:
-        """This table as a collection."""
+        """Return this table as a collection."""
         return table_spec(self.name, self.columns, self.key)
 
 
 def table_spec(name: str, columns: tuple[TableColumn, ...], key: tuple[str, ...]) -> CollectionSpec:
-    """A table as a collection of documents, each of which is a row."""
+    """Return a table as a collection of documents, one for each row."""
     properties = {column.name: _schema_of(column.type) for column in columns}
     required = [column.name for column in columns if not column.nullable]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
@@ -102,13 +102,13 @@ def table_spec(name: str, columns: tuple[TableColumn, ...], key: tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
-    """A change of how often a row is in a table.
+    """A change of the count of a row.
 
     Attributes:
-        clock: when.
-        text: the row as JSON, in one form for equal rows.
-        key: packed, of the columns that the table's key names.
-        diff: how often it is added; a negative number takes it away.
+        clock: timestamp of the change.
+        text: canonical JSON text of the row.
+        key: packed values of the key columns.
+        diff: number of insertions; negative for retractions.
     """
 
     clock: int
@@ -118,22 +118,22 @@ class RowUpdate:
 
 
 def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
-    """Updates of one commit by clock; of each clock, those that take rows away come first.
+    """Return the updates of one commit ordered by timestamp, with retractions before insertions.
 
-    To whoever reads them as documents, with a key of its own, the last one of a key tells what is there.
+    A reader with a unique key of its own therefore sees the inserted row last.
     """
     return sorted(updates, key=lambda update: 2 * update.clock + (update.diff > 0))
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorUpdate:
-    """An error that comes to be in the place of a materialized view's rows, or is there no more.
+    """An insertion or retraction of an error of a materialized view.
 
     Attributes:
-        clock: when.
-        sqlstate: what kind of error it is.
-        message: what it says.
-        diff: 1 where it comes, -1 where it goes.
+        clock: timestamp of the change.
+        sqlstate: SQLSTATE of the error.
+        message: text of the error.
+        diff: 1 for an insertion, -1 for a retraction.
     """
 
     clock: int
@@ -144,15 +144,15 @@ class ErrorUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TableUpdate:
-    """What one commit does to a table.
+    """The changes of one commit to a table.
 
     Attributes:
-        id: of the table.
-        begin: the `upper` that it must have; None for any.
-        end: the `upper` that it has after that, as far as whoever has a right to write it allows.
-        updates: with clocks at or above the table's `upper` and below `end`.
-        errors: with clocks there as well, in their order.
-        since: at or above the table's `upper`; its contents are exact from there on, and not known before it.
+        id: identifier of the table.
+        begin: the expected `upper` of the table; None for any.
+        end: the `upper` after the commit, as far as write capabilities allow.
+        updates: row updates with timestamps at or above the table's `upper` and below `end`.
+        errors: error updates in the same interval, in order.
+        since: new `since`, at or above the table's `upper`; None to leave `since`.
     """
 
     id: GlobalId

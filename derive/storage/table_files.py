@@ -1,4 +1,4 @@
-"""Segments of tables: what is written at once is large enough for a file, or has been appended for a while."""
+"""Segments of tables: written for a large commit, or from rows that were appended over some time."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BATCH = 16_384
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """Segments of a table that are durable, and part of nothing yet.
+    """Durable segments of a table that are not committed yet.
 
     Attributes:
-        lease: keeps them from being taken for garbage; it holds no frontier back.
-        segments: of the table.
-        writer: wrote them.
+        lease: write lease that keeps the segments from removal; it holds no frontier back.
+        segments: segments of the table.
+        writer: writer of the segments.
     """
 
     lease: WriteCapability
@@ -42,7 +42,7 @@ class TableFile:
 
 
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
-    """Updates of one commit as rows, in their order, numbered from `first` on."""
+    """Return the updates of one commit as rows in order, with sequence numbers from `first` on."""
     return [
         (update.clock, number, update.diff, update.key, update.text)
         for number, update in enumerate(in_order(updates), start=first)
@@ -54,7 +54,7 @@ class TableFiles:
 
     Args:
         root: the data folder.
-        metadata: of it.
+        metadata: metadata database of the data folder.
     """
 
     def __init__(self, root: Path, metadata: Metadata) -> None:
@@ -65,13 +65,13 @@ class TableFiles:
         """Write segments of a table.
 
         Args:
-            table: whose rows they are.
-            rows: in the order of clock and seq.
+            table: table of the rows.
+            rows: rows, ordered by timestamp and sequence number.
         """
         from derive.storage.segments.rows import WrittenRows
         from derive.storage.segments.writer import SegmentWriter
 
-        with self._metadata.transaction(synced=False) as db:  # a loss of power ends it anyway
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the lease anyway
             lease = lease_write(db, table.name, END_OF_TIME)
         writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{lease.id}", is_valid=True)
         try:
@@ -86,17 +86,17 @@ class TableFiles:
             raise
 
     def remove(self, file: TableFile) -> None:
-        """Remove segments that did not become part of their table."""
+        """Remove segments that were not committed."""
         file.writer.abort()
         with self._metadata.transaction(synced=False) as db:
             drop(db, file.lease.id)
 
 
 def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
-    """Make segments part of their table, in a write transaction.
+    """Add segments to their table, in a write transaction.
 
     Raises:
-        FencedError: they took too long to write, and are garbage.
+        FencedError: the lease expired, so the segments are garbage.
     """
     require_write(db, file.lease)
     name = name_of(db, identifier)
@@ -107,7 +107,7 @@ def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
 
 
 def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
-    """Rows with a diff that a segment can hold: a greater one is several rows."""
+    """Split each row whose diff exceeds the limit of a segment into several rows."""
     pieces: list[AppendedRow] = []
     for row in rows:
         clock, seq, diff, key, text = row

@@ -1,4 +1,4 @@
-"""Reading tables: their updates, wherever these are; their contents at a time; and subscriptions."""
+"""Read tables: updates in segments and in the metadata, contents at a time, and subscriptions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 
 _IDLE_SECONDS = 0.2
-"""How often whoever subscribes is told that there is nothing new."""
+"""Interval between calls of `is_idle` while nothing is new."""
 
 
 def read_updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iterator[RowUpdate]:
-    """Updates of a table with clocks in `[begin, end)`, for whoever has the right to read them.
+    """Yield the updates of a table with timestamps in `[begin, end)`; the caller holds a read capability.
 
     Yields:
-        Those in segments in the order of clocks, and then those that are in none yet, in this order too.
+        Updates in segments ordered by timestamp, and then updates in no segment in the same order.
 
     Raises:
-        StorageError: there is no such table.
-        FencedError: it was dropped while it was read.
+        StorageError: the table does not exist.
+        FencedError: the table was dropped during the read.
     """
     return updates_of(store, table, store.tables.read(table, begin, end), begin, end)
 
 
 def updates_of(store: Readable, table: GlobalId, read: TableRead, begin: int, end: int) -> Iterator[RowUpdate]:
-    """The same of a table that was looked at already."""
+    """Yield the updates of a table as `read_updates` does, from a previous `Tables.read`."""
     try:
         yield from _in_segments(store, SourceRead(0, 0, begin, end, read.segments))
     except SegmentMissingError as exc:
@@ -51,10 +51,10 @@ def _in_segments(store: Readable, read: SourceRead) -> Iterator[RowUpdate]:
 
 
 def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[str, bytes], int]:
-    """The rows that a table holds at a time: texts and packed keys, and how often each is there.
+    """Return the count of each row that a table has at a time, by the row's text and packed key.
 
     Raises:
-        StorageError: a row was taken out more often than it was put in.
+        StorageError: a row has more retractions than insertions.
     """
     from derive.storage.segments.consolidation import times_present
 
@@ -67,25 +67,24 @@ def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[s
 def subscribe_at(
     store: Readable, capability: Capability, is_idle: Callable[[], None], *, has_snapshot: bool = True
 ) -> Generator[list[RowUpdate] | int]:
-    """What a table holds at the frontier of a right to read it, and what changes after that, as it becomes final.
+    """Yield the contents of a table at the frontier of a read capability, and later updates as they become final.
 
-    Whoever subscribes may downgrade the right to a frontier that was yielded, and no further.
+    The caller may downgrade the capability up to a yielded frontier.
 
     Args:
-        store: holds the table.
-        capability: to read it.
-        is_idle: is called when there is nothing new, and now and then while that is so; it may raise to end the
-            subscription.
+        store: store of the table.
+        capability: read capability on the table.
+        is_idle: called when nothing is new, and regularly until something is; it may raise to end the subscription.
         has_snapshot: begin with the contents at the frontier, each row as an update at that time.
 
     Yields:
-        Updates, and now and then a frontier: every update with a clock below it has been handed on. The last one is
-        `END_OF_TIME`, of a table that was dropped.
+        Updates, and frontiers: every update below a frontier has been yielded. The last frontier of a dropped table is
+            `END_OF_TIME`.
 
     Raises:
-        FencedError: the right was given back, or ran out.
-        FrontierError: it was downgraded beyond what was yielded.
-        ViewError: it is a materialized view with an error in the place of rows; what was before that was yielded.
+        FencedError: the capability was dropped, or expired.
+        FrontierError: the capability was downgraded beyond the yielded frontier.
+        ViewError: the table is a materialized view with an error; all earlier updates were yielded.
     """
     frontier = capability.frontier
     is_begun = False

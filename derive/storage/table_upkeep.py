@@ -1,4 +1,4 @@
-"""Upkeep of tables: what was appended becomes segments, small ones are merged, and history that nobody needs goes."""
+"""Maintenance of tables: write appended rows to segments, merge small segments, and delete unneeded history."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from derive.storage.table import GlobalId, Table
 from derive.storage.timeline import wall_clock
 
 _MANY_UPDATES = 5_000
-"""So many updates that were appended become a segment."""
+"""Number of appended updates that are written to a segment."""
 
 _FEWEST = 8
-"""So many small segments in a row are merged."""
+"""Smallest number of consecutive small segments that are merged."""
 
 _FEWEST_ROWS = 10_000
-"""Fewer rows than that are not worth forgetting history."""
+"""Smallest number of rows for which history is deleted."""
 
 
 class TableUpkeep:
-    """Looks after the tables of one data folder, now and then, for whoever writes them.
+    """Maintains the tables of one data folder, for the process that writes them.
 
-    Forgetting history writes all that is left of a table. So it is done each time that the table has grown to twice
-    what was left the last time, and costs about as much as writing the rows did.
+    Deleting history rewrites the whole rest of a table. It is therefore done when the table has doubled since the last
+    time, and costs about as much as writing the rows.
 
     Args:
         store: the data folder.
-        grace: how long replaced files are kept, microseconds.
+        grace: time for which replaced files are kept at least, microseconds.
     """
 
     def __init__(self, store: Kept, grace: int = GRACE) -> None:
@@ -37,13 +37,13 @@ class TableUpkeep:
         self._segments: defaultdict[GlobalId, int] = defaultdict(int)
 
     def tend(self, since: int) -> None:
-        """Look after all tables.
+        """Maintain all tables.
 
         Args:
-            since: the time before which nobody needs history, but those who hold a right to read it.
+            since: timestamp before which history is unneeded, except for read capabilities.
 
         Raises:
-            FlowError: the disk is full or broken; nothing is lost.
+            FlowError: the disk is full or broken; no data is lost.
         """
         self._store.tables.flush(fewest=_MANY_UPDATES)
         for table in self._store.tables.all():
@@ -58,7 +58,7 @@ class TableUpkeep:
         forgets = since > table.since and known.documents >= max(_FEWEST_ROWS, 2 * self._left[table.id])
         if not forgets and known.segments < self._segments[table.id] + _FEWEST:
             return
-        from derive.storage.compaction import compact  # not before there is something to do
+        from derive.storage.compaction import compact  # import only when there is work
 
         wanted = since if forgets else None
         done = compact(self._store, table.spec, since=wanted, fewest=_FEWEST, grace=self._grace, wait=False)

@@ -1,7 +1,7 @@
-"""Tables of a data folder: multisets of rows that are written a few at a time, and often.
+"""Tables of a data folder: multisets of rows that are written often, a few at a time.
 
-A commit is one transaction of the metadata, whatever it writes to how many tables: so it waits for the disk once. What
-it writes becomes segments later, many commits at once. Readers see both, and never the border between them.
+A commit is one transaction of the metadata, for any number of tables, so it syncs the disk once. Its rows become
+segments later, together with those of other commits. Readers see both as one table.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 MANY_ROWS = 20_000
-"""So many updates of one table are written to a segment of their own, or made one of those that were appended."""
+"""Number of updates of one table that go to a segment: of one commit, or of all appended ones."""
 
 Change: TypeAlias = tuple[str, bytes, int]
-"""A row's text, its packed key, and how often it is added; as in `RowUpdate`."""
+"""Text of a row, its packed key, and its diff; as in `RowUpdate`."""
 
 
 class Tables:
@@ -62,8 +62,8 @@ class Tables:
 
     Args:
         root: the data folder.
-        metadata: of it.
-        timeline: of it.
+        metadata: metadata database of the data folder.
+        timeline: timeline of the data folder.
     """
 
     def __init__(self, root: Path, metadata: Metadata, timeline: Timeline) -> None:
@@ -72,49 +72,52 @@ class Tables:
         self._appended: Counter[GlobalId] = Counter()
         self._timeline = timeline
 
-    # What there is
+    # Look-ups
 
     def new_id(self) -> GlobalId:
-        """A number that has never identified anything, for what is not stored, such as a view."""
+        """Return a new identifier for an object that is not stored, such as a view."""
         with self._metadata.transaction() as db:
             return new_identifier(db)
 
     def id_of(self, name: str) -> GlobalId | None:
-        """What identifies the collection that is bound to a name, of whatever kind; None if none is."""
+        """Return the identifier of the collection of any kind with a name; None for none."""
         with self._metadata.snapshot() as db:
             identifier: int | None = db.execute("SELECT id FROM collection WHERE name = ?", (name,)).get
         return identifier
 
     def name_of(self, identifier: GlobalId) -> str | None:
-        """The name to which a collection of whatever kind is bound; None if nothing is stored under the identifier."""
+        """Return the name of a collection of any kind; None for an unknown identifier."""
         with self._metadata.snapshot() as db:
             return name_of(db, identifier)
 
     def find(self, name: str) -> Table | None:
-        """The table that is bound to a name; None if there is none, or if it was dropped."""
+        """Return the table with a name; None if there is none, or the table was dropped."""
         with self._metadata.snapshot() as db:
             table = find_table(db, name)
         return table if table and table.upper < END_OF_TIME else None
 
     def table(self, identifier: GlobalId) -> Table | None:
-        """What is known of a table; None if there never was one of this identifier."""
+        """Return a table, dropped or not; None for an unknown identifier."""
         with self._metadata.snapshot() as db:
             return read_table(db, identifier)
 
     def of_relation(self, relation: int) -> Table | None:
-        """The table of a relation, also one that was dropped; None if it is none, or nothing of it is left."""
+        """Return the table of a relation, dropped or not.
+
+        None if the relation is no table, or nothing of it is left.
+        """
         with self._metadata.snapshot() as db:
             name = name_of_relation(db, relation)
             return None if name is None else find_table(db, name)
 
     def as_stored(self, spec: CollectionSpec) -> CollectionSpec:
-        """A collection of a catalog as what is stored under its name, which may be a table."""
+        """Return a collection of a catalog with the kind of the stored collection, which may be a table."""
         with self._metadata.snapshot() as db:
             is_table = find_table(db, spec.name) is not None
         return replace(spec, kind="consolidated") if is_table else spec
 
     def all(self) -> list[Table]:
-        """All tables but those that were dropped, by name."""
+        """Return all tables except dropped ones, by name."""
         with self._metadata.snapshot() as db:
             return [table for table in read_tables(db) if table.upper < END_OF_TIME]
 
@@ -130,19 +133,19 @@ class Tables:
         view_of: Collection[str] | None = None,
         aside: bool = False,
     ) -> Table:
-        """Create a table, whose contents are known from the present on.
+        """Create a table, with known contents from the present on.
 
         Args:
-            name: to which nothing is bound, or a table that was dropped, or a collection that a catalog has declared
-                and that nobody has written.
-            columns: in their order.
-            key: names of the columns of its key; the first column if there is none.
-            at: its first `since` and `upper`; the present if it is None.
-            view_of: names of what a materialized view is made of, which it holds from there on; None if it is none.
-            aside: where another table has the name, this one is bound to one of its own until `arrange` gives it that.
+            name: a name that is unused, or that belongs to a dropped table, or to a declared collection that was never
+                written.
+            columns: columns in order.
+            key: names of the key columns; the first column if empty.
+            at: first `since` and `upper`; the present if None.
+            view_of: names of the inputs of a materialized view, which the view holds from there on; None for a table.
+            aside: if another table has the name, bind the new table to a temporary name until `arrange` renames it.
 
         Raises:
-            UsageError: something is stored under the name.
+            UsageError: the name is in use.
         """
         names = list(key) or [column.name for column in columns[:1]]
         pointers = [column.pointer for column in columns if column.name in names]
@@ -163,10 +166,10 @@ class Tables:
         return table
 
     def rename(self, identifier: GlobalId, name: str) -> None:
-        """Bind a table to another name, as `create` does.
+        """Bind a table to another name, with the same rules as `create`.
 
         Raises:
-            UsageError: something is stored under the name.
+            UsageError: the name is in use.
             StorageError: the table was dropped.
         """
         with self._metadata.transaction(calls=True) as db:
@@ -177,14 +180,14 @@ class Tables:
                 rename(db, before, name)
 
     def arrange(self, names: Mapping[GlobalId, str], dropped: Collection[GlobalId] = ()) -> list[GlobalId]:
-        """Drop tables, and bind others to their names, which may change places in any way; all of it in one commit.
+        """Drop tables and rename others, which may swap names, in one commit.
 
         Args:
-            names: of tables; those that were dropped are left alone.
-            dropped: tables that are no more, as `drop`.
+            names: new names by identifier; dropped tables are skipped.
+            dropped: identifiers of tables to drop, as `drop` does.
 
         Returns:
-            The tables whose names something other than a table has: these are bound to names of their own.
+            The tables whose new names are in use by other collections: these have temporary names.
         """
         with self._metadata.transaction(calls=True) as db:
             drop_ended(db)
@@ -194,7 +197,7 @@ class Tables:
             forget_unread(db)
             before = {id_: name_of(db, id_) for id_ in names if _is_open(db, id_)}
             moved = {id_: old for id_, old in before.items() if old is not None and old != names[id_]}
-            for identifier, name in moved.items():  # so that each finds its name free
+            for identifier, name in moved.items():  # free all names before they are assigned
                 if not name.startswith("@"):
                     rename(db, name, aside_name(name, identifier))
             left = []
@@ -206,7 +209,9 @@ class Tables:
         return left
 
     def alter(self, identifier: GlobalId, columns: Sequence[TableColumn]) -> None:
-        """Give a table other columns: a row that lacks one has NULL there, and one that has more is read without it.
+        """Replace the columns of a table.
+
+        A row without a new column has NULL there, and a removed column of a row is ignored.
 
         Raises:
             StorageError: the table was dropped.
@@ -216,15 +221,15 @@ class Tables:
             alter(db, identifier, columns)
 
     def is_open(self, name: str) -> bool:
-        """Whether a table may be bound to a name, if no other table is bound to it."""
+        """Return true if a table can be bound to a name, other tables aside."""
         with self._metadata.snapshot() as db:
             return find_table(db, name) is not None or owner_of_documents(db, name) is Owner.NOBODY
 
     def drop(self, *identifiers: GlobalId) -> None:
-        """Drop tables: nobody can write them any more, and once all who read them now are done, nobody can read them.
+        """Drop tables: writes fail at once, and reads fail once the present read capabilities have ended.
 
         Raises:
-            StorageError: one was dropped before.
+            StorageError: a table was already dropped.
         """
         with self._metadata.transaction(calls=True) as db:
             for identifier in identifiers:
@@ -234,7 +239,7 @@ class Tables:
             forget_unread(db)
 
     def forget_unread(self) -> None:
-        """Forget what dropped tables held that nobody reads any more; their files are garbage from here on."""
+        """Delete the contents of dropped tables without readers; their files become garbage."""
         with self._metadata.transaction() as db:
             drop_ended(db)
             forget_unread(db)
@@ -244,16 +249,16 @@ class Tables:
     def append(
         self, clock: int, changes: Mapping[GlobalId, Sequence[Change]], advance: Iterable[GlobalId] = ()
     ) -> None:
-        """Change tables at one time, and let time pass for them and for others; all in one commit.
+        """Change tables at one timestamp, and advance them and other tables; in one commit.
 
         Args:
-            clock: when; not below the `upper` of any of the tables.
-            changes: of each table.
-            advance: tables of which this time is final as well, without a change.
+            clock: timestamp, at or above the `upper` of all changed tables.
+            changes: changes by table.
+            advance: further tables for which this timestamp becomes final.
 
         Raises:
-            FrontierError: that time is final in one of the changed tables already; nothing was written.
-            StorageError: one of the changed tables was dropped.
+            FrontierError: the timestamp is already final in a changed table; nothing was written.
+            StorageError: a changed table was dropped.
         """
         updates = [
             TableUpdate(table, None, clock + 1, tuple(RowUpdate(clock, *change) for change in changed))
@@ -263,17 +268,16 @@ class Tables:
         self.commit(updates)
 
     def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
-        """Write to tables, and move their `upper`; all of it or nothing, in one commit.
+        """Write to tables and move their `upper`, all or none, in one commit.
 
-        Those without any rows to write, whose `upper` may be anywhere, are left alone where they were dropped or are
-        later already.
+        An update without rows and without an expected `upper` is skipped if its table was dropped, or is already later.
 
         Args:
-            updates: at most one of each table.
-            door: through which they are written.
+            updates: at most one per table.
+            door: kind of writer.
 
         Raises:
-            FrontierError: the `upper` of a table is not the expected one, or a clock is out of bounds.
+            FrontierError: the `upper` of a table is not the expected one, or a timestamp is out of bounds.
             OwnedError: a table belongs to another writer.
             StorageError: a table was dropped.
         """
@@ -291,7 +295,7 @@ class Tables:
         self._flush_many({update.id: len(update.updates) for update in updates if update.id not in files})
 
     def _flush_many(self, counts: Mapping[GlobalId, int]) -> None:
-        """Make segments of what was appended to tables, of those to which that were many rows by now."""
+        """Write the appended rows of each table that has many of them to a segment."""
         self._appended.update(counts)
         for identifier in counts:
             if self._appended[identifier] >= MANY_ROWS:
@@ -305,13 +309,13 @@ class Tables:
         return self._files.write(table, appended_rows(update.updates, first))
 
     def flush(self, *, fewest: int = 1) -> int:
-        """Make segments of what was appended to tables, of those with at least so many updates; returns how many."""
+        """Write the appended rows of each table with at least `fewest` to segments; return the number of updates."""
         with self._metadata.snapshot() as db:
             identifiers = appended_tables(db, fewest)
         return sum(map(self.flush_table, identifiers))
 
     def flush_table(self, identifier: GlobalId) -> int:
-        """Make a segment of what was appended to a table; returns of how many updates."""
+        """Write the appended rows of a table to a segment; return the number of updates."""
         with self._metadata.snapshot() as db:
             table = read_table(db, identifier)
             rows = read_appended(db, identifier, BEGINNING, END_OF_TIME)
@@ -324,7 +328,7 @@ class Tables:
         end = max(row[0] for row in rows) + 1
         try:
             with self._metadata.transaction() as db:
-                # Another may have done the same, or updates may have come at the last time that was read.
+                # Another process may have done the same, or appended updates at the last timestamp that was read.
                 is_done = len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
                 if is_done:
                     delete_appended(db, identifier, end)
@@ -339,16 +343,16 @@ class Tables:
     # Reading
 
     def read(self, identifier: GlobalId, begin: int, end: int, within: Sequence[Sequence[str]] = ()) -> TableRead:
-        """Updates of a table with clocks in `[begin, end)`, for whoever has the right to read them.
+        """Return the updates of a table with timestamps in `[begin, end)`; the caller holds a read capability.
 
         Args:
-            identifier: of the table.
-            begin: the first clock.
-            end: the clock behind the last one.
-            within: of those that are in no segment, only such are wanted whose text has one of each of these in it.
+            identifier: identifier of the table.
+            begin: first timestamp.
+            end: timestamp after the last one.
+            within: filter on updates that are in no segment: their text contains one text of each of these lists.
 
         Raises:
-            StorageError: there is no such table.
+            StorageError: the table does not exist.
         """
         with self._metadata.snapshot() as db:
             known = read_between(db, identifier, begin, end, within)
@@ -357,33 +361,33 @@ class Tables:
         return known
 
     def read_on(self, identifier: GlobalId, begin: int) -> TableRead | None:
-        """Updates of a table from a clock on, as far as they are final, for whoever has the right to read them.
+        """Return the final updates of a table from a timestamp on; the caller holds a read capability.
 
         Args:
-            identifier: of the table.
-            begin: the first clock; everything before it was read.
+            identifier: identifier of the table.
+            begin: first timestamp; all earlier updates were read.
 
         Returns:
-            Those before the first error in the place of rows; None if nothing is final that was not before.
+            The updates before the first error of a view; None if no later timestamp is final.
         """
         with self._metadata.snapshot() as db:
             return read_on(db, identifier, begin)
 
     def errors(self, identifier: GlobalId) -> dict[tuple[str, str], int]:
-        """Errors in the place of rows at the last time that is known, by SQLSTATE and message, and since when."""
+        """Return the errors of a view at its last known time: the first timestamp of each, by SQLSTATE and message."""
         with self._metadata.snapshot() as db:
             return standing_errors(db, identifier)
 
     def first_error(self, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
-        """The first time in `[begin, end)` at which a collection has an error in the place of rows, and the error."""
+        """Return the first timestamp in `[begin, end)` at which a view has an error, and the error; None for none."""
         with self._metadata.snapshot() as db:
             return first_error(db, name, begin, end)
 
     def check_at(self, name: str, time: int) -> None:
-        """Check that a collection has rows at a time, for whoever has the right to read it then.
+        """Raise an error if a view has no rows at a time; the caller holds a read capability.
 
         Raises:
-            ViewError: it is a materialized view, and has an error in their place.
+            ViewError: the collection is a materialized view with an error at that time.
         """
         failure = self.first_error(name, time, time + 1)
         if failure is not None:
@@ -391,20 +395,28 @@ class Tables:
 
 
 def _free(db: apsw.Connection, name: str) -> None:
-    """Make sure that nothing is bound to a name, as `make_way` does."""
+    """Free a name as `make_way` does.
+
+    Raises:
+        UsageError: the name is in use.
+    """
     if not make_way(db, name):
         what = "collection" if find_table(db, name) is None else "table"
         raise UsageError(f"{what} '{name}' is there already", hint="use another name")
 
 
 def _is_open(db: apsw.Connection, identifier: GlobalId) -> bool:
-    """Whether there is a table, which was not dropped."""
+    """Return true if a table exists and was not dropped."""
     table = read_table(db, identifier)
     return table is not None and table.upper < END_OF_TIME
 
 
 def _open(db: apsw.Connection, identifier: GlobalId) -> Table:
-    """A table that was not dropped."""
+    """Return a table that was not dropped.
+
+    Raises:
+        StorageError: the table does not exist, or was dropped.
+    """
     table = read_table(db, identifier)
     if table is None:
         raise _unknown(identifier)
@@ -421,14 +433,14 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
     """Write to a table, in a write transaction.
 
     Args:
-        db: in it.
-        update: of the table.
-        file: what it writes, if that is written already.
-        door: through which it is written.
+        db: the write transaction.
+        update: changes of the table.
+        file: the segments of the update, if they are written already; None otherwise.
+        door: kind of writer.
 
     Raises:
         OwnedError: the table belongs to another writer.
-        FrontierError: the `upper` of the table is not the expected one, or a clock is out of bounds.
+        FrontierError: the `upper` of the table is not the expected one, or a timestamp is out of bounds.
         StorageError: the table was dropped.
     """
     if not update.updates and not update.errors and update.begin is None:

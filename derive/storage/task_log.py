@@ -1,6 +1,6 @@
-"""Logs of tasks: one JSON object a line, appended by the driver and by workers, wherever they run.
+"""Logs of tasks: one JSON object per line, appended by the driver and by workers on any machine.
 
-A log is for people. It is not part of a transaction: what was rolled back has been logged, and is logged again.
+A log is for people and not transactional: work that is rolled back and repeated is logged twice.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from derive.storage.metadata.bell import WRITTEN, Listener
 from derive.storage.segments.partition import own_path
 
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""From the least to the most important."""
+"""Levels, from the least to the most important."""
 
 Entry: TypeAlias = dict[str, Any]
-"""`at` (RFC 3339), `level`, `task`, `message`, and what else belongs to it; `by` is `lambda` where one said it."""
+"""An entry: `at` (RFC 3339), `level`, `task`, `message` and further fields; `by` is `lambda` for a lambda's message."""
 
 MOST_BYTES = 16 << 20
-"""How large a log's file grows before another one begins."""
+"""Size at which a log's file is rotated."""
 
 _MOST_CHARACTERS = 10_000
 
 _LOOK_SECONDS, _LISTEN_SECONDS = 0.2, 1.0
-"""How often to look at logs, where it is not told that they have grown, and where it is."""
+"""Poll interval for logs: without notifications of the file system, and with them."""
 
 
 def log_file(root: Path, task: str) -> Path:
-    """Where the log of a task is; what came before it is in the file with `.1` behind its name."""
+    """Return the path of a task's log; the rotated file has the suffix `.1`."""
     return root / f"{own_path('logs', task)}.jsonl"
 
 
@@ -47,8 +47,8 @@ class TaskLog:
 
     Args:
         root: the data folder.
-        task: the derivation.
-        most_bytes: how large its file grows before another one begins.
+        task: name of the derivation.
+        most_bytes: size at which the file is rotated.
     """
 
     def __init__(self, root: Path, task: str, most_bytes: int = MOST_BYTES) -> None:
@@ -57,14 +57,14 @@ class TaskLog:
         self._most_bytes = most_bytes
 
     def write(self, level: Level, message: str, **fields: Any) -> None:
-        """Append an entry; where the disk is full it is lost, because a log is no reason to stop."""
+        """Append an entry; a failed write loses the entry, because a log must not stop the task."""
         at = format_rfc3339(time.time_ns() // 1000)
         entry = {"at": at, "level": level, "task": self._task, "message": message[:_MOST_CHARACTERS], **fields}
         with suppress(OSError):
             self._append(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
 
     def relay(self, level: Level, message: str) -> None:
-        """Append what a lambda said."""
+        """Append a message of a lambda."""
         self.write(level, message, by="lambda")
 
     def _append(self, line: bytes) -> None:
@@ -78,26 +78,26 @@ class TaskLog:
             os.close(descriptor)
 
     def _turn_over(self, descriptor: int) -> None:
-        """Begin a new file, unless another process just did."""
+        """Rotate the file, unless another process just did."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if self._file.stat().st_ino == os.fstat(descriptor).st_ino:
             self._file.replace(f"{self._file}.1")
 
 
 class LogReader:
-    """Reads a task's log, and goes on where it stopped.
+    """Reads a task's log incrementally.
 
     Args:
         root: the data folder.
-        task: the derivation.
+        task: name of the derivation.
     """
 
     def __init__(self, root: Path, task: str) -> None:
         self._file = log_file(root, task)
-        self._stream: BinaryIO | None = None  # held open, so that no other file gets its inode
+        self._stream: BinaryIO | None = None  # kept open, so that its inode is not reused
 
     def read(self) -> list[Entry]:
-        """Entries that were added since the last time; the first time, from the oldest one that is kept on."""
+        """Return the entries since the previous call; the first call returns all entries that are kept."""
         entries = list(self._rest())
         for path in (Path(f"{self._file}.1"), self._file):
             if self._is_new(path):
@@ -114,7 +114,7 @@ class LogReader:
             self._stream.close()
 
     def _is_new(self, path: Path) -> bool:
-        """Whether a file came after the one that is being read."""
+        """Return true if a file is newer than the one that is being read."""
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -129,18 +129,18 @@ class LogReader:
             return
         for line in iter(self._stream.readline, b""):
             if not line.endswith(b"\n"):
-                self._stream.seek(-len(line), os.SEEK_CUR)  # it is still being written
+                self._stream.seek(-len(line), os.SEEK_CUR)  # the line is incomplete
                 return
-            with suppress(orjson.JSONDecodeError):  # cut short by a crash
+            with suppress(orjson.JSONDecodeError):  # a line that a crash cut short
                 yield orjson.loads(line)
 
 
 class LogChanges:
-    """Tells when something may have been added to logs.
+    """Waits for new entries of logs.
 
     Args:
         root: the data folder.
-        tasks: whose logs.
+        tasks: names of the tasks.
     """
 
     def __init__(self, root: Path, tasks: Iterable[str]) -> None:
@@ -148,22 +148,22 @@ class LogChanges:
         self._listener: Listener | None = None
 
     def begin(self) -> None:
-        """Be about to read: what is added from here on ends the next wait."""
+        """Prepare to read: entries from here on end the next wait."""
         if self._listener is not None:
             self._listener.forget()
 
     def wait(self) -> None:
-        """Wait until something may have been added since `begin`."""
+        """Wait until an entry may have been added since `begin`."""
         if self._listener is not None:
             self._listener.listen(_LISTEN_SECONDS)
             return
         time.sleep(_LOOK_SECONDS)
-        with suppress(OSError):  # there are no logs yet, or nothing can be watched here
+        with suppress(OSError):  # the folder is missing, or cannot be watched
             self._listener = Listener(self._folders, WRITTEN)
 
 
 def internal(root: Path, task: str, error: Exception) -> FlowError:
-    """An exception of a task as an error for people; one that nobody foresaw leaves its traceback in the task's log."""
+    """Return an exception of a task as a FlowError, and write the traceback of an unexpected one to the task's log."""
     if isinstance(error, FlowError):
         return error
     TaskLog(root, task).write("error", "".join(traceback.format_exception(error)))
@@ -174,7 +174,7 @@ def internal(root: Path, task: str, error: Exception) -> FlowError:
 
 
 def recent_entries(root: Path, task: str, size: int = 64 << 10) -> list[Entry]:
-    """About the last `size` bytes of a task's log."""
+    """Return the entries in the last `size` bytes of a task's log."""
     try:
         with log_file(root, task).open("rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
@@ -183,6 +183,6 @@ def recent_entries(root: Path, task: str, size: int = 64 << 10) -> list[Entry]:
         return []
     entries = []
     for line in lines:
-        with suppress(orjson.JSONDecodeError):  # cut short by a crash, or by where reading began
+        with suppress(orjson.JSONDecodeError):  # a line that a crash or the start of the read cut short
             entries.append(orjson.loads(line))
     return entries

@@ -1,11 +1,11 @@
-"""The timeline: the one place that assigns clocks.
+"""The timeline: the only source of timestamps.
 
-Clocks never decrease, and a clock that is assigned is later than every time anyone has read. That second half is what
-lets a sealed collection stay sealed.
+Timestamps never decrease, and an assigned timestamp is later than every time that was read before. The second rule
+keeps a sealed collection sealed.
 
-The timeline follows the wall clock. Where that is set back, the timeline goes on from where it was by the time that
-passes, as told by a clock that nobody sets; otherwise no tick would end until the wall has caught up. It goes a little
-slower than time does, so that after many small corrections the wall does catch up.
+The timeline follows the wall clock. If the wall clock is set back, the timeline continues by a monotonic clock;
+otherwise no tick would end until the wall clock has caught up. The timeline then runs slightly slower than the wall
+clock, so that the wall clock catches up after many small corrections.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from derive.storage.metadata.process import boot
 from derive.storage.metadata.timeline import Told, assign_up_to, last_assigned, tell, told
 
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
-"""A clock that nobody sets: which one it is, and microseconds on it, which say nothing beside those of another."""
+"""A monotonic clock: its identifier, and its value in microseconds; values of different clocks are not comparable."""
 
 _CATCH_UP = 1000
-"""While the timeline is ahead of the wall, the wall gains one part in so many."""
+"""While the timeline is ahead of the wall clock, it runs slower by one part in this number."""
 
 
 def wall_clock() -> int:
-    """Microseconds since the Unix epoch."""
+    """Return the wall-clock time in microseconds since the Unix epoch."""
     return time.time_ns() // 1000
 
 
 def since_boot() -> tuple[str, int]:
-    """The time since this machine started, also while it slept; processes that see the same start share it."""
+    """Return the identifier of this boot and the microseconds since, including sleep."""
     return boot(), time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
@@ -42,16 +42,16 @@ def _standing() -> tuple[str, int]:
 
 
 class Timeline:
-    """Durable source of clocks, in microseconds.
+    """Durable source of timestamps, in microseconds.
 
     Args:
-        metadata: keeps it.
-        wall: what tells the time; tests hand in their own.
-        elapsed: what tells how much of it has passed; None for the machine's, or for none beside a wall that is not.
+        metadata: metadata database with the last timestamp.
+        wall: wall clock; tests pass their own.
+        elapsed: monotonic clock; None for the machine's, or for a stopped one if `wall` is a test's.
 
     Attributes:
-        wall: what tells the time.
-        elapsed: what tells how much of it has passed.
+        wall: wall clock.
+        elapsed: monotonic clock.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Timeline:
         self.wall = wall
 
     def assign(self, count: int) -> int:
-        """Assign `count` consecutive clocks to new documents; returns the first.
+        """Assign `count` consecutive timestamps to new documents; return the first.
 
-        It is durable once any later commit is, as that of the documents.
+        The assignment is durable once any later commit is, such as the commit of the documents.
         """
         with self._metadata.transaction(synced=False) as db:
             first = self.advance(db)
@@ -72,43 +72,43 @@ class Timeline:
         return first
 
     def read(self) -> int:
-        """The present: a frontier that no clock assigned from here on is below."""
+        """Return the present: a frontier at or below every timestamp that is assigned later."""
         with self._metadata.transaction() as db:
             return self.pass_now(db)
 
     def present(self) -> int:
-        """What `read` would return; a clock that is assigned later may be as early."""
+        """Return the value that `read` would return; a timestamp that is assigned later may be equal."""
         with self._metadata.snapshot() as db:
             return max(self._now(db).time, last_assigned(db) + 1)
 
     def time(self) -> int:
-        """What time it is, whatever clocks were assigned: documents that bring their own may be a little beyond it."""
+        """Return the present time without regard to assigned timestamps, which may be slightly later."""
         with self._metadata.snapshot() as db:
             return self._now(db).time
 
     def ahead(self) -> int:
-        """By how many microseconds the timeline is ahead of the wall clock, because that was set back."""
+        """Return the lead of the timeline over the wall clock in microseconds, after the wall clock was set back."""
         with self._metadata.snapshot() as db:
             return max(0, self._now(db).time - self.wall())
 
     def advance(self, db: apsw.Connection) -> int:
-        """Move the timeline on to the present, in a write transaction.
+        """Move the timeline to the present, in a write transaction.
 
         Returns:
-            The least clock that may be assigned.
+            The least timestamp that may be assigned.
         """
         now = self._now(db)
         tell(db, now)
         return max(now.time, last_assigned(db) + 1)
 
     def pass_now(self, db: apsw.Connection) -> int:
-        """Read the present, in a write transaction: no clock assigned from here on is below it."""
+        """Read the present, in a write transaction: every timestamp that is assigned later is at or above it."""
         now = self.advance(db)
         assign_up_to(db, now - 1)
         return now
 
     def _now(self, db: apsw.Connection) -> Told:
-        """What time it is, by the wall or by what has passed since it was told last."""
+        """Return the present time by the wall clock, or by the monotonic clock since the last reading."""
         before = told(db)
         watch, elapsed = self.elapsed()
         passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
