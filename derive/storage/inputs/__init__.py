@@ -1,1 +1,1 @@
-"""Forms in which documents come to be ingested: each is a generator of numbered lines (`line.Line`)."""
+"""Input formats of ingestion: each is a generator of numbered lines (`line.Line`)."""

@@ -1,7 +1,7 @@
-"""Arrow columns as JSON values, exactly or not at all.
+"""Convert Arrow columns to JSON values without loss.
 
-What JSON has no number for (NaN, infinities) is refused. A decimal becomes the JSON number that is written with its
-digits, and where there is none, because numbers with a fraction are doubles here, a string if the schema says so.
+NaN and infinities are refused, because JSON has no number for them. A decimal becomes the JSON number with the same
+digits. A decimal that a double cannot hold becomes a string if the schema allows strings.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from derive.storage.inputs.int96 import text_type, with_texts
 from derive.storage.inputs.unfit import FIRST_SECOND, LAST_SECOND, UnfitError
 
 Convert: TypeAlias = Callable[[Any], list[JSON]]
-"""From an array to the JSON values of its items, None for a null; raises `UnfitError`."""
+"""Function from an array to the JSON values of its items, None for a null; raises `UnfitError`."""
 
 _EXACT_DIGITS = 15
-"""Any decimal of so many digits is written again as it was once it has been a double."""
+"""Number of digits up to which a decimal survives the conversion to a double and back."""
 
 _DAY = 86_400
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def converter(kind: Any, shape: Shape | None) -> Convert:
-    """A function from arrays of a type to JSON values.
+    """Return a function from arrays of a type to JSON values.
 
     Args:
         kind: the Arrow type.
-        shape: what the schema says of the location; None for nothing.
+        shape: shape of the location in the schema; None for any.
 
     Raises:
         UnfitError: values of this type have no JSON form.
@@ -58,12 +58,12 @@ def converter(kind: Any, shape: Shape | None) -> Convert:
 
 
 def int96_converter(nanos: Any, micros: Any, shape: Shape | None) -> Convert:
-    """A function from pairs of arrays, `with_texts` of which are the values, to JSON values.
+    """Return a function from pairs of INT96 arrays, as `with_texts` takes them, to JSON values.
 
     Args:
-        nanos: the Arrow type where times of INT96 are read as nanoseconds.
-        micros: the Arrow type where they are read as microseconds.
-        shape: as of `converter`.
+        nanos: Arrow type of the column read as nanoseconds.
+        micros: Arrow type of the column read as microseconds.
+        shape: shape of the location in the schema; None for any.
 
     Raises:
         UnfitError: values of this type have no JSON form.
@@ -123,7 +123,7 @@ def _binaries(array: Any) -> list[JSON]:
 
 
 def _floats(array: Any) -> list[JSON]:
-    odd_ones = pc.filter(array, pc.invert(pc.is_finite(array)))  # nulls are left out
+    odd_ones = pc.filter(array, pc.invert(pc.is_finite(array)))  # without nulls
     if len(odd_ones):
         odd = odd_ones[0].as_py()
         name = "NaN" if math.isnan(odd) else "Infinity" if odd > 0 else "-Infinity"
@@ -152,7 +152,7 @@ def _number(value: Decimal, allowed: frozenset[str]) -> JSON:
     if "string" in allowed and allowed != ALL:
         return format(value, "f")
     if is_exact:
-        return number  # the schema says what is wrong with it
+        return number  # the validator reports the wrong type
     raise UnfitError(
         f"{value:f} has more digits than a number with a fraction keeps (it would be {number!r}); let its schema say"
         " 'string', or round it"
@@ -160,7 +160,7 @@ def _number(value: Decimal, allowed: frozenset[str]) -> JSON:
 
 
 def _times(kind: Any, array: Any) -> list[JSON]:
-    """Texts of RFC 3339, with the digits of the column's unit; a timestamp without a time zone has no offset."""
+    """Return RFC 3339 texts with the digits of the column's unit; a timestamp without a time zone has no offset."""
     if types.is_date32(kind):
         unit, width, divisor = "D", pa.int32(), 1
     else:
@@ -184,7 +184,7 @@ def _times(kind: Any, array: Any) -> list[JSON]:
 
 
 def _dictionaries(values: Convert, array: Any) -> list[JSON]:
-    """Values that are in a dictionary, each of which is converted once."""
+    """Return the values of a dictionary array; each dictionary item is converted once."""
     indices = array.indices
     used = pc.drop_null(pc.unique(indices))
     converted = dict(zip(used.to_pylist(), values(array.dictionary.take(used)), strict=True))
@@ -198,7 +198,7 @@ def _lists(items: Convert, array: Any) -> list[JSON]:
 
 
 def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
-    """Objects, without the values that are null; a key that is no string is written as JSON writes it."""
+    """Return objects without null values; a key that is no string becomes its JSON text."""
     offsets = array.offsets.to_pylist()
     first, count = offsets[0], offsets[-1] - offsets[0]
     names = [key if isinstance(key, str) else dump_exact(key).decode() for key in keys(array.keys.slice(first, count))]
@@ -214,7 +214,7 @@ def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
 
 
 def _structs(names: list[str], fields: list[Convert], array: Any) -> list[JSON]:
-    """Objects, without the fields that are null, as JSON would leave them out."""
+    """Return objects without null fields."""
     columns = [convert(column) for convert, column in zip(fields, array.flatten(), strict=True)]
     rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
     return [

@@ -1,4 +1,4 @@
-"""CSV: a header that names columns, and a document for each row."""
+"""CSV input: a header with column names, and one document per row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LARGEST_CELL = (1 << 31) - 1
 def csv_rows(
     stream: BinaryIO, spec: CollectionSpec, name: str, most_bytes: int = MOST_DOCUMENT_BYTES
 ) -> Iterator[Line]:
-    """Documents of a CSV stream with a header: a column is a field, and its type is the one the schema infers.
+    """Yield the documents of a CSV stream with a header: a column is a field with the type that the schema infers.
 
-    An empty cell is left out. Numbers are JSON numbers where the schema allows them. A row of more than `most_bytes`
-    is an error and the last row: nothing behind it is read.
+    An empty cell is omitted. Numbers are JSON numbers where the schema allows them. A row of more than `most_bytes` is
+    an error, and reading stops there.
 
     Raises:
-        DocumentError: the header names no columns, one of them twice, or not all that the schema requires; or what
-            follows is no CSV in UTF-8.
+        DocumentError: the header is empty, names a column twice or lacks a required one; or the stream is no CSV in
+            UTF-8.
     """
     csv.field_size_limit(_LARGEST_CELL)
     texts = _Texts(stream, most_bytes)
@@ -57,15 +57,15 @@ def csv_rows(
 
 
 class _TooLargeError(Exception):
-    """A row does not end within the limit."""
+    """A row exceeds the size limit."""
 
 
 class _Texts:
     """Lines of a stream as texts.
 
     Attributes:
-        lines: how many were read.
-        size: how many bytes were read since the attribute was set to 0.
+        lines: number of lines read.
+        size: number of bytes read since the attribute was set to 0.
     """
 
     def __init__(self, stream: BinaryIO, most_bytes: int) -> None:
@@ -92,7 +92,8 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
     seen: set[str] = set()
     for column in header:
         if column in seen:
-            shown = f"'{column}'" if spec.redaction is None else "a column"  # a file without a header begins with data
+            # The first line of a file without a header is data.
+            shown = f"'{column}'" if spec.redaction is None else "a column"
             raise DocumentError(f"{name}:1: the header names {shown} twice", hint=NOTHING_INGESTED)
         seen.add(column)
     missing = sorted(infer(spec.write_schema).required - set(header))
@@ -107,7 +108,7 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
 
 
 def _types(header: Sequence[str], spec: CollectionSpec) -> list[frozenset[str]]:
-    """The types that the values of each column may have, before any is redacted."""
+    """Return the possible types of each column's values before redaction."""
     if spec.redaction is not None:
         members = map(infer(spec.input_schema).member, header)
         return [frozenset({"string"}) if member is None else member.types for member in members]

@@ -1,4 +1,4 @@
-"""Times of Parquet's INT96, which Spark writes by default: nanoseconds of all years that RFC 3339 has."""
+"""Times of Parquet's INT96, which Spark writes by default: nanoseconds in the years 1 to 9999 of RFC 3339."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def text_type(nanos: pa.DataType, micros: pa.DataType) -> pa.DataType:
     """Return the type of a column with texts for the times of INT96.
 
     Args:
-        nanos: its type where they are read as nanoseconds.
-        micros: its type where they are read as microseconds.
+        nanos: type of the column read as nanoseconds.
+        micros: type of the column read as microseconds.
 
     Raises:
-        UnfitError: they are in a type that Parquet has not.
+        UnfitError: the times are in a type that Parquet does not have.
     """
     if nanos == micros:
         return nanos
@@ -41,14 +41,14 @@ def text_type(nanos: pa.DataType, micros: pa.DataType) -> pa.DataType:
 
 
 def with_texts(nanos: Any, micros: Any) -> Any:
-    """Return an array with texts of RFC 3339, without an offset, in the place of the times of INT96.
+    """Return an array with RFC 3339 texts, without an offset, instead of the times of INT96.
 
     Args:
-        nanos: read as nanoseconds, modulo 2**64.
-        micros: the same, read as microseconds.
+        nanos: the column read as nanoseconds, modulo 2**64.
+        micros: the column read as microseconds.
 
     Raises:
-        UnfitError: a time is beyond the years 1 to 9999.
+        UnfitError: a time is outside the years 1 to 9999.
     """
     kind = nanos.type
     if kind == micros.type:
@@ -72,7 +72,7 @@ def with_texts(nanos: Any, micros: Any) -> Any:
 
 
 def _offsets(array: Any, offsets: Any) -> Any:
-    """Return the offsets of items, null where the array is."""
+    """Return the offsets of items, null where the array is null."""
     is_valid = pa.concat_arrays([array.is_valid(), pa.array([True])])
     return pc.if_else(is_valid, offsets, None)
 
@@ -84,7 +84,7 @@ def _texts(nanos: Any, micros: Any) -> Any:
     seconds = counted // _MICROS
     if seconds.size and not (seconds.min() >= FIRST_SECOND and seconds.max() <= LAST_SECOND):
         raise UnfitError("a time beyond the years 1 to 9999")
-    rest = wrapped.view(np.uint64) - counted.view(np.uint64) * np.uint64(1_000)  # modulo 2**64, and less than 1,000
+    rest = wrapped.view(np.uint64) - counted.view(np.uint64) * np.uint64(1_000)  # modulo 2**64, and below 1,000
     texts = np.datetime_as_string(counted.astype("datetime64[us]")).tolist()
     exact = [f"{text}{digits:03}" for text, digits in zip(texts, rest.tolist(), strict=True)]
     return pa.array(exact, pa.string(), mask=~valid)

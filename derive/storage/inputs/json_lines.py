@@ -1,4 +1,4 @@
-"""JSON Lines: one document a line."""
+"""JSON Lines input: one document per line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOM = b"\xef\xbb\xbf"
 def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
     """Yield the documents of a JSON Lines stream; blank lines and a byte order mark are skipped.
 
-    A line of more than `most_bytes` is an error and the last line: nothing behind it is read.
+    A line of more than `most_bytes` is an error, and reading stops there.
     """
     lines = iter(partial(stream.readline, most_bytes + 2), b"")
     for number, line in enumerate(lines, start=1):

@@ -1,10 +1,10 @@
-"""Batches of a Parquet file that are bounded by their bytes, whatever few bytes of the file they are made of.
+"""Batches of a Parquet file with bounded size in memory, even if their size in the file is small.
 
-A dictionary page holds a value once, however many rows have it. So before a row group is read, one row of it is, with
-columns of bytes as dictionaries: the longest value there bounds what a row may take.
+A dictionary page holds a value once for any number of rows. One row of each row group is therefore read first, with
+byte columns as dictionaries: the longest dictionary value bounds the size of a row.
 
-Times of INT96 are read twice. As nanoseconds, which is what they are, they wrap around beyond the years 1677 to 2262;
-as microseconds they do not. Both together are the time.
+Times of INT96 are read twice. As nanoseconds they overflow outside the years 1677 to 2262, and as microseconds they
+lose digits. Both columns together give the exact time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from derive.storage.inputs.arrow_values import Convert, converter, int96_convert
 
 _MOST_ROWS, _BATCH_BYTES = 5_000, 8 << 20
 _LARGE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 256
-"""Rows of a row group that is no larger cannot be too large together; of others, few are read at once."""
+"""Size up to which a row group is read in large batches, and the batch size of larger row groups in rows."""
 
 
 class ParquetBatches:
     """Reads a Parquet file batch by batch.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Attributes:
         schema: names and Arrow types of the columns.
@@ -58,11 +58,11 @@ class ParquetBatches:
         """Return a function from a column of batches to JSON values.
 
         Args:
-            index: of the column.
-            shape: what the schema says of it; None for nothing.
+            index: index of the column.
+            shape: shape of the column in the schema; None for any.
 
         Raises:
-            UnfitError: values of its type have no JSON form.
+            UnfitError: values of the column's type have no JSON form.
         """
         kind, coerced = self._kinds[index]
         return converter(kind, shape) if kind == coerced else int96_converter(kind, coerced, shape)
@@ -100,7 +100,7 @@ class ParquetBatches:
         return int(max(1, min(most, _BATCH_BYTES // max(row_bytes, 1))))
 
     def _longest(self, group: int) -> int:
-        """Return how many bytes the longest values that dictionaries of a row group have take together."""
+        """Return the sum over columns of the longest dictionary value of a row group, in bytes."""
         if self._probe is None:
             return 0
         first = next(self._probe.iter_batches(batch_size=1, row_groups=[group]), None)

@@ -1,4 +1,4 @@
-"""Parquet: a document for each row."""
+"""Parquet input: one document per row."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HIDDEN = "a value that has no JSON form, which is not shown as the schema redac
 
 
 def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
-    """Documents of a Parquet file: a column is a property; a null is left out.
+    """Yield the documents of a Parquet file: a column is a property, and a null is omitted.
 
-    A value that JSON cannot hold exactly makes its row a `DocumentError` that names the column, and so do values that
-    have more than `most_bytes` together.
+    A value without an exact JSON form makes its row a `DocumentError` that names the column. A row of more than
+    `most_bytes` is a `DocumentError` too.
 
     Raises:
-        DocumentError: it is no Parquet file, it is damaged, or a column's type has no JSON form.
+        DocumentError: the file is no Parquet file or damaged, or a column's type has no JSON form.
     """
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMEN
 
 
 class _Rows:
-    """Makes documents of batches."""
+    """Converts batches to documents."""
 
     def __init__(self, batches: ParquetBatches, spec: CollectionSpec, path: str, most_bytes: int) -> None:
         from derive.storage.inputs.unfit import UnfitError

@@ -1,6 +1,7 @@
-"""Inputs that are packed with gzip or zstd are read as what is in them.
+"""Decompress inputs that are compressed with gzip or zstd.
 
-The content tells, and not the name: no JSON or CSV in UTF-8 begins as these do, and so standard input works as well.
+The content decides, and not the file name: no JSON or CSV in UTF-8 begins like these formats. Standard input therefore
+works too.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from derive.errors import DocumentError, UsageError
 from derive.storage.inputs.line import NOTHING_INGESTED
 
 SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
-"""What the end of a file's name promises."""
+"""Codec that a file name's suffix promises."""
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def unpacked(stream: io.BufferedReader, name: str) -> BinaryIO:
-    """The content of a stream, unpacked if it is packed.
+    """Return the decompressed content of a stream.
 
     Args:
-        stream: from its beginning; it stays its opener's to close.
-        name: of the file, for messages and for what its suffix promises.
+        stream: the stream at its beginning; the caller closes it.
+        name: name of the file, for messages and for its suffix.
 
     Raises:
-        UsageError: the suffix promises what the content is not, or the text is UTF-16.
-        DocumentError: while it is read: the packed data is damaged, or ends too early.
+        UsageError: the content contradicts the suffix, or the text is UTF-16.
+        DocumentError: during reading: the compressed data is damaged or truncated.
     """
     head = stream.peek(4)[:4]
     codec = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
@@ -41,7 +42,7 @@ def unpacked(stream: io.BufferedReader, name: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacks as it is read, and counts what it has given."""
+    """Decompresses on read, and counts the lines."""
 
     def __init__(self, stream: BinaryIO, codec: str, name: str) -> None:
         import pyarrow as pa

@@ -1,8 +1,8 @@
-"""The bell of a data folder: whoever commits what others wait for rings it, and every process of the machine hears it.
+"""The bell of a data folder: notifications of commits between processes of one machine.
 
-To ring is to touch the metadata database, of which the kernel tells those who watch it (inotify, on Linux). It keeps
-what was rung until they listen, and forgets them when they end, however they do. Where it cannot watch, nothing is
-heard, and whoever waits has to look now and then.
+Ringing the bell touches the metadata database, and the kernel notifies the watching processes (inotify, on Linux). The
+kernel queues notifications, and drops a watch when its process ends. Where the kernel cannot watch files, listeners
+must poll.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TOUCHED = 0x4
-"""A file was touched: Linux's `IN_ATTRIB`."""
+"""Event of a touched file: Linux's `IN_ATTRIB`."""
 
 WRITTEN = 0x2 | 0x80 | 0x100
-"""In a folder, a file was written, or came: Linux's `IN_MODIFY`, `IN_MOVED_TO` and `IN_CREATE`."""
+"""Events of a written or created file in a folder: Linux's `IN_MODIFY`, `IN_MOVED_TO` and `IN_CREATE`."""
 
 _MOST_BYTES = 1 << 12
 
 
 class Listener:
-    """Is told by the kernel what happens to files, from when it is made on.
+    """A watch of files from its creation on.
 
     Args:
-        paths: of the files, or of the folders that they are in.
-        events: what is told, `TOUCHED` or `WRITTEN`.
+        paths: paths of the files, or of their folders.
+        events: event to watch for, `TOUCHED` or `WRITTEN`.
 
     Raises:
-        OSError: one of them is not there, or the kernel does not watch files, or too many for this user already.
+        OSError: a path is missing, the kernel cannot watch files, or the user's limit of watches is reached.
     """
 
     def __init__(self, paths: Collection[Path], events: int = TOUCHED) -> None:
@@ -55,13 +55,13 @@ class Listener:
         self._poll.register(self._descriptor, select.POLLIN)
 
     def forget(self) -> None:
-        """Forget what has happened so far."""
+        """Discard the events so far."""
         with suppress(BlockingIOError):
             while os.read(self._descriptor, _MOST_BYTES):
                 pass
 
     def listen(self, seconds: float) -> None:
-        """Wait until something happens, unless it has since `forget`, or so long."""
+        """Wait for an event since `forget`, at most so many seconds."""
         self._poll.poll(math.ceil(seconds * 1000))
 
 
@@ -69,7 +69,7 @@ class Bell:
     """The bell of one data folder.
 
     Args:
-        file: the metadata database.
+        file: path of the metadata database.
     """
 
     def __init__(self, file: Path) -> None:
@@ -78,13 +78,13 @@ class Bell:
         self._resting: list[Listener] = []
 
     def ring(self) -> None:
-        """Have all who listen hear it; where it cannot be rung, they look by themselves."""
+        """Notify all listeners; errors are ignored, because listeners poll too."""
         with suppress(OSError):
             os.utime(self._file)
 
     @contextmanager
     def listener(self) -> Iterator[Listener | None]:
-        """A listener that nobody else uses while the block lasts; None where nothing can be heard."""
+        """Yield a listener for exclusive use in the block; None where the kernel cannot watch files."""
         with self._turn:
             listener = self._resting.pop() if self._resting else None
         if listener is None:
@@ -93,12 +93,12 @@ class Bell:
         try:
             yield listener
         finally:
-            if listener is not None:  # to make one costs little, to close it milliseconds
+            if listener is not None:  # a listener is cheap to create, and takes milliseconds to close
                 with self._turn:
                     self._resting.append(listener)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Close all listeners."""
         with self._turn:
             while self._resting:
                 self._resting.pop().close()

@@ -1,7 +1,7 @@
-"""Binding: the key and the logical partitions under which a collection's documents are stored.
+"""Binding of a collection's name to the key and the logical partitions of its stored documents.
 
-They are fixed from its first document on, because packed keys and folders follow from them. A collection that holds
-none, such as a derived one that was just reset, takes those of the catalog.
+The binding is fixed from the first document on, because packed keys and folders depend on it. A collection without
+documents, such as a derived one after a reset, takes the key and partitions of the catalog.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
     """Bind a collection's name to its key and logical partitions, in a write transaction.
 
     Raises:
-        StorageError: it holds documents, or someone is writing some, with others.
+        StorageError: the collection has documents or a writer, and another key or other partitions.
     """
     key = orjson.dumps(spec.key).decode()
     partitions = orjson.dumps([[projection.field, projection.pointer] for projection in spec.partitions]).decode()
@@ -46,18 +46,18 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
 def insert_collection(
     db: apsw.Connection, name: str, key: str, partitions: str, frontier: int, columns: str | None = None
 ) -> int:
-    """Add a collection, of which nothing is known before a frontier.
+    """Add a collection whose history begins at a frontier.
 
     Args:
-        db: in a write transaction.
-        name: to which nothing is bound.
+        db: a write transaction.
+        name: an unused name.
         key: JSON array of pointers.
         partitions: JSON array of pairs of a field and its pointer.
-        frontier: `since` and `upper`.
-        columns: of a multiset of rows, as the table of collections has them.
+        frontier: first `since` and `upper`.
+        columns: JSON description of a table's columns; None for a collection of documents.
 
     Returns:
-        What identifies it for all time.
+        The permanent identifier of the collection.
     """
     identifier = new_identifier(db)
     db.execute(
@@ -69,10 +69,10 @@ def insert_collection(
 
 
 def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> None:
-    """Make sure that a collection that holds documents has these logical partitions.
+    """Raise an error if a collection with documents has other logical partitions.
 
     Raises:
-        StorageError: it has others.
+        StorageError: the partitions differ.
     """
     stored = orjson.loads(db.execute("SELECT partitions FROM collection WHERE name = ?", (name,)).get)
     before = [field for field, _ in stored]
@@ -81,14 +81,14 @@ def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> N
 
 
 def _is_empty(db: apsw.Connection, name: str) -> bool:
-    """Whether a collection holds no document, and nobody is writing any."""
+    """Return true if a collection has neither documents nor a writer."""
     return not segment_paths(db, name) and least_write_frontier(db, name) is None
 
 
 def _bound(
     db: apsw.Connection, name: str, changes: Sequence[tuple[str, str, str]], position: Position | None = None
 ) -> StorageError:
-    """The error of a collection that is stored otherwise than the catalog says; a change is `(what, now, before)`."""
+    """Return the error of a collection that contradicts the catalog; a change is `(what, now, before)`."""
     stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
     says = " and ".join(now for _, now, before in changes if now != before)
     if is_of_sql(name):

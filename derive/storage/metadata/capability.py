@@ -1,17 +1,15 @@
-"""Capabilities: durable rights to read or write one collection, or to run one task, and what they hold back.
+"""Capabilities in the metadata database: durable holds on a collection's frontier, or the right to run a task.
 
-While a right to write is live its collection's `upper` does not pass its frontier, so a writer that is still at work is
-never sealed out. Writers that ingest share a collection. A task's rights to write are exclusive: it acquires them with
-the right to run the task, in one transaction, and they live and end with it; acquiring it supersedes whoever ran the
-task before (law L5).
+A write capability keeps the collection's `upper` from passing its frontier, so the collection is not sealed while a
+writer works. Ingesting writers share a collection. A task's write capabilities are exclusive: they are acquired with
+the run capability in one transaction, and end with it. A new run capability fences the previous run (law L5).
 
-While a right to read is live its collection's `since` does not pass its frontier, and files that compaction replaced
-under it stay. A task holds one on each of its sources for as long as it exists; whoever else reads holds a lease.
+A read capability keeps the collection's `since` from passing its frontier, and keeps replaced files. A task holds one
+on each of its sources as long as it exists; all other readers hold leases.
 
-A lease ends when its holder, a process that could be seen from here, is gone, or when it has not been renewed in time.
-A task that can be seen at work keeps its right to run however late it is: whoever wants it takes it over. What an
-ingestion that never came to its end has left in the data folder is remembered in the same transaction, until it is
-removed.
+A lease ends when its holder, a visible process, has ended, or when it was not renewed in time. A task whose process is
+visible and alive keeps its run capability however late it is, and can only be fenced. The identifier of an incomplete
+ingestion is recorded in the same transaction, until its files are removed.
 """
 
 from __future__ import annotations
@@ -28,20 +26,20 @@ from derive.storage.metadata.process import is_dead, is_here, this_process
 from derive.storage.timeline import wall_clock
 
 LEASE = 60_000_000
-"""Microseconds for which a leased capability lives without being renewed."""
+"""Duration of a lease without renewal, microseconds."""
 
 RENEW_SECONDS = 15.0
-"""After how long a lease is worth renewing."""
+"""Interval for the renewal of leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCapability:
-    """The leased right to ingest into a collection at or above `frontier`, which others may hold as well.
+    """A write lease for ingestion into a collection at or above `frontier`; several can exist.
 
     Attributes:
-        id: what identifies it, a UUID.
+        id: identifier, a UUID.
         collection: name of the collection.
-        frontier: clock; `upper` does not pass it.
+        frontier: timestamp that `upper` does not pass.
     """
 
     id: str
@@ -51,12 +49,12 @@ class WriteCapability:
 
 @dataclass(frozen=True, slots=True)
 class ReadCapability:
-    """The leased right to read a collection at or above `frontier`: `since` does not pass it.
+    """A read lease on a collection at or above `frontier`.
 
     Attributes:
-        id: what identifies it, a UUID.
+        id: identifier, a UUID.
         collection: name of the collection.
-        frontier: clock.
+        frontier: timestamp that `since` does not pass.
     """
 
     id: str
@@ -66,13 +64,13 @@ class ReadCapability:
 
 @dataclass(frozen=True, slots=True)
 class TaskCapability:
-    """The leased right to run a task, which one process has at a time, and to write collections for it alone.
+    """The exclusive lease to run a task and to write its collections.
 
     Attributes:
-        id: what identifies it, a UUID.
+        id: identifier, a UUID.
         task: name of the task.
-        epoch: counts who has held it.
-        frontiers: for each collection that it writes, the clock at or above which it does; `upper` does not pass it.
+        epoch: number of this run capability of the task.
+        frontiers: lower bound of the written timestamps by collection, which its `upper` does not pass.
     """
 
     id: str
@@ -82,7 +80,7 @@ class TaskCapability:
 
 
 class CapabilityRow(NamedTuple):
-    """A row of the table, but for its holder; the table says what the columns mean."""
+    """A row of the table `capability` without its holder; the table documents the columns."""
 
     id: str
     kind: Literal["read", "write", "run"]
@@ -98,22 +96,22 @@ class CapabilityRow(NamedTuple):
 
 
 def drop_ended(db: apsw.Connection) -> None:
-    """Drop the leases that have ended; files of writers among them are garbage from here on.
+    """Drop ended leases; the files of their writers become garbage.
 
     Args:
-        db: in a write transaction.
+        db: a write transaction.
     """
     leases: list[Any] = db.execute(
         "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
     ).fetchall()
     now = wall_clock()
-    dead = {holder: is_dead(holder) for holder in {lease[4] for lease in leases}}  # each costs reading a file
+    dead = {holder: is_dead(holder) for holder in {lease[4] for lease in leases}}  # each check reads a file
     for identifier, kind, collection, task, holder, expires in leases:
         is_late = expires < now and not (kind == "run" and is_here(holder))
         if not is_late and not dead[holder]:
             continue
         if kind == "run":
-            drop_run(db, task)  # the task's own next run collects what it has left
+            drop_run(db, task)  # the next run of the task collects its files
             continue
         drop(db, identifier)
         if kind == "write":
@@ -121,7 +119,7 @@ def drop_ended(db: apsw.Connection) -> None:
 
 
 def take_writes(db: apsw.Connection, name: str) -> None:
-    """Take from everyone the right to write a collection; what they have written of it is garbage from here on."""
+    """Drop all write capabilities of a collection; uncommitted files of their holders become garbage."""
     db.execute(
         "INSERT OR IGNORE INTO abandoned SELECT id, collection FROM capability"
         " WHERE collection = ? AND kind = 'write' AND task IS NULL",
@@ -131,15 +129,15 @@ def take_writes(db: apsw.Connection, name: str) -> None:
 
 
 def renew(db: apsw.Connection, identifier: str) -> None:
-    """Extend a lease; one that has ended stays ended."""
+    """Extend a lease, unless it has ended."""
     db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, identifier))
 
 
 def renew_runs(db: apsw.Connection) -> None:
-    """Extend the leases of all rights to run a task that this process holds.
+    """Extend the run capabilities of all tasks of this process.
 
     Args:
-        db: in a write transaction, which costs nothing more where it writes anyway.
+        db: a write transaction, without extra cost if it writes anyway.
     """
     db.execute(
         "UPDATE capability SET expires = ? WHERE kind = 'run' AND holder = ?", (wall_clock() + LEASE, this_process())
@@ -147,20 +145,20 @@ def renew_runs(db: apsw.Connection) -> None:
 
 
 def drop(db: apsw.Connection, identifier: str) -> None:
-    """Drop a lease, if it has not ended."""
+    """Drop a lease, unless it has ended."""
     db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
 
 
 def is_live(db: apsw.Connection, identifier: str) -> bool:
-    """Whether a capability has neither ended nor been superseded."""
+    """Return true if a capability has neither ended nor been fenced."""
     return db.execute("SELECT 1 FROM capability WHERE id = ?", (identifier,)).get is not None
 
 
-# Rights to write
+# Write capabilities
 
 
 def lease_write(db: apsw.Connection, name: str, frontier: int) -> WriteCapability:
-    """Lease a right to ingest into a collection."""
+    """Acquire a write lease on a collection."""
     capability = WriteCapability(str(uuid4()), name, frontier)
     insert_capability(
         db, CapabilityRow(capability.id, "write", collection=name, frontier=frontier, expires=wall_clock() + LEASE)
@@ -169,17 +167,17 @@ def lease_write(db: apsw.Connection, name: str, frontier: int) -> WriteCapabilit
 
 
 def require_write(db: apsw.Connection, capability: WriteCapability) -> None:
-    """Require that a right to ingest has not ended.
+    """Raise an error if a write lease has ended.
 
     Raises:
-        FencedError: it has.
+        FencedError: the lease has ended.
     """
     if not is_live(db, capability.id):
         raise _ran_out(capability.collection)
 
 
 def downgrade_write(db: apsw.Connection, capability: WriteCapability, frontier: int) -> None:
-    """Move a right to ingest up to a frontier, and renew it."""
+    """Move a write lease up to a frontier, and renew it."""
     db.execute(
         "UPDATE capability SET frontier = ?, expires = ? WHERE id = ?",
         (frontier, wall_clock() + LEASE, capability.id),
@@ -187,23 +185,23 @@ def downgrade_write(db: apsw.Connection, capability: WriteCapability, frontier: 
 
 
 def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
-    """The clock that a collection's `upper` may not pass because someone writes it; None if nobody does."""
+    """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
     frontier: int | None = db.execute(
         "SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)
     ).get
     return frontier
 
 
-# Rights to run
+# Run capabilities
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Who has the right to run a task.
+    """The process with the capability to run a task.
 
     Attributes:
-        process: as derive/storage/metadata/process.py names it.
-        purpose: what it has it for, for people; None for a run.
+        process: name of the process, in the format of derive/storage/metadata/process.py.
+        purpose: description of the use, for people; None for a run.
     """
 
     process: str
@@ -211,7 +209,7 @@ class Runner:
 
 
 def runner_of(db: apsw.Connection, task: str) -> Runner | None:
-    """Who else has the right to run a task than this process; None if nobody has."""
+    """Return the other process that holds the capability to run a task; None for none."""
     row: Any = db.execute(
         "SELECT holder, purpose FROM capability WHERE task = ? AND kind = 'run' AND holder <> ?", (task, this_process())
     ).fetchone()
@@ -219,14 +217,14 @@ def runner_of(db: apsw.Connection, task: str) -> Runner | None:
 
 
 def require_free(db: apsw.Connection, task: str) -> None:
-    """Require that no other process has the right to run a task.
+    """Raise an error if another process holds the capability to run a task.
 
     Args:
-        db: in a write transaction.
-        task: its name.
+        db: a write transaction.
+        task: name of the task.
 
     Raises:
-        FencedError: one has.
+        FencedError: another process holds the capability.
     """
     drop_ended(db)
     if runner_of(db, task) is not None:
@@ -236,14 +234,14 @@ def require_free(db: apsw.Connection, task: str) -> None:
 def lease_run(
     db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str, int], purpose: str | None = None
 ) -> TaskCapability:
-    """Lease the right to run a task, and to write collections for it; whoever had either is superseded.
+    """Acquire the capabilities to run a task and to write its collections, and fence earlier holders.
 
     Args:
-        db: in a write transaction.
-        task: its name.
-        epoch: of the task, from here on.
-        frontiers: for each collection that it writes, the clock at or above which it will.
-        purpose: what it is for, for people; None for a run.
+        db: a write transaction.
+        task: name of the task.
+        epoch: new epoch of the task.
+        frontiers: lower bound of the written timestamps, by collection.
+        purpose: description of the use, for people; None for a run.
     """
     capability = TaskCapability(str(uuid4()), task, epoch, dict(frontiers))
     _delete_run(db, task)
@@ -256,15 +254,15 @@ def lease_run(
 
 
 def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence[str] = ()) -> None:
-    """Require that a right to run a task has neither ended nor been superseded, and renew it.
+    """Raise an error if a run capability has ended or was fenced; renew it otherwise.
 
     Args:
-        db: in a write transaction.
-        capability: the right.
-        names: of collections that it must still have the right to write.
+        db: a write transaction.
+        capability: the run capability.
+        names: collections that the holder must still be able to write.
 
     Raises:
-        FencedError: it has, or another task writes one of them.
+        FencedError: the capability has ended or was fenced, or another task writes one of the collections.
     """
     task = capability.task
     if not is_live(db, capability.id):
@@ -280,7 +278,7 @@ def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence
 
 
 def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, frontier: int) -> None:
-    """Move a task's right to write a collection up to a frontier."""
+    """Move a task's write capability on a collection up to a frontier."""
     db.execute(
         "UPDATE capability SET frontier = ? WHERE collection = ? AND task = ? AND kind = 'write'",
         (frontier, name, capability.task),
@@ -288,13 +286,13 @@ def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, fr
 
 
 def drop_run(db: apsw.Connection, task: str) -> None:
-    """Drop the right to run a task, and to write for it; the task is at rest from here on, and reads no files."""
+    """Drop the capabilities to run a task and to write for it; its read capabilities keep no replaced files."""
     _delete_run(db, task)
     db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
 
 
 def is_at_work(db: apsw.Connection, task: str) -> bool:
-    """Whether a process holds the right to run a task."""
+    """Return true if a process holds the capability to run a task."""
     return db.execute("SELECT 1 FROM capability WHERE task = ? AND kind = 'run'", (task,)).get is not None
 
 
@@ -311,7 +309,7 @@ def _ran_out(name: str) -> FencedError:
 
 
 def insert_capability(db: apsw.Connection, row: CapabilityRow) -> None:
-    """Add a capability that this process holds."""
+    """Add a capability with this process as the holder."""
     db.execute(
         "INSERT INTO capability (id, kind, collection, task, transform, frontier, expires, at, holder)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -1,4 +1,4 @@
-"""Collections in the metadata database: their frontiers, and what is known of them."""
+"""Collections in the metadata database: frontiers and descriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.time.frontier import BEGINNING
 
 
 def read_collection(db: apsw.Connection, name: str) -> Collection | None:
-    """What is known of a collection; None if nothing is stored under this name."""
+    """Return the description of a collection; None if nothing is stored under this name."""
     row: Any = db.execute(
         "SELECT relation, name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
         " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
@@ -29,24 +29,24 @@ def read_collection(db: apsw.Connection, name: str) -> Collection | None:
 
 
 def frontiers_of(db: apsw.Connection, name: str) -> tuple[int, int] | None:
-    """The `since` and the `upper` of a collection; None if nothing is stored under this name."""
+    """Return the `since` and the `upper` of a collection; None if nothing is stored under this name."""
     row: tuple[int, int] | None = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
     return row
 
 
 def upper_of(db: apsw.Connection, name: str) -> int:
-    """The `upper` of a collection, which is at its beginning if nothing is stored under this name."""
+    """Return the `upper` of a collection; `BEGINNING` if nothing is stored under this name."""
     frontiers = frontiers_of(db, name)
     return BEGINNING if frontiers is None else frontiers[1]
 
 
 def is_maintained(db: apsw.Connection, name: str) -> bool:
-    """Whether a collection is a materialized view, whose `upper` moves as it is written, and not as time passes."""
+    """Return true if a collection is a materialized view, whose `upper` only its own writes advance."""
     return bool(db.execute("SELECT maintained FROM collection WHERE name = ?", (name,)).get)
 
 
 def advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:
-    """Advance the `upper` of a collection to a frontier, or as far as those who write it allow; returns it."""
+    """Advance the `upper` of a collection to a frontier, or as far as its writers allow; return the new `upper`."""
     least = least_write_frontier(db, name)
     bound = frontier if least is None else min(least, frontier)
     db.execute("UPDATE collection SET upper = max(upper, ?) WHERE name = ?", (bound, name))
@@ -54,12 +54,12 @@ def advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:
 
 
 def advance_since(db: apsw.Connection, name: str, since: int) -> None:
-    """Move the `since` of a collection up, if it is not there yet."""
+    """Move the `since` of a collection up, unless it is already later."""
     db.execute("UPDATE collection SET since = max(since, ?) WHERE name = ?", (since, name))
 
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
-    """Begin another history of a collection, and take from everyone the right to write it and leases to read it."""
+    """Begin a new history of a collection; drop all write capabilities and read leases on it."""
     if frontiers_of(db, name) is not None:
         db.execute(
             "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",

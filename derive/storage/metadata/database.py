@@ -23,7 +23,7 @@ from derive.storage.metadata.bell import Bell
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 
 FORMAT = 11
-"""Version of the tables below, and of the files of segments."""
+"""Version of the tables below, and of segment files."""
 
 _TABLES = """
 CREATE TABLE format (version INTEGER NOT NULL);
@@ -166,18 +166,18 @@ _UPGRADES = {9: _IDENTITY, 10: _RELATIONS}
 """Statements that make the next format out of an older one, by format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
-"""What can be done with a database."""
+"""Permitted operations on the database."""
 
 _MOST_CALLS = 1 << 31
-"""Where the count of calls begins anew: SQLite keeps it as an integer of 32 bits."""
+"""Modulus of the count of wake-ups, which SQLite stores as an integer of 32 bits."""
 
 _LOG_BYTES = 8 << 20
-"""To what the log is cut when it begins anew; when nobody uses the database any more it is empty."""
+"""Size to which SQLite truncates the write-ahead log after a checkpoint."""
 
 
 @contextmanager
 def _of_flowctl(path: Path) -> Iterator[None]:
-    """As `translated`, and say so of a database that is not ours, or is not whole."""
+    """Translate errors as `translated` does, and add hints for a foreign or damaged database."""
     try:
         with translated(path):
             yield
@@ -194,21 +194,21 @@ def _of_flowctl(path: Path) -> Iterator[None]:
 
 
 class Metadata:
-    """A connection to the metadata database of one data folder, which threads take turns to use.
+    """A connection to the metadata database of one data folder, shared by threads in turn.
 
     Args:
-        path: of the database, which is created if it is missing.
-        durable: survive a loss of power.
-        patience: how long to wait for other processes that are at work with it, milliseconds.
-        access: `read` for one that cannot be written; `none` for one that is not there, which is empty.
-        guard: is called before each use, and raises an error where the database may not be used any more.
+        path: path of the database; created if missing.
+        durable: sync commits to survive a loss of power.
+        patience: time limit for locks of other processes, milliseconds.
+        access: `read` for a read-only database; `none` for a missing one, which reads as empty.
+        guard: called before each use; raises an error if the database must not be used any more.
 
     Attributes:
-        can_write: whether anything can be kept in it.
+        can_write: true if the database is writable.
         guard: as above.
-        admit: is called in each transaction before anything is written, and raises an error where nothing may be.
-        told: counts what was told to those who wait in this process, commits above all.
-        bell: rings when something is committed that others wait for.
+        admit: called in each write transaction before any write; raises an error to refuse it.
+        told: number of notifications in this process, mostly commits.
+        bell: bell that rings after commits for which other processes wait.
     """
 
     def __init__(
@@ -254,12 +254,12 @@ class Metadata:
             self._count = CommitCount(path)
 
     def _prepare(self, durable: bool) -> None:
-        """Make the tables, or bring them to today's format."""
-        # Those who may only read could not make the files of the log, so they stay when nobody uses the database.
+        """Create the tables, or upgrade them to the current format."""
+        # The log's files persist, because read-only users could not create them.
         stay = ctypes.c_int(1)
         self._db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(stay))
         synchronous = "FULL" if durable else "OFF"
-        # All rows are fetched, because only then is the last of several statements run.
+        # Fetch all rows: the last of several statements runs only then.
         self._db.execute(
             f"PRAGMA journal_mode=WAL; PRAGMA journal_size_limit={_LOG_BYTES}; PRAGMA synchronous={synchronous};"
             " PRAGMA foreign_keys=ON"
@@ -275,13 +275,13 @@ class Metadata:
 
     @contextmanager
     def transaction(self, *, calls: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
-        """A write transaction: what it holds commits as one when the block ends, or not at all.
+        """Open a write transaction, which commits when the block ends and rolls back after an error.
 
-        Commits reach the disk in their order. So one that is not synced is durable once a later one is, of whatever
-        process, and is lost in a loss of power only together with all that was built on it.
+        Commits reach the disk in order. A commit without sync is therefore durable once any later commit of any process
+        is, and a loss of power can lose it only together with all later commits.
 
         Args:
-            calls: tell those who wait in other processes that there may be something to do.
+            calls: wake waiting tasks of other processes.
             synced: wait for the disk.
         """
         with self._turn, _of_flowctl(self.path):
@@ -298,7 +298,7 @@ class Metadata:
                     self._db.execute(f"PRAGMA user_version={(told + 1) % _MOST_CALLS}")
                 count = count_commit(self._db) if synced and self._count else None
             except BaseException:
-                if self._db.in_transaction:  # some errors of SQLite have ended it
+                if self._db.in_transaction:  # some errors of SQLite end the transaction
                     self._db.execute("ROLLBACK")
                 raise
             reach("metadata.committing")
@@ -316,7 +316,7 @@ class Metadata:
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """A read transaction: everything read in the block is of one moment."""
+        """Open a read transaction: all reads in the block see one state of the database."""
         with self._turn, _of_flowctl(self.path):
             self.guard()
             self._db.execute("BEGIN")
@@ -327,30 +327,30 @@ class Metadata:
                     self._db.execute("COMMIT")
 
     def version(self) -> int:
-        """Differs from what it was before once another connection has committed something; costs microseconds."""
+        """Return SQLite's data version, which changes with commits of other connections; costs microseconds."""
         with self._turn, _of_flowctl(self.path):
             version: int = self._db.execute("PRAGMA data_version").get
         return version
 
     def calls(self) -> int:
-        """How often others have called so far, counted from somewhere; costs microseconds."""
+        """Return the number of wake-ups by other connections, from an arbitrary start; costs microseconds."""
         with self._turn, _of_flowctl(self.path):
             count: int = self._db.execute("PRAGMA user_version").get
             return (count - self._own_calls) % _MOST_CALLS
 
     def call(self) -> None:
-        """Tell those who wait in other processes to look."""
+        """Wake waiting tasks of other processes."""
         with self.transaction(calls=True, synced=False):
             pass
 
     def settle(self) -> None:
-        """Wait until all that was committed so far is on the disk."""
+        """Wait until all commits so far are on the disk."""
         if self._durable:
             with _of_flowctl(self.path), suppress(FileNotFoundError):
                 sync(Path(f"{self.path}-wal"))
 
     def tell(self, *, others: bool) -> None:
-        """Tell those who wait in this process, and others, too, to look."""
+        """Notify waiting threads of this process, and other processes if `others`."""
         with self._telling:
             self.told += 1
             self._telling.notify_all()
@@ -358,12 +358,12 @@ class Metadata:
             self.bell.ring()
 
     def wait(self, told: int, seconds: float) -> None:
-        """Wait until those in this process were told another number of times, or so long."""
+        """Wait until the number of notifications differs from `told`, at most so many seconds."""
         with self._telling:
             self._telling.wait_for(lambda: self.told != told, seconds)
 
     def close(self) -> None:
-        """Close the connection, once no thread is at work with it."""
+        """Close the connection after the present uses by other threads."""
         self.bell.close()
         with self._turn:
             self._db.close()
@@ -373,9 +373,9 @@ class Metadata:
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:
-    """A connection to a database in which nothing can be written, not even the files of its log."""
+    """Return a connection to a read-only database, where not even the log's files can be written."""
     log = Path(f"{path}-wal")
-    if not log.exists():  # a copy, or a folder that nobody can write: nothing changes under us
+    if not log.exists():  # a copy or a read-only folder: no process changes it
         return apsw.Connection(
             f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         )

@@ -1,4 +1,4 @@
-"""What the metadata database knows of collections and tasks, as values."""
+"""Descriptions of collections and tasks in the metadata database."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from derive.time.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the metadata knows of a collection.
+    """Description of a collection.
 
     Attributes:
-        name: its name.
-        since: contents are exact from here on.
-        upper: everything below is final.
-        documents: updates in all its segments.
-        segments: how many files.
-        bytes: their size.
-        failure: of a materialized view that has an error in the place of rows at the last time that is known, from when
-            on, and the error.
-        relation: identifies its history, for all time; 0 if that is not known.
+        name: name of the collection.
+        since: timestamp from which the contents are exact.
+        upper: timestamp below which the contents are final.
+        documents: number of updates in all segments.
+        segments: number of segments.
+        bytes: size of the segments.
+        failure: for a materialized view with an error at the last known time, the first timestamp and the error.
+        relation: permanent identifier of its history; 0 if unknown.
     """
 
     name: str
@@ -39,19 +38,19 @@ class Collection:
 
     @property
     def sound(self) -> int:
-        """Below this time it is final, and has no error that may yet be corrected."""
+        """Return the timestamp below which the collection is final and has no error that may be corrected."""
         return self.upper if self.failure is None else min(self.upper, self.failure[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of a derivation under documents that it had published already.
+    """A change of a derivation after it had published documents.
 
     Attributes:
-        part: what was edited: a transform (by state key), or the module.
-        message: what has changed, and what that means.
-        hint: the way out.
-        at: clock; the `upper` of the output from which on the change is in force, or None if it has not been run yet.
+        part: the edited part: state key of a transform, or the module.
+        message: the change and its consequences.
+        hint: the remedy.
+        at: `upper` of the output at which the change took effect; None before the first run.
     """
 
     part: str
@@ -62,20 +61,20 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What the metadata knows of a task.
+    """Description of a task.
 
     Attributes:
-        name: its name.
-        shards: how many shards it has.
-        positions: for each transform (by state key), the adjusted clock below which it is processed.
-        tokens: by shard number, the name of the attempt that committed its part of a transaction last.
-        error: JSON of the error that stopped it, or None.
-        documents_in: documents processed so far.
-        documents_out: documents published so far.
-        transactions: how many transactions that had documents.
-        places: for each transform (by state key), what its position is a position in.
-        fingerprints: for each part of the derivation, a text that was another one before the part was edited.
-        edits: of parts, since the task's output began.
+        name: name of the task.
+        shards: number of shards.
+        positions: position of each transform, by state key: the adjusted timestamp below which its source is processed.
+        tokens: attempt that last committed the shard's part of a transaction, by shard number.
+        error: JSON of the error that stopped the task; None for none.
+        documents_in: number of processed documents.
+        documents_out: number of published documents.
+        transactions: number of transactions with documents.
+        places: source and offset of each position, by state key.
+        fingerprints: fingerprint of each part of the derivation, which changes with an edit.
+        edits: edits of parts since the task's output began.
     """
 
     name: str
@@ -93,17 +92,16 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
-    """A task's side of a transaction: what commits together with its documents (law L2).
+    """A task's part of a transaction, committed together with its documents (law L2).
 
     Attributes:
-        positions: new positions of its transforms.
-        places: what they are positions in, as in `TaskState`.
-        shards: by number of each shard that took part, the name of the attempt that prepared its state.
-        documents_in: documents processed in this transaction.
-        documents_out: documents published in it.
-        needs: for each transform (by state key), the clock from which on it still needs its source.
-        may_step_back: positions may be before those that are kept, because the task's endpoint has a checkpoint of its
-            own, and says that it is there.
+        positions: new positions of the transforms.
+        places: sources and offsets of the positions, as in `TaskState`.
+        shards: attempt that prepared the state of each participating shard, by shard number.
+        documents_in: number of documents processed in this transaction.
+        documents_out: number of documents published in this transaction.
+        needs: first timestamp that each transform still needs of its source, by state key.
+        may_step_back: positions may move back, because the task's endpoint has its own checkpoint.
     """
 
     positions: Mapping[str, int]
@@ -117,10 +115,10 @@ class TaskCommit:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A task stopped; its next commit takes that back.
+    """Note of a stopped task; the next commit of the task removes it.
 
     Attributes:
-        error: why, as JSON of a `FlowError`.
+        error: the cause, as JSON of a `FlowError`.
     """
 
     error: str
@@ -128,7 +126,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What a task consists of as it begins to run, and what was edited under its output; both as in `TaskState`."""
+    """Note of a task's parts at the start of a run, and of edits under its output; both as in `TaskState`."""
 
     fingerprints: Mapping[str, str]
     edits: Sequence[Edit]
@@ -136,11 +134,11 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A task has another number of shards.
+    """Note of a new number of shards.
 
     Attributes:
-        shards: how many.
-        tokens: by number, the token that each shard's state is at; those without state have none.
+        shards: number of shards.
+        tokens: attempt of each shard's state, by shard number; a shard without state has none.
     """
 
     shards: int
@@ -149,27 +147,27 @@ class Divided:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Inputs of a task have other names.
+    """Note of renamed inputs of a task.
 
     Attributes:
-        keys: for each state key that was, the one that is.
+        keys: new state keys, by old state key.
     """
 
     keys: Mapping[str, str]
 
 
 TaskNote: TypeAlias = Stopped | Edited | Divided | Renamed
-"""What is recorded about a task beside its progress."""
+"""A record about a task other than its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionUpdate:
-    """What a transaction of a task writes to one collection.
+    """The updates of a task's transaction to one collection.
 
     Attributes:
-        collection: its name.
+        collection: name of the collection.
         segments: durable files.
-        frontier: the task writes nothing below it any more; above every clock in `segments`.
+        frontier: lower bound of all later updates, above every timestamp in `segments`.
     """
 
     collection: str
@@ -179,12 +177,12 @@ class CollectionUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TaskMove:
-    """A task that moves on, and what it writes.
+    """Progress of a task with its updates.
 
     Attributes:
-        capability: the right to run the task, and to write those collections.
-        commit: how far the task is; None if it is where it was.
-        updates: at most one of each collection; none has a clock below the capability's frontier for it.
+        capability: capability to run the task and to write those collections.
+        commit: progress of the task; None for none.
+        updates: at most one per collection, with timestamps at or above the capability's frontier for it.
     """
 
     capability: TaskCapability
@@ -193,24 +191,24 @@ class TaskMove:
 
     @property
     def is_more(self) -> bool:
-        """Whether there is more to it than time that passes."""
+        """Return true if the move does more than advance time."""
         return self.commit is None or bool(self.commit.shards) or any(update.segments for update in self.updates)
 
     def moved(self) -> TaskCapability:
-        """The capability after that, at its new frontiers."""
+        """Return the capability after the move, at its new frontiers."""
         frontiers = {update.collection: update.frontier for update in self.updates}
         return replace(self.capability, frontiers={**self.capability.frontiers, **frontiers})
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Who holds a frontier of a collection back.
+    """A hold on a frontier of a collection.
 
     Attributes:
-        frontier: clock from which on they read it, or write it.
-        task: name of the task; None for a reader or writer with a lease.
+        frontier: frontier of the capability.
+        task: name of the task; None for a lease.
         holder: the process, `host:pid`.
-        purpose: what it is for; None if that was not told.
+        purpose: description of the use; None if unknown.
     """
 
     frontier: int
@@ -221,13 +219,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Frontiers:
-    """Between which times a collection is exact and final.
+    """Frontiers of a collection, with the holds on them.
 
     Attributes:
-        since: its contents are exact from here on.
-        upper: everything below is final.
-        holds: who holds `since` back, the least first.
-        writers: who holds `upper` back, the least first.
+        since: timestamp from which the contents are exact.
+        upper: timestamp below which the contents are final.
+        holds: holds on `since`, the least first.
+        writers: holds on `upper`, the least first.
     """
 
     since: int
@@ -237,5 +235,5 @@ class Frontiers:
 
     @property
     def bound(self) -> int:
-        """How far `since` may move now."""
+        """Return the greatest `since` that the holds allow now."""
         return max(self.since, min([self.upper, *(hold.frontier for hold in self.holds)]))

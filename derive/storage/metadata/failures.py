@@ -1,7 +1,7 @@
-"""Errors in the place of rows, in the metadata database: a materialized view has none, or some, at each time.
+"""Errors of materialized views in the metadata database: at each time a view has rows or errors.
 
-An error is there from one time up to another, which its updates are made of: it comes, and it goes. Compaction forgets
-those that are gone. Of one that is there it keeps when it came, however long ago that is.
+An error exists from one timestamp up to another: an update inserts it, and another one retracts it. Compaction deletes
+retracted errors. The first timestamp of a present error is kept, however old it is.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from derive.time.frontier import END_OF_TIME
 
 
 def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUpdate]) -> None:
-    """Have errors come and go, in a write transaction.
+    """Insert and retract errors, in a write transaction.
 
     Args:
-        db: in it.
-        identifier: of a materialized view.
-        updates: in the order of clocks; what comes is not there, and what goes is.
+        db: the write transaction.
+        identifier: identifier of a materialized view.
+        updates: error updates ordered by timestamp; an inserted error is absent before, and a retracted one present.
     """
     for update in updates:
         error = (identifier, update.sqlstate, update.message)
@@ -41,7 +41,7 @@ def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUp
 
 
 def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str], int]:
-    """Errors that are there at the last time that is known, by SQLSTATE and message, and since when."""
+    """Return the errors at the last known time: the first timestamp of each, by SQLSTATE and message."""
     rows: list[Any] = db.execute(
         "SELECT sqlstate, message, since FROM failure WHERE collection = ? AND until = ?", (identifier, END_OF_TIME)
     ).fetchall()
@@ -49,7 +49,7 @@ def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str
 
 
 def first_error(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
-    """The first time in `[begin, end)` at which a collection has an error, and the error; None if it has none then."""
+    """Return the first timestamp in `[begin, end)` at which a collection has an error, and the error; None for none."""
     row: Any = db.execute(
         "SELECT max(failure.since, ?2) AS time, failure.since, sqlstate, message FROM failure"
         " JOIN collection ON collection.id = failure.collection"
@@ -60,7 +60,7 @@ def first_error(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[i
 
 
 def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | None:
-    """The error that a collection has at the last time that is known, and from when on it has any; None if none."""
+    """Return the first timestamp of the errors at the last known time, and one of them; None for none."""
     row: Any = db.execute(
         "SELECT min(failure.since) OVER (), failure.since, sqlstate, message FROM failure"
         " JOIN collection ON collection.id = failure.collection"
@@ -71,7 +71,7 @@ def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | No
 
 
 def forget_errors(db: apsw.Connection, name: str, since: int) -> None:
-    """Forget errors that were gone at a time, below which nothing is known any more; in a write transaction."""
+    """Delete errors that were retracted at or before `since`, in a write transaction."""
     db.execute(
         "DELETE FROM failure WHERE collection = (SELECT id FROM collection WHERE name = ?) AND until <= ?",
         (name, since),
@@ -79,7 +79,7 @@ def forget_errors(db: apsw.Connection, name: str, since: int) -> None:
 
 
 def view_error(name: str, since: int, sqlstate: str, message: str) -> ViewError:
-    """An error as whoever reads is told."""
+    """Return a view's error with its detail and hint for readers."""
     return ViewError(
         sqlstate,
         message,

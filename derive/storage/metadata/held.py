@@ -1,7 +1,7 @@
-"""Capabilities by their identifiers: whoever presents one has the right that it stands for.
+"""Capabilities by identifier: any process that knows the identifier can use the capability.
 
-The process that holds a lease keeps it alive by being there, and by renewing it in time. One that has been handed to
-another process is held by that one from when it takes it.
+A lease lives as long as its process, if it is renewed in time. A process that takes over a capability from another one
+becomes its holder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from derive.storage.timeline import wall_clock
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """The right to read or to write one collection at or above a frontier.
+    """A capability to read or to write one collection at or above a frontier.
 
     Attributes:
-        id: what identifies it, a UUID.
-        kind: `read`: the collection's `since` does not pass the frontier; `write`: its `upper` does not.
-        collection: identifies the collection.
-        frontier: clock; `END_OF_TIME` is the empty frontier, at which the right is good for nothing.
+        id: identifier, a UUID.
+        kind: `read` keeps the collection's `since` from passing the frontier, and `write` keeps its `upper`.
+        collection: identifier of the collection.
+        frontier: timestamp; `END_OF_TIME` is the empty frontier, at which nothing can be read or written.
     """
 
     id: str
@@ -39,12 +39,12 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Write to a table, and move the right to write it up.
+    """Write to a table, and move the write capability up.
 
     Attributes:
-        capability: to write.
-        updates: with clocks at or above the capability's frontier and below the new one.
-        frontier: the new one.
+        capability: write capability.
+        updates: row updates with timestamps at or above the capability's frontier and below the new one.
+        frontier: the new frontier.
     """
 
     capability: Capability
@@ -54,7 +54,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Downgrade:
-    """Move a right up to a later frontier, and renew it."""
+    """Move a capability up to a later frontier, and renew it."""
 
     capability: Capability
     frontier: int
@@ -62,20 +62,20 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Have a right go on for as long as a new lease does."""
+    """Extend a capability by the duration of a new lease."""
 
     capability: Capability
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a right back, for good."""
+    """Drop a capability."""
 
     capability: Capability
 
 
 Action: TypeAlias = Update | Downgrade | Renew | Release
-"""What is done with a capability."""
+"""An operation on a capability."""
 
 
 def add_capability(
@@ -87,15 +87,15 @@ def add_capability(
     purpose: str | None,
     lasts: bool,
 ) -> Capability:
-    """Add a right that this process holds.
+    """Add a capability with this process as the holder.
 
     Args:
-        db: in a write transaction.
-        kind: to read or to write.
-        collection: its identifier and its name.
-        frontier: clock.
-        purpose: what it is for, for people.
-        lasts: it is no lease, and stays until it is given back.
+        db: a write transaction.
+        kind: `read` or `write`.
+        collection: identifier and name of the collection.
+        frontier: timestamp.
+        purpose: description of the use, for people.
+        lasts: the capability never expires.
     """
     identifier, name = collection
     now = wall_clock()
@@ -108,10 +108,10 @@ def add_capability(
 
 
 def find_capability(db: apsw.Connection, identifier: str) -> Capability:
-    """The right that an identifier stands for, as it is now.
+    """Return the present state of a capability.
 
     Raises:
-        FencedError: there is none, or none any more.
+        FencedError: the capability was dropped, or expired.
     """
     row: Any = db.execute(
         "SELECT capability.id, capability.kind, collection.id, frontier FROM capability JOIN collection"
@@ -124,10 +124,10 @@ def find_capability(db: apsw.Connection, identifier: str) -> Capability:
 
 
 def clone_capability(db: apsw.Connection, identifier: str) -> Capability:
-    """Another right to the same, at the same frontier, held by this process.
+    """Copy a capability, with this process as the holder.
 
     Raises:
-        FencedError: there is no such right.
+        FencedError: the capability was dropped, or expired.
     """
     find_capability(db, identifier)
     copy = str(uuid4())
@@ -141,10 +141,10 @@ def clone_capability(db: apsw.Connection, identifier: str) -> Capability:
 
 
 def take_capability(db: apsw.Connection, identifier: str) -> Capability:
-    """Have this process hold a right that it was told of.
+    """Make this process the holder of a capability.
 
     Raises:
-        FencedError: there is no such right.
+        FencedError: the capability was dropped, or expired.
     """
     db.execute("UPDATE capability SET holder = ? WHERE id = ?", (this_process(), identifier))
     renew_capability(db, identifier)
@@ -152,7 +152,7 @@ def take_capability(db: apsw.Connection, identifier: str) -> Capability:
 
 
 def renew_capability(db: apsw.Connection, identifier: str) -> None:
-    """Begin the lease of a right anew, if it is one."""
+    """Restart the lease of a capability, if it is a lease."""
     now = wall_clock()
     db.execute(
         "UPDATE capability SET expires = iif(expires IS NULL, NULL, ?), at = iif(kind = 'read', ?, NULL) WHERE id = ?",
@@ -161,11 +161,11 @@ def renew_capability(db: apsw.Connection, identifier: str) -> None:
 
 
 def move_capability(db: apsw.Connection, capability: Capability, frontier: int) -> Capability:
-    """Move a right up to a frontier, and renew it.
+    """Move a capability up to a frontier, and renew it.
 
     Raises:
-        FencedError: there is no such right.
-        FrontierError: it is at a later frontier already.
+        FencedError: the capability was dropped, or expired.
+        FrontierError: the capability is already at a later frontier.
     """
     current = find_capability(db, capability.id)
     if frontier < current.frontier:

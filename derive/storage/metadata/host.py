@@ -1,10 +1,10 @@
-"""The host that a data folder is in use on: processes that open its metadata database are all of one machine.
+"""The host lock of a data folder: all processes with an open metadata database are on one machine.
 
-SQLite's write-ahead log is shared memory, which two machines over a network file system do not share. So whoever opens
-the metadata holds `host.lock` for its machine, and says now and then that it still does; processes of the same machine
-hold it together. A machine that has been silent for long is taken to be gone, and finds out when it goes on.
+SQLite's write-ahead log needs shared memory, which machines on a network file system do not share. Every process with
+open metadata therefore shares its machine's lock, `host.lock`, and touches the file regularly. A machine that has been
+silent for too long loses the lock, and fails at its next check.
 
-Times are compared on the clock of the file system alone, so that machines' clocks need not agree.
+Times are compared on the clock of the file system, so the clocks of machines need not agree.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from derive.storage.disk_errors import translated
 from derive.storage.metadata.process import boot, is_dead, this_process
 
 BEAT_SECONDS = 10.0
-"""How often a process says that its machine still uses a data folder."""
+"""Interval at which a process touches the lock file."""
 
 SILENT_SECONDS = 6 * BEAT_SECONDS
-"""For how long a machine may say nothing."""
+"""Time without a touch after which a machine loses the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +41,26 @@ class Host:
     """A machine.
 
     Attributes:
-        name: for people.
-        boot: tells its present start from every other, also across containers; empty where that is not known.
+        name: host name, for people.
+        boot: identifier of the machine's boot, equal in all its containers; empty if unknown.
     """
 
     name: str
     boot: str
 
     def is_same(self, other: Host) -> bool:
-        """Whether the two share memory."""
+        """Return true if the two share memory."""
         return self.boot == other.boot if self.boot and other.boot else self.name == other.name
 
 
 def this_host() -> Host:
-    """The machine on which this process runs."""
+    """Return the machine of this process."""
     return Host(socket.gethostname(), boot())
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a lock file says: who uses the data folder, since when, and by which processes (by an id for each use)."""
+    """Content of a lock file: the machine, the start of its use, and its processes by an identifier per use."""
 
     host: Host
     since: str
@@ -68,11 +68,11 @@ class _Use:
 
 
 class HostLock:
-    """This process's share of its machine's lock on a data folder; acquired when it is made.
+    """This process's share of its machine's lock on a data folder, acquired by the constructor.
 
     Args:
         root: the data folder.
-        host: this machine; tests hand in others.
+        host: this machine; tests pass others.
 
     Raises:
         StorageError: another machine uses the folder.
@@ -95,19 +95,19 @@ class HostLock:
         _BEATS.add(self)
 
     def check(self) -> None:
-        """Make sure that the folder is still this machine's, which costs nothing while it goes on.
+        """Check that this machine still has the lock, without a system call in the normal case.
 
         Raises:
-            FencedError: another machine has taken it over.
+            FencedError: another machine has taken the lock.
         """
         if time.monotonic() - self._beaten > 2 * BEAT_SECONDS:
             self.beat()
 
     def beat(self) -> None:
-        """Say that this machine still uses the folder.
+        """Touch the lock file.
 
         Raises:
-            FencedError: another machine has taken it over.
+            FencedError: another machine has taken the lock.
         """
         with self._alone() as descriptor:
             use = _read(descriptor)
@@ -123,7 +123,7 @@ class HostLock:
         self._beaten = time.monotonic()
 
     def release(self) -> None:
-        """Give the lock back; it is free once no other process of this machine holds it."""
+        """Release this process's share; the lock is free once all processes of the machine have released it."""
         _BEATS.discard(self)
         with suppress(StorageError), self._alone() as descriptor:
             use = _read(descriptor)
@@ -132,7 +132,7 @@ class HostLock:
                 self._write(descriptor, use, is_leaving=True)
 
     def _write(self, descriptor: int, use: _Use | None, *, is_leaving: bool = False) -> None:
-        """Say who uses the folder: those who did and still live, and this process unless it leaves."""
+        """Write the live processes to the lock file, with this process unless it leaves."""
         processes = {key: process for key, process in (use.processes if use else {}).items() if not is_dead(process)}
         if not is_leaving:
             processes[self._id] = this_process()
@@ -143,11 +143,11 @@ class HostLock:
 
     @contextmanager
     def _alone(self) -> Iterator[int]:
-        """The lock file, while no other process of any machine has it."""
+        """Lock the lock file against other processes, and yield its descriptor."""
         with translated(self._file):
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                if os.geteuid() == 0:  # as SQLite does with its files: the folder's owner must be able to go on
+                if os.geteuid() == 0:  # as SQLite does: the folder's owner must be able to write the file
                     owner = self._root.stat()
                     os.fchown(descriptor, owner.st_uid, owner.st_gid)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -156,7 +156,7 @@ class HostLock:
                 os.close(descriptor)
 
     def _now(self) -> float:
-        """The present on the clock of the file system."""
+        """Return the present time on the clock of the file system."""
         probe = self._root / f"host.{self._id}"
         probe.touch()
         now = probe.stat().st_mtime
@@ -165,10 +165,10 @@ class HostLock:
 
 
 def check_host(root: Path, host: Host) -> None:
-    """Make sure that no other machine uses a data folder in which nothing can be written.
+    """Raise an error if another machine uses a read-only data folder.
 
     Raises:
-        StorageError: one does.
+        StorageError: another machine uses the folder.
     """
     with suppress(FileNotFoundError), (root / "host.lock").open("rb") as file:
         use = _read(file.fileno())
@@ -178,7 +178,7 @@ def check_host(root: Path, host: Host) -> None:
 
 
 def in_use(root: Path, host: Host, since: str, silent: float) -> StorageError:
-    """The error of a data folder that another machine uses."""
+    """Return the error of a data folder that another machine uses."""
     return StorageError(
         f"the data folder {root} is in use on host '{host.name}' since {since}",
         hint=f"run flowctl there, or end what runs there; if that host is gone, try again in"
@@ -191,11 +191,11 @@ def _read(descriptor: int) -> _Use | None:
         value: dict[str, Any] = orjson.loads(os.pread(descriptor, 1 << 20, 0))
         return _Use(Host(value["name"], value["boot"]), value["since"], value["processes"])
     except (ValueError, KeyError, TypeError):
-        return None  # nobody uses it, or who did lost power while saying so
+        return None  # no user, or a loss of power during a write
 
 
 class _Beats:
-    """Renews the locks of this process, for as long as they are not released or forgotten, on one thread."""
+    """A thread that touches the locks of this process until they are released or garbage-collected."""
 
     def __init__(self) -> None:
         self._locks: WeakSet[HostLock] = WeakSet()
@@ -205,7 +205,7 @@ class _Beats:
     def add(self, lock: HostLock) -> None:
         with self._turn:
             self._locks.add(lock)
-            if self._thread is None or not self._thread.is_alive():  # a forked process has none
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
                 self._thread = threading.Thread(target=self._work, name="host.lock", daemon=True)
                 self._thread.start()
 
@@ -219,7 +219,7 @@ class _Beats:
             with self._turn:
                 locks = list(self._locks)
             for lock in locks:
-                with suppress(FlowError):  # whoever uses the folder next is told
+                with suppress(FlowError):  # the next user of the folder gets the error
                     lock.beat()
             del locks
 

@@ -1,11 +1,11 @@
-"""Identity: whether a metadata database is the one of the data folder in which it lies, and the latest of it.
+"""Identity checks: the metadata database must belong to its data folder, and be the latest.
 
-A database that is missing, or is empty, is that of a new data folder only where nothing else was ever stored. Otherwise
-it was lost, and everything that lies beside it would be taken for garbage.
+A missing or empty database is accepted only in an empty folder. Elsewhere the database was lost, and a new one would
+make all other files garbage.
 
-The database has the folder's identifier and counts commits. The file `commits` has that count as well, written once a
-commit is durable: so it may be behind the database after a crash, and is ahead only of a database that is older than
-the folder, such as one from a backup that was put back alone.
+The database has the folder's identifier and a count of commits. The file `commits` has the count too, written after
+each durable commit. The file may be behind the database after a crash. The file is ahead only if the database is older
+than the folder, such as one from a backup.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import known_folder_id
 
 COMMITS = "commits"
-"""Name of the file that counts commits."""
+"""Name of the file with the count of commits."""
 
 RESTORING = "restoring"
-"""Name of the file that is there until a restore has come to its end."""
+"""Name of the file that exists during a restore."""
 
 _TRACES = ("collections", "state", FOLDER_ID, COMMITS, "sql.db")
 _DIGITS = 20
@@ -38,7 +38,7 @@ _WAYS_OUT = (
 
 
 def traces(root: Path) -> list[str]:
-    """Names of what lies in a folder and was stored by flowctl, beside the metadata database."""
+    """Return the names of flowctl's files in a folder other than the metadata database."""
     names = []
     for name in _TRACES:
         path = root / name
@@ -52,14 +52,14 @@ def traces(root: Path) -> list[str]:
 
 
 def require_new(path: Path, is_there: str | None = None) -> None:
-    """Require that a metadata database which holds nothing is that of a folder which holds nothing.
+    """Raise an error if a metadata database is empty and its folder is not.
 
     Args:
-        path: of the database.
-        is_there: says in which way the database holds nothing; found out if None.
+        path: path of the database.
+        is_there: description of the empty database; None to determine it.
 
     Raises:
-        StorageError: the folder holds something.
+        StorageError: the folder has other files of flowctl.
     """
     stored = traces(path.parent)
     if stored:
@@ -72,10 +72,10 @@ def require_new(path: Path, is_there: str | None = None) -> None:
 
 
 def require_restored(root: Path) -> None:
-    """Require that no restore into a data folder is unfinished.
+    """Raise an error if a restore into a data folder is incomplete.
 
     Raises:
-        StorageError: one is.
+        StorageError: a restore is incomplete, or the folder is a backup.
     """
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         backup = (root / RESTORING).read_text()
@@ -88,26 +88,26 @@ def require_restored(root: Path) -> None:
 
 
 def require_known(path: Path) -> None:
-    """Require of a database that is missing or has no bytes that nothing lies beside it; costs one call.
+    """Raise an error if a database is missing or has no bytes and its folder has other files; costs one system call.
 
     Raises:
-        StorageError: something does.
+        StorageError: the folder has other files of flowctl.
     """
     try:
         is_empty = path.stat().st_size == 0
     except FileNotFoundError:
         is_empty = True
     except OSError:
-        return  # opening the database says why
+        return  # opening the database reports the error
     if is_empty:
         require_new(path)
 
 
 class CommitCount:
-    """The file that counts commits, open to be written.
+    """The file with the count of commits, open for writing.
 
     Args:
-        path: of the metadata database, which is there.
+        path: path of the metadata database, which exists.
 
     Raises:
         StorageError: the file cannot be written.
@@ -118,13 +118,13 @@ class CommitCount:
         with translated(file):
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             owner = path.stat()
-            with suppress(PermissionError):  # whoever may write the database may write this
+            with suppress(PermissionError):  # every writer of the database must be able to write the file
                 os.fchmod(self._descriptor, owner.st_mode & 0o666)
                 if os.geteuid() == 0:
                     os.fchown(self._descriptor, owner.st_uid, owner.st_gid)
 
     def write(self, count: int) -> None:
-        """Write the count of a commit that is durable; not to have written it loses nothing but a check."""
+        """Write the count of a durable commit; a lost write only weakens a check."""
         with suppress(OSError):
             os.pwrite(self._descriptor, f"{count:>{_DIGITS}}\n".encode(), 0)
 
@@ -134,7 +134,7 @@ class CommitCount:
 
 
 def read_commits(root: Path) -> int | None:
-    """The count of commits that a data folder knows; None if it knows none."""
+    """Return the count of commits in a data folder's file; None if unknown."""
     try:
         return int((root / COMMITS).read_text())
     except (FileNotFoundError, PermissionError, ValueError):
@@ -142,28 +142,28 @@ def read_commits(root: Path) -> int | None:
 
 
 def count_commit(db: apsw.Connection) -> int:
-    """Count a commit in its own transaction; returns the count."""
+    """Count a commit in its own transaction, and return the count."""
     count: int = db.execute("UPDATE folder SET commits = commits + 1 RETURNING commits").get
     return count
 
 
 def identity_of(db: apsw.Connection) -> tuple[str, int]:
-    """The identifier of the data folder, empty if it has none yet, and the count of commits."""
+    """Return the identifier of the data folder, empty for none, and the count of commits."""
     row: Any = db.execute("SELECT id, commits FROM folder").fetchone()
     return str(row[0]), int(row[1])
 
 
 def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_older: bool = False) -> None:
-    """Require that a metadata database is that of its folder, and the latest.
+    """Raise an error if a metadata database belongs to another folder, or is outdated.
 
     Args:
         root: the data folder.
-        db: its metadata.
-        counted: what `read_commits` returned before the database was read.
-        accept_older: also a database that is older than the folder.
+        db: a transaction of its metadata.
+        counted: result of `read_commits` before the database was read.
+        accept_older: accept an outdated database.
 
     Raises:
-        StorageError: it is not.
+        StorageError: the database is foreign or outdated.
     """
     identifier, commits = identity_of(db)
     known = known_folder_id(root)
@@ -185,7 +185,10 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
 
 
 def take_identity(root: Path, db: apsw.Connection) -> str:
-    """The identifier of a data folder, in a write transaction; it is that of `folder-id` or new, if there was none."""
+    """Return the identifier of a data folder, in a write transaction.
+
+    Take it from `folder-id` or create it if missing.
+    """
     identifier, _ = identity_of(db)
     if not identifier:
         identifier = known_folder_id(root) or str(uuid4())
@@ -194,11 +197,11 @@ def take_identity(root: Path, db: apsw.Connection) -> str:
 
 
 def disown_files(db: apsw.Connection, counted: int | None = None) -> None:
-    """Forget whose files may be garbage, as some of these may be part of something that this database does not know.
+    """Delete the records of writers: their files may belong to commits that this database does not have.
 
     Args:
-        db: the metadata, in a write transaction.
-        counted: what `read_commits` returned; the count of commits goes on from there.
+        db: a write transaction of the metadata.
+        counted: result of `read_commits`, from which the count of commits continues.
     """
     db.execute("DELETE FROM writer")
     db.execute("DELETE FROM discarded")

@@ -1,4 +1,4 @@
-"""What commits write to collections, in the write transaction in which they do it."""
+"""Writes of commits to collections, within their write transactions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from derive.storage.metadata.tasks import advance_task
 
 
 def move_task(db: apsw.Connection, move: TaskMove) -> None:
-    """Move a task on, and with it the collections that it writes.
+    """Advance a task and the collections that it writes.
 
     Raises:
-        FencedError: its capability is no longer valid.
-        FrontierError: a clock is out of bounds, or a transform would step back.
+        FencedError: the capability is no longer valid.
+        FrontierError: a timestamp is out of bounds, or a transform would move back.
     """
     capability = move.capability
     require_run(db, capability, [update.collection for update in move.updates])
@@ -30,10 +30,10 @@ def move_task(db: apsw.Connection, move: TaskMove) -> None:
 
 
 def insert_update(db: apsw.Connection, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:
-    """Add segments to a collection, for whoever has the right to write it at or above a frontier.
+    """Add segments to a collection; the caller has a write capability at `frontier`.
 
     Raises:
-        FrontierError: a clock is out of bounds.
+        FrontierError: a timestamp is out of bounds.
     """
     name, segments = update.collection, update.segments
     low = min((segment.clock_min for segment in segments), default=frontier)

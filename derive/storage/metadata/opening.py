@@ -1,4 +1,4 @@
-"""Opening a data folder: whose it is, what may be done with it, and whether it is one at all."""
+"""Open a data folder: check its owner, its access rights and its completeness."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ from derive.storage.metadata.identity import (
 _DATABASE = "metadata.db"
 
 PRIVATE = 0o700
-"""Mode of a data folder that is created: it holds what documents say, and nobody else can go in."""
+"""Mode of a created data folder: documents are private, so other users have no access."""
 
 
 def is_data_folder(folder: Path) -> bool:
-    """Whether something was ever stored in a folder, be it one whose metadata database is lost."""
+    """Return true if a folder has data of flowctl, even if its metadata database is lost."""
     return os.path.exists(folder / _DATABASE) or bool(traces(folder)) or os.path.exists(folder / RESTORING)
 
 
 def open_metadata(
     root: Path, host: Host, *, durable: bool, reading: bool, accept_older: bool = False
 ) -> tuple[Metadata, HostLock | None]:
-    """The metadata of a data folder, and the lock that this machine has on it where anything can be written.
+    """Open the metadata of a data folder; return it with this machine's lock, which a read-only folder has not.
 
     Args:
-        root: the data folder; created if it is missing, unless for `reading`.
+        root: the data folder; created if missing, unless `reading`.
         host: this machine.
-        durable: survive a loss of power.
-        reading: nothing is going to be written, so a folder that is missing is empty, and one that cannot be written
-            will do.
-        accept_older: also a database that is older than what lies beside it.
+        durable: sync commits to survive a loss of power.
+        reading: open for reading only: a missing folder is empty, and a read-only folder suffices.
+        accept_older: accept a database that is older than the files beside it.
 
     Raises:
-        StorageError: another machine uses the data folder, or it cannot be used, or its metadata database is missing,
-            or is another one's, or is not the latest.
+        StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
+            missing, foreign or outdated.
     """
     path = root / _DATABASE
     require_restored(root)
@@ -85,14 +84,14 @@ def _require_own(metadata: Metadata, counted: int | None, *, accept_older: bool)
 
 
 def _settle_identity(metadata: Metadata, counted: int | None) -> None:
-    """Have a data folder and its metadata know each other, which may have been made before they did."""
+    """Give a data folder and its metadata a common identifier, if an older version has created them without."""
     root = metadata.path.parent
     with metadata.snapshot() as db:
         identifier, commits = identity_of(db)
     if not identifier or (counted is None and commits > 0):
         with metadata.transaction() as db:
             identifier = take_identity(root, db)
-            if counted is None and commits > 0:  # it cannot be told whether files are newer than the database
+            if counted is None and commits > 0:  # files may be newer than the database
                 disown_files(db)
     if not known_folder_id(root):
         write_folder_id(root, identifier)

@@ -1,9 +1,8 @@
-"""Owners: each collection has one writer, and every other door to it is closed.
+"""Owners: each collection has one kind of writer, and all other kinds are refused.
 
-A collection that nothing derives belongs to `flowctl ingest`, a derived one to its task, a table to statements of SQL,
-a source with rows of its own to its feeder, and a materialized view to its dataflow. The owner follows from rows of the
-metadata database. Each door asks in the write transaction in which it writes, or in which it acquires the capability
-to write, so two doors cannot both find a collection open.
+A plain collection belongs to `flowctl ingest`, a derived one to its task, a table to SQL statements, a source of SQL to
+its feeder, and a materialized view to its dataflow. The owner follows from rows of the metadata database. Each writer
+checks the owner in its own write transaction, so two kinds of writers cannot both become the owner.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from derive.protocol.sql_names import MARK, POSITION_PREFIX, SQL_PREFIX, is_of_s
 
 
 class Owner(Enum):
-    """The one writer of a collection."""
+    """The owner of a collection."""
 
     NOBODY = "nobody"
     INGEST = "flowctl ingest"
@@ -29,7 +28,7 @@ class Owner(Enum):
 
 
 class Door(Enum):
-    """A way to write a collection."""
+    """A kind of writer."""
 
     INGEST = "flowctl ingest"
     TASK = "a task of the catalog"
@@ -48,11 +47,11 @@ _OPEN = {
 
 
 def owner_of(db: apsw.Connection, name: str) -> Owner:
-    """Return who may write a collection.
+    """Return the owner of a collection.
 
     Args:
-        db: in a transaction; leases that have ended count until they are dropped.
-        name: of the collection, which need not be there.
+        db: a transaction; ended leases count until they are dropped.
+        name: name of the collection, which may be unknown.
     """
     if name == MARK or name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
@@ -70,7 +69,7 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
 
 
 def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
-    """Return who may write a collection of documents: who writes it now, or has written it."""
+    """Return the owner of a collection of documents: its present writer, or its past one."""
     is_task: int | None = db.execute(
         "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
         (name,),
@@ -83,15 +82,15 @@ def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
 
 
 def require_open(db: apsw.Connection, name: str, door: Door) -> None:
-    """Require that a collection may be written through a door.
+    """Raise an error if a kind of writer may not write a collection.
 
     Args:
-        db: in the transaction in which it is written, or in which the capability to write it is acquired.
-        name: of the collection.
-        door: through which it is written.
+        db: the transaction of the write, or of the acquisition of the write capability.
+        name: name of the collection.
+        door: kind of writer.
 
     Raises:
-        OwnedError: it belongs to another writer.
+        OwnedError: the collection belongs to another writer.
     """
     owner = owner_of(db, name)
     if owner not in _OPEN[door]:
@@ -99,7 +98,7 @@ def require_open(db: apsw.Connection, name: str, door: Door) -> None:
 
 
 def owned(name: str, owner: Owner, door: Door) -> OwnedError:
-    """Return the error of a door that is closed, with what to do instead."""
+    """Return the error of a refused writer, with a remedy."""
     relation = name.removeprefix(SQL_PREFIX)
     match owner:
         case Owner.TASK:

@@ -1,8 +1,8 @@
-"""Processes: who holds something, in words that no other process can be taken for.
+"""Names of processes that are unique across machines, containers and time.
 
-A number alone does not name a process: it is given again to a later one, and every container counts from 1. So the
-name also says in which namespace the number counts, on which start of which machine, and when the process began. A
-process whose namespace is not ours is never called dead: we cannot see it.
+A number alone does not identify a process: numbers are reused, and every container counts from 1. The name therefore
+includes the PID namespace, the boot of the machine and the start time of the process. A process of another namespace is
+invisible, so it is never reported as dead.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Literal
 
 
 def this_process() -> str:
-    """This process, as `host:pid:namespace:began`; the last two are empty where the system does not tell them."""
+    """Return the name of this process, `host:pid:namespace:began`; unknown parts are empty."""
     return f"{socket.gethostname()}:{os.getpid()}:{_namespace()}:{_began(os.getpid())}"
 
 
 def show_process(name: str) -> str:
-    """A process as people know it: `host:pid`."""
+    """Return the short name of a process, for people: `host:pid`."""
     host, pid, *_ = _parts(name)
     return f"{host}:{pid}"
 
 
 def is_here(name: str) -> bool:
-    """Whether a process is one whose end could be seen from here: it counts in this process's namespace."""
+    """Return true if a process is in this process's PID namespace, so that its end is visible here."""
     host, _, namespace, _ = _parts(name)
     return host == socket.gethostname() and namespace in ("", _namespace())
 
 
 def is_dead(name: str) -> bool:
-    """Whether a process is known to be gone: it could be seen from here if it were not."""
+    """Return true if a process is known to have ended; an invisible process is not."""
     _, pid, _, began = _parts(name)
     if not is_here(name):
         return False
@@ -49,7 +49,7 @@ def is_dead(name: str) -> bool:
 
 
 def kill(name: str) -> bool:
-    """Kill a process; whether it was there, and could be seen from here."""
+    """Kill a process; return true if it existed and was visible."""
     if not is_here(name) or is_dead(name):
         return False
     with suppress(ProcessLookupError):
@@ -58,7 +58,7 @@ def kill(name: str) -> bool:
 
 
 def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
-    """The process that holds an exclusive lock of this kind on a file, if it can be seen from here."""
+    """Return the process with an exclusive lock of this kind on a file; None if there is none, or it is invisible."""
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -69,12 +69,12 @@ def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int 
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal, such as Ctrl-Z gives, and does nothing until another one comes."""
+    """Return true if a process is stopped by a signal, such as after Ctrl-Z."""
     return _status(pid)[:1] == ["T"]
 
 
 def _parts(name: str) -> tuple[str, str, str, str]:
-    """The parts of a name; those written by older versions have only the first two."""
+    """Return the four parts of a name; older versions wrote only the first two."""
     host, _, rest = name.partition(":")
     pid, namespace, began = [*rest.split(":"), "", ""][:3]
     return host, pid, namespace, began
@@ -82,7 +82,7 @@ def _parts(name: str) -> tuple[str, str, str, str]:
 
 @lru_cache(maxsize=1)
 def boot() -> str:
-    """What tells the present start of this machine from every other; empty where the system does not tell it."""
+    """Return the identifier of this machine's boot; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -91,7 +91,7 @@ def boot() -> str:
 
 @lru_cache(maxsize=1)
 def _namespace() -> str:
-    """What tells apart processes of one number: the start of the machine, and the namespace in which it counts."""
+    """Return the identifier of this process's PID namespace: boot and inode; empty if unknown."""
     try:
         return f"{boot()}/{os.stat('/proc/self/ns/pid').st_ino}" if boot() else ""
     except OSError:
@@ -99,16 +99,16 @@ def _namespace() -> str:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in the kernel's ticks since the machine started; empty where that is not known."""
+    """Return the start time of a process, in kernel ticks since boot; empty if unknown."""
     status = _status(pid)
     return status[19] if status else ""
 
 
 def _status(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on (`Z`: it has ended, and its parent has not asked how)."""
+    """Return the kernel's status fields of a process from its state on; a zombie has the state `Z`."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    # The second field is the name of the program in parentheses, and may hold anything.
+    # The second field is the program's name in parentheses, which may contain any character.
     return text.rpartition(")")[2].split()

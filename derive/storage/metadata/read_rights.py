@@ -1,4 +1,4 @@
-"""Rights to read in the metadata database: leases of readers, and what tasks hold for as long as they exist."""
+"""Read capabilities in the metadata database: leases of readers, and durable holds of tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from derive.time.frontier import END_OF_TIME
 
 
 def lease_read(db: apsw.Connection, name: str, frontier: int) -> ReadCapability:
-    """Lease a right to read a collection."""
+    """Acquire a read lease on a collection."""
     now = wall_clock()
     capability = ReadCapability(str(uuid4()), name, frontier)
     row = CapabilityRow(capability.id, "read", collection=name, frontier=frontier, expires=now + LEASE, at=now)
@@ -28,7 +28,7 @@ def lease_read(db: apsw.Connection, name: str, frontier: int) -> ReadCapability:
 
 
 def downgrade_read(db: apsw.Connection, capability: ReadCapability, frontier: int) -> bool:
-    """Move a leased right up to a later time, and renew it; False if it has ended."""
+    """Move a read lease up to a later timestamp, and renew it; return False if it has ended."""
     now = wall_clock()
     db.execute(
         "UPDATE capability SET frontier = max(frontier, ?), expires = ?, at = ? WHERE id = ?",
@@ -37,44 +37,44 @@ def downgrade_read(db: apsw.Connection, capability: ReadCapability, frontier: in
     return db.changes() > 0
 
 
-# Rights of tasks
+# Durable holds of tasks
 
 _VIEW = "view:"
-"""Begins the name under which a materialized view holds rights; no task of a catalog has a colon in its name."""
+"""Prefix of the holder name of a materialized view; no task of a catalog has a colon in its name."""
 
 
 _INDEX = "index:"
-"""The same for an index."""
+"""Prefix of the holder name of an index."""
 
 
 def holder_of_view(identifier: int) -> str:
-    """The name under which a materialized view holds rights to read what it is made of."""
+    """Return the holder name of a materialized view."""
     return f"{_VIEW}{identifier}"
 
 
 def view_of_holder(task: str) -> int | None:
-    """The materialized view that holds rights under a name; None if that is a task's."""
+    """Return the materialized view of a holder name; None for other holders."""
     return int(task.removeprefix(_VIEW)) if task.startswith(_VIEW) else None
 
 
 def holder_of_index(identifier: int) -> str:
-    """The name under which an index holds rights to read what it is on."""
+    """Return the holder name of an index."""
     return f"{_INDEX}{identifier}"
 
 
 def index_of_holder(task: str) -> int | None:
-    """The index that holds rights under a name; None if that is not one's."""
+    """Return the index of a holder name; None for other holders."""
     return int(task.removeprefix(_INDEX)) if task.startswith(_INDEX) else None
 
 
 def hold(db: apsw.Connection, task: str, transform: str, name: str, frontier: int) -> None:
-    """Give a transform of a task a right to read a collection that lasts until it is taken away."""
+    """Give a transform of a task a read capability on a collection that never expires."""
     identifier = str(uuid4())
     insert_capability(db, CapabilityRow(identifier, "read", name, task, transform, frontier, at=wall_clock()))
 
 
 def hold_only(db: apsw.Connection, holder: str, names: Collection[str], frontier: int) -> None:
-    """Give a view or an index the right to read collections from a frontier on, and to read nothing else."""
+    """Give a view or an index read capabilities on exactly these collections, at a frontier."""
     take_holds(db, holder)
     for name in names:
         if frontiers_of(db, name) is not None:
@@ -82,7 +82,7 @@ def hold_only(db: apsw.Connection, holder: str, names: Collection[str], frontier
 
 
 def take_holds(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]:
-    """Take from a task its rights to read; returns their frontiers by transform and collection."""
+    """Drop a task's read capabilities; return their frontiers by transform and collection."""
     rows: list[Any] = db.execute(
         "DELETE FROM capability WHERE task = ? AND kind = 'read' RETURNING transform, collection, frontier", (task,)
     ).fetchall()
@@ -90,7 +90,7 @@ def take_holds(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]:
 
 
 def move_holds(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
-    """Move a task's rights to read, by transform, up to where it needs its sources now; back only if that is said."""
+    """Move a task's read capabilities to the needed frontiers, by transform; back only if `may_step_back`."""
     now = wall_clock()
     db.executemany(
         "UPDATE capability SET frontier = iif(?, ?2, max(frontier, ?2)), at = ? WHERE task = ? AND transform = ?"
@@ -100,11 +100,11 @@ def move_holds(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_
 
 
 def rewind_holds(db: apsw.Connection, task: str, transforms: Collection[str] | None = None) -> None:
-    """Move a task's rights to read back to the beginning of what its sources still know; it is reading no files.
+    """Move a task's read capabilities back to the `since` of their sources; the task is not running.
 
     Args:
-        db: in a write transaction.
-        task: its name.
+        db: a write transaction.
+        task: name of the task.
         transforms: state keys of the inputs that begin again; None for all.
     """
     rows: list[Any] = db.execute(
@@ -117,11 +117,14 @@ def rewind_holds(db: apsw.Connection, task: str, transforms: Collection[str] | N
     )
 
 
-# Who reads
+# Look-ups of readers
 
 
 def frontiers_of_holders(db: apsw.Connection) -> dict[str, int]:
-    """For each task that holds a right to read anything, the time from which on it may read all of that."""
+    """Return the greatest frontier of each holder's read capabilities.
+
+    From there on it may read all its collections.
+    """
     rows: list[Any] = db.execute(
         "SELECT task, max(frontier) FROM capability WHERE kind = 'read' AND task IS NOT NULL GROUP BY task"
     ).fetchall()
@@ -129,7 +132,7 @@ def frontiers_of_holders(db: apsw.Connection) -> dict[str, int]:
 
 
 def holders(db: apsw.Connection) -> dict[str, set[str]]:
-    """For each task that holds a right to read anything, the collections."""
+    """Return the collections on which each holder has read capabilities."""
     rows: list[Any] = db.execute(
         "SELECT task, collection FROM capability WHERE task IS NOT NULL AND kind = 'read'"
     ).fetchall()
@@ -140,7 +143,7 @@ def holders(db: apsw.Connection) -> dict[str, set[str]]:
 
 
 def read_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
-    """Who holds the `since` of a collection back, the least first."""
+    """Return the holds on the `since` of a collection, the least first."""
     rows: list[Any] = db.execute(
         "SELECT min(frontier), task, holder, purpose FROM capability WHERE collection = ? AND kind = 'read'"
         " GROUP BY coalesce(task, id) ORDER BY 1, task, holder",
@@ -150,7 +153,7 @@ def read_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
 
 
 def write_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
-    """Who holds the `upper` of a collection back, the least first."""
+    """Return the holds on the `upper` of a collection, the least first."""
     rows: list[Any] = db.execute(
         "SELECT frontier, task, holder, purpose FROM capability WHERE collection = ? AND kind = 'write'"
         " AND frontier < ? ORDER BY 1, task, holder",
@@ -160,7 +163,7 @@ def write_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
 
 
 def reading_since(db: apsw.Connection) -> dict[str, int]:
-    """For each collection that is being read, since when: files replaced later may be needed."""
+    """Return the time since which each collection is being read: files replaced later may be in use."""
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()

@@ -1,8 +1,8 @@
-"""Relations: histories of collections, each with a number that never returns.
+"""Relations: histories of collections, each with a number that is never reused.
 
-A name stands for one relation at a time. It stands for another one once a table was dropped and created again, once
-another table was given the name, and once a task was reset, which gives the collection another history. A reader holds
-the number: a name only finds it.
+A name stands for one relation at a time. The relation of a name changes when a table is dropped and recreated, when
+another table gets the name, and when a reset begins a new history. Readers keep the number, and use a name only to find
+it.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from derive.time.frontier import END_OF_TIME
 
 
 def new_identifier(db: apsw.Connection) -> int:
-    """Return a number that has never identified anything, in a write transaction."""
+    """Return a number that was never used, in a write transaction."""
     identifier: int = db.execute("UPDATE identifier SET last = last + 1 RETURNING last").get
     return identifier
 
 
 def relation_of(db: apsw.Connection, name: str) -> int | None:
-    """Return the relation that a name stands for; None if nothing is stored under it."""
+    """Return the relation with a name; None if nothing is stored under it."""
     relation: int | None = db.execute("SELECT relation FROM collection WHERE name = ?", (name,)).get
     return relation
 
 
 def name_of_relation(db: apsw.Connection, relation: int) -> str | None:
-    """Return the name under which a relation is stored; None if nothing of it is left."""
+    """Return the name of a relation; None if nothing of it is left."""
     name: str | None = db.execute("SELECT name FROM collection WHERE relation = ?", (relation,)).get
     return name
 
 
 def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
-    """Return whether a table has its name from a relation that a catalog had named, and that nobody had filled."""
+    """Return true if a table has its name from a relation that a catalog declared, and that was never written."""
     is_table = db.execute("SELECT 1 FROM collection WHERE name = ? AND columns IS NOT NULL", (name,)).get
     return is_table is not None and name_of_relation(db, relation) is None
 
 
 def tell_fate(db: apsw.Connection, name: str, relation: int) -> str:
-    """Say what became of a relation for which a name stood, and what the name stands for now."""
+    """Describe the fate of a relation that once had the name, and the present relation of the name."""
     now: Any = db.execute(
         "SELECT upper, named, columns IS NOT NULL OR EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " OR EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) FROM collection WHERE name = ?",

@@ -1,4 +1,4 @@
-"""Renewing leases in the background, so that their holders may take, or wait, as long as they like."""
+"""Renew leases in the background, so that their holders need no timer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.storage.metadata.database import Metadata
 
 
 class Renewals:
-    """Leases of this process in one data folder; a thread renews them all in one commit, while there are any.
+    """Leases of this process in one data folder, which one thread renews in one commit.
 
-    A lease that ended nevertheless, because this process was stopped for longer than it lasts, stays ended.
+    A lease that has expired, because the process was stopped for longer than its duration, stays ended.
 
     Args:
-        path: of the metadata database.
+        path: path of the metadata database.
         every: seconds between renewals.
     """
 
@@ -31,10 +31,10 @@ class Renewals:
 
     @contextmanager
     def renewed(self, identifier: str) -> Iterator[None]:
-        """Renew a lease for as long as the block takes.
+        """Renew a lease while the block runs.
 
         Args:
-            identifier: of the capability.
+            identifier: identifier of the capability.
         """
         with self._lock:
             self._leases.add(identifier)
@@ -58,8 +58,8 @@ class Renewals:
         while not done.wait(self._every):
             with self._lock:
                 leases = list(self._leases)
-            # A failure is not told: the next time may do, and else leases run out, which their holders find. It is not
-            # synced, as a loss of power ends leases anyway.
+            # A failure is not reported: the next attempt may succeed, and otherwise the holder finds its lease expired.
+            # No sync is needed, because a loss of power ends leases anyway.
             with (
                 suppress(FlowError),
                 closing(Metadata(self._path)) as metadata,

@@ -1,4 +1,4 @@
-"""Segments in the metadata database: which files are part of a collection, and which were."""
+"""Segments in the metadata database: the present and the former files of collections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from derive.time.segment import Segment
 
 
 def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
-    """Segments of a collection that hold clocks from `begin` on, by clock."""
+    """Return the segments of a collection with timestamps at or above `begin`, ordered by timestamp."""
     rows: list[Any] = db.execute(
         "SELECT path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
         " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
@@ -24,7 +24,7 @@ def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
 
 
 def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
-    """Make segments part of a collection."""
+    """Add segments to a collection."""
     db.executemany(
         "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes, checksum)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -49,7 +49,7 @@ def _label(segment: Segment) -> str:
 
 
 def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-    """Put segments in the place of others, whose files wait to be removed."""
+    """Replace segments by others; the old files wait for removal."""
     now = wall_clock()
     db.executemany("DELETE FROM segment WHERE path = ?", [(segment.path,) for segment in old])
     db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(segment.path, name, now) for segment in old])
@@ -57,40 +57,40 @@ def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new
 
 
 def segment_paths(db: apsw.Connection, name: str) -> list[str]:
-    """Paths of the segments of a collection."""
+    """Return the paths of a collection's segments."""
     rows: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
     return [row[0] for row in rows]
 
 
 def are_there(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> bool:
-    """Whether all these segments are still part of a collection."""
+    """Return true if all these segments are still part of a collection."""
     return set(segment_paths(db, name)).issuperset(segment.path for segment in segments)
 
 
 def count_below(db: apsw.Connection, name: str, clock: int) -> int:
-    """How many segments of a collection hold clocks below this one."""
+    """Return the number of segments of a collection with timestamps below `clock`."""
     count: int = db.execute("SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, clock)).get
     return count
 
 
 def last_clock(db: apsw.Connection, name: str) -> int | None:
-    """The greatest clock that a collection holds; None if it holds none."""
+    """Return the greatest timestamp in a collection; None if it is empty."""
     clock: int | None = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
     return clock
 
 
-# Files that are not, or no longer, part of a collection
+# Files that are no longer part of a collection
 
 
 def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
-    """Paths of a collection's segments, and of those that were replaced.
+    """Return the paths of a collection's segments and replaced segments.
 
     Args:
-        db: the metadata.
-        name: of the collection.
-        folder: those in it are known as well, whose ever they are: a table that had this name may have another one now.
+        db: a transaction.
+        name: name of the collection.
+        folder: folder whose files are included too, because a table that was renamed keeps its files there.
     """
-    below = (f"{folder}/", f"{folder}0")  # which is what comes behind all that begin with a slash
+    below = (f"{folder}/", f"{folder}0")  # "0" is the character after "/"
     rows: list[Any] = db.execute(
         "SELECT path FROM replaced WHERE collection = ?1 OR path BETWEEN ?2 AND ?3"
         " UNION SELECT path FROM segment WHERE collection = ?1 OR path BETWEEN ?2 AND ?3",
@@ -100,18 +100,18 @@ def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
 
 
 def replaced_before(db: apsw.Connection, at: int) -> list[tuple[str, str, int]]:
-    """Paths of segments that were replaced before a wall-clock time, with their collection and when they were."""
+    """Return the path, collection and time of each segment that was replaced before a wall-clock time."""
     rows: list[Any] = db.execute("SELECT path, collection, at FROM replaced WHERE at < ?", (at,)).fetchall()
     return rows
 
 
 def forget_replaced(db: apsw.Connection, paths: Sequence[str]) -> None:
-    """Forget replaced segments, whose files are gone."""
+    """Delete the records of replaced segments, whose files are removed."""
     db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
 
 
 def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
-    """Identifiers of the rights to ingest into a collection, or any, whose holders never came to their end."""
+    """Return the identifiers of incomplete ingestions into a collection, or into any."""
     rows: list[Any] = db.execute(
         "SELECT id FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
     ).fetchall()
@@ -119,41 +119,41 @@ def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
 
 
 def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
-    """Forget abandoned rights, whose files are gone."""
+    """Delete the records of incomplete ingestions, whose files are removed."""
     db.executemany("DELETE FROM abandoned WHERE id = ?", [(identifier,) for identifier in identifiers])
 
 
-# Writers of files that no row names
+# Writers of uncommitted files
 
 
 def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
-    """Remember who is about to write files of a collection, whose names begin with an identifier, in a transaction.
+    """Record a writer of a collection's files, whose names begin with its identifier, in a transaction.
 
-    Garbage is looked for among the files of those who are remembered, and nowhere else.
+    Only the files of recorded writers can be garbage.
     """
     db.execute("INSERT OR IGNORE INTO writer VALUES (?, ?, ?)", (identifier, name, wall_clock()))
 
 
 def writers_of(db: apsw.Connection, name: str | None = None) -> set[str]:
-    """Identifiers of those who may have written files of a collection, or of any."""
+    """Return the identifiers of recorded writers of a collection, or of any."""
     rows: list[Any] = db.execute("SELECT id FROM writer WHERE collection = coalesce(?, collection)", (name,)).fetchall()
     return {row[0] for row in rows}
 
 
 def forget_writer(db: apsw.Connection, identifier: str) -> None:
-    """Forget somebody who has written files, none of which is garbage."""
+    """Delete the record of a writer that has left no garbage."""
     db.execute("DELETE FROM writer WHERE id = ?", (identifier,))
 
 
 def forget_writers(db: apsw.Connection, name: str, before: int) -> None:
-    """Forget who began to write files of a collection before a wall-clock time, and does not run its task any more."""
+    """Delete the records of writers that began before a wall-clock time and hold no capability."""
     db.execute(
         "DELETE FROM writer WHERE collection = ? AND at < ? AND id NOT IN (SELECT id FROM capability)", (name, before)
     )
 
 
 def discard_segments(db: apsw.Connection, name: str) -> None:
-    """Take all segments from a collection, in a write transaction; their files wait to be removed."""
+    """Remove all segments from a collection, in a write transaction; their files wait for removal."""
     db.execute(
         "INSERT OR IGNORE INTO discarded SELECT path, collection FROM segment WHERE collection = ?1"
         " UNION SELECT path, collection FROM replaced WHERE collection = ?1",
@@ -164,18 +164,18 @@ def discard_segments(db: apsw.Connection, name: str) -> None:
 
 
 def discarded_of(db: apsw.Connection, name: str) -> list[str]:
-    """Paths of the segments that were discarded from a collection."""
+    """Return the paths of the segments that were discarded from a collection."""
     rows: list[Any] = db.execute("SELECT path FROM discarded WHERE collection = ?", (name,)).fetchall()
     return [row[0] for row in rows]
 
 
 def forget_discarded(db: apsw.Connection, paths: Sequence[str]) -> None:
-    """Forget discarded segments, whose files are gone."""
+    """Delete the records of discarded segments, whose files are removed."""
     db.executemany("DELETE FROM discarded WHERE path = ?", [(path,) for path in paths])
 
 
 def all_paths(db: apsw.Connection) -> set[str]:
-    """Paths of all files that are, or were, part of collections."""
+    """Return the paths of all files that are, or were, part of collections."""
     rows: list[Any] = db.execute(
         "SELECT path FROM segment UNION SELECT path FROM replaced UNION SELECT path FROM discarded"
     ).fetchall()
@@ -183,7 +183,7 @@ def all_paths(db: apsw.Connection) -> set[str]:
 
 
 def all_writers(db: apsw.Connection) -> set[str]:
-    """Return the beginnings of the names of all files that a writer may be writing, or may have left."""
+    """Return the file name prefixes of all recorded writers."""
     rows: list[Any] = db.execute(
         f"SELECT id FROM writer UNION SELECT '{INGESTED}' || id FROM capability WHERE kind = 'write'"
         f" UNION SELECT '{INGESTED}' || id FROM abandoned"
@@ -192,7 +192,7 @@ def all_writers(db: apsw.Connection) -> set[str]:
 
 
 def every_segment(db: apsw.Connection) -> list[Segment]:
-    """Segments of all collections, by path."""
+    """Return the segments of all collections, ordered by path."""
     rows: list[Any] = db.execute(
         "SELECT collection, path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
         " ORDER BY path"
@@ -201,5 +201,5 @@ def every_segment(db: apsw.Connection) -> list[Segment]:
 
 
 def is_segment(db: apsw.Connection, path: str) -> bool:
-    """Whether a file is part of a collection."""
+    """Return true if a file is part of a collection."""
     return db.execute("SELECT 1 FROM segment WHERE path = ?", (path,)).get is not None

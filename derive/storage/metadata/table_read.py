@@ -1,4 +1,4 @@
-"""Updates of tables in the metadata database, wherever they are, as of one look at it."""
+"""Reads of a table's updates: segments and appended rows of one state of the metadata database."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TableRead:
     """Updates of a table.
 
     Attributes:
-        upper: of the table then.
-        segments: that may hold some of them.
-        appended: those that are in no segment yet.
-        failure: if they end where a materialized view has an error in the place of rows, that time and the error.
+        upper: `upper` of the table at the read.
+        segments: segments that may contain some of the updates.
+        appended: updates that are in no segment yet.
+        failure: if the updates end at an error of a materialized view, the timestamp and the error.
     """
 
     upper: int
@@ -36,7 +36,10 @@ class TableRead:
 def read_between(
     db: apsw.Connection, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]]
 ) -> TableRead | None:
-    """Updates of a table with clocks in `[begin, end)`; `within` as for `read_appended`. None if there is no table."""
+    """Return the updates of a table with timestamps in `[begin, end)`; None if the table does not exist.
+
+    `within` filters as in `read_appended`.
+    """
     known = _known(db, identifier)
     if known is None:
         return None
@@ -45,7 +48,7 @@ def read_between(
 
 
 def read_on(db: apsw.Connection, identifier: int, begin: int) -> TableRead | None:
-    """Final updates of a table from a clock on; None if there are none, since nothing is final that was not before."""
+    """Return the final updates of a table from a timestamp on; None if no later timestamp is final."""
     known = _known(db, identifier)
     if known is None or known[1] <= begin:
         return None
@@ -57,7 +60,7 @@ def read_on(db: apsw.Connection, identifier: int, begin: int) -> TableRead | Non
 
 
 def _known(db: apsw.Connection, identifier: int) -> tuple[str, int] | None:
-    """What a table is called, and its `upper`."""
+    """Return the name of a table and its `upper`; None if it does not exist."""
     row: Any = db.execute(
         "SELECT name, upper FROM collection WHERE id = ? AND columns IS NOT NULL", (identifier,)
     ).fetchone()

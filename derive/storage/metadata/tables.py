@@ -1,7 +1,7 @@
-"""Tables in the metadata database: what they are called, and updates of them that are in no segment yet.
+"""Tables in the metadata database: their names, and updates that are in no segment yet.
 
-A name is bound to one collection at a time. One that was dropped keeps its name, with a frontier that is empty, until
-another is created under it, or until nobody can read it any more.
+A name is bound to one collection at a time. A dropped table keeps its name, with an empty frontier, until another table
+takes the name or the last reader has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")
-"""Tables that name a collection."""
+"""Tables of the database with a foreign key to the name of a collection."""
 
 _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE columns IS NOT NULL"
 
@@ -33,17 +33,17 @@ _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE colu
 def insert_table(
     db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
 ) -> int:
-    """Add a table under a name to which nothing is bound; returns its identifier."""
+    """Add a table under an unused name, and return its identifier."""
     return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, _described(columns))
 
 
 def take_over(
     db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
 ) -> int | None:
-    """Make a table of a collection of that key that never held anything, as a catalog knew of the table before it was.
+    """Turn a collection of the same key that was never written into a table, because a catalog has declared the table.
 
     Returns:
-        Its identifier; None if there is no such collection.
+        The identifier of the table; None if there is no such collection.
     """
     identifier: int | None = db.execute(
         "UPDATE collection SET columns = ?, upper = max(upper, ?) WHERE name = ? AND key = ? AND partitions = '[]'"
@@ -60,19 +60,19 @@ def _described(columns: Sequence[TableColumn]) -> str:
 
 
 def read_table(db: apsw.Connection, identifier: int) -> Table | None:
-    """What is known of a table; None if there never was one of this identifier, or nothing of it is left."""
+    """Return a table; None if the identifier is unknown, or nothing of the table is left."""
     row: Any = db.execute(f"{_QUERY} AND id = ?", (identifier,)).fetchone()
     return _table(row) if row else None
 
 
 def find_table(db: apsw.Connection, name: str) -> Table | None:
-    """The table to which a name is bound; it may have been dropped."""
+    """Return the table with a name, dropped or not; None for none."""
     row: Any = db.execute(f"{_QUERY} AND name = ?", (name,)).fetchone()
     return _table(row) if row else None
 
 
 def read_tables(db: apsw.Connection) -> list[Table]:
-    """All tables, by name."""
+    """Return all tables, by name."""
     return [_table(row) for row in db.execute(f"{_QUERY} ORDER BY name").fetchall()]
 
 
@@ -83,7 +83,7 @@ def _table(row: Any) -> Table:
 
 
 def name_of(db: apsw.Connection, identifier: int) -> str | None:
-    """The name to which a collection is bound; None if there is none of this identifier."""
+    """Return the name of a collection; None for an unknown identifier."""
     name: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (identifier,)).get
     return name
 
@@ -97,13 +97,13 @@ def rename(db: apsw.Connection, name: str, new_name: str) -> None:
 
 
 def make_way(db: apsw.Connection, name: str) -> bool:
-    """Have a name bound to nothing, in a write transaction in which leases that have ended were dropped.
+    """Free a name, in a write transaction in which ended leases were dropped.
 
-    A table that was dropped is bound to another name, as somebody may be reading it still. A collection that a catalog
-    has declared, and that nobody has written, goes; what is to be bound to the name takes its place for its readers.
+    A dropped table gets another name, because it may have readers. A declared collection that was never written is
+    deleted; the next collection of the name takes its place for its readers.
 
     Returns:
-        False where the name is that of something else, which keeps it.
+        False if another collection has the name and keeps it.
     """
     table = find_table(db, name)
     if table is not None:
@@ -119,18 +119,18 @@ def make_way(db: apsw.Connection, name: str) -> bool:
 
 
 def alter(db: apsw.Connection, identifier: int, columns: Sequence[TableColumn]) -> None:
-    """Give a table other columns, in a write transaction; what it holds stays as it is."""
+    """Replace the columns of a table, in a write transaction; its rows stay as they are."""
     db.execute("UPDATE collection SET columns = ? WHERE id = ?", (_described(columns), identifier))
 
 
 def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], frontier: int) -> None:
-    """Make a materialized view of a table that is new: it is known from a frontier on, and reads others from there on.
+    """Make a new table a materialized view: set its frontiers, and give it read capabilities on its inputs.
 
     Args:
-        db: in a write transaction.
-        identifier: of the table.
-        names: of what it is made of.
-        frontier: where it begins; later where something that it is made of is not known any more at that time.
+        db: a write transaction.
+        identifier: identifier of the table.
+        names: names of the inputs.
+        frontier: first timestamp, raised to the greatest `since` of the inputs.
     """
     sinces = [known[0] for known in (frontiers_of(db, name) for name in names) if known]
     db.execute(
@@ -141,17 +141,17 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
 
 
 def end_writing(db: apsw.Connection, identifier: int) -> None:
-    """Move the `upper` of a table to the end: nobody writes it any more, and as a view it reads nothing any more."""
+    """Move the `upper` of a table to the end of time, and drop its writers and a view's read capabilities."""
     take_holds(db, holder_of_view(identifier))
     db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
     take_writes(db, str(name_of(db, identifier)))
 
 
 def forget_unread(db: apsw.Connection) -> None:
-    """Move the `since` of dropped tables that nobody holds to the end: nothing of them is left but their identifiers.
+    """Move the `since` of dropped tables without readers to the end of time, and delete their contents.
 
     Args:
-        db: in a write transaction, in which leases that have ended were dropped.
+        db: a write transaction in which ended leases were dropped.
     """
     rows: list[Any] = db.execute(
         "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"
@@ -169,7 +169,7 @@ def forget_unread(db: apsw.Connection) -> None:
 
 
 def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -> None:
-    """Add updates to a table, in an order of their own among those of a clock."""
+    """Add updates to a table, with sequence numbers that continue those of their timestamps."""
     if updates:
         first = next_seq(db, identifier, min(update.clock for update in updates))
         db.executemany(
@@ -182,9 +182,9 @@ def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -
 
 
 def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
-    """A number that no update of a table from a clock on has, nor any greater one.
+    """Return a sequence number above those of all updates of a table from a timestamp on.
 
-    There are such updates only where somebody holds the table's `upper` back.
+    Such updates exist only while a write capability holds the table's `upper` back.
     """
     number: int = db.execute(
         "SELECT max("
@@ -197,7 +197,7 @@ def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
 
 
 def has_appended(db: apsw.Connection, name: str) -> int | None:
-    """The identifier of a table some of whose updates are in no segment yet; None if it has none such, or is none."""
+    """Return the identifier of a table with updates that are in no segment; None for other names."""
     identifier: int | None = db.execute(
         "SELECT id FROM collection WHERE name = ? AND columns IS NOT NULL"
         " AND EXISTS (SELECT 1 FROM appended WHERE collection = id)",
@@ -207,7 +207,7 @@ def has_appended(db: apsw.Connection, name: str) -> int | None:
 
 
 def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
-    """Identifiers of the tables with at least so many updates that are in no segment yet."""
+    """Return the identifiers of the tables with at least `fewest` updates that are in no segment."""
     rows: list[Any] = db.execute(
         "SELECT collection FROM appended GROUP BY collection HAVING count(*) >= ?", (fewest,)
     ).fetchall()
@@ -217,14 +217,14 @@ def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
 def read_appended(
     db: apsw.Connection, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]] = ()
 ) -> list[AppendedRow]:
-    """Clock, seq, diff, packed key and text of updates in no segment yet with clocks in `[begin, end)`, in order.
+    """Return updates in no segment with timestamps in `[begin, end)`: timestamp, sequence number, diff, key and text.
 
     Args:
-        db: in a transaction.
-        identifier: of the table.
-        begin: the first clock.
-        end: the clock behind the last one.
-        within: of each of these, one is within the texts that are wanted; others are left out.
+        db: a transaction.
+        identifier: identifier of the table.
+        begin: first timestamp.
+        end: timestamp after the last one.
+        within: filter on updates: their text contains one text of each of these lists.
     """
     wanted = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
     rows: list[Any] = db.execute(
@@ -236,6 +236,6 @@ def read_appended(
 
 
 def delete_appended(db: apsw.Connection, identifier: int, end: int) -> int:
-    """Remove updates with clocks below `end`, which are part of a segment from here on; returns how many."""
+    """Delete the updates with timestamps below `end`, which a segment now has; return their number."""
     db.execute("DELETE FROM appended WHERE collection = ? AND clock < ?", (identifier, end))
     return db.changes()

@@ -1,7 +1,7 @@
-"""Tasks in the metadata database: what is known of one, and what a transaction of it changes.
+"""Tasks in the metadata database: their state, and the changes of a transaction.
 
-A task has an epoch, which counts who has held the right to run it and never goes back, also when the task is reset:
-what is left of a task then is its name, its epoch, and no shards.
+A task has an epoch: the number of run capabilities so far. It never decreases, even after a reset: a task that was
+reset keeps its name and its epoch, and has no shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.time.positions import Place
 
 
 def read_task(db: apsw.Connection, name: str) -> TaskState | None:
-    """What is known of a task; None if it has never run, or not since it was reset."""
+    """Return the state of a task; None if it has not run since the last reset."""
     row: Any = db.execute(
         "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
         " edits FROM task WHERE name = ? AND shards > 0",
@@ -54,13 +54,13 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
 
 
 def read_tasks(db: apsw.Connection) -> list[TaskState]:
-    """Return the states of all tasks that have run since they were reset last, by name."""
+    """Return the states of all tasks that have run since their last reset, by name."""
     names = [str(name) for (name,) in db.execute("SELECT name FROM task WHERE shards > 0 ORDER BY name").fetchall()]
     return [task for task in (read_task(db, name) for name in names) if task is not None]
 
 
 def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
-    """Begin a new epoch of a task, whose number of shards is fixed now if it has never run; returns the epoch."""
+    """Begin a new epoch of a task, and fix the number of shards at its first run; return the epoch."""
     epoch: int = db.execute(
         "INSERT INTO task (name, shards, positions, epoch) VALUES (?, ?, '{}', 1) ON CONFLICT DO UPDATE SET"
         " epoch = epoch + 1, shards = iif(shards = 0, excluded.shards, shards) RETURNING epoch",
@@ -70,7 +70,7 @@ def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
 
 
 def supersede(db: apsw.Connection, name: str, least: int) -> int:
-    """Begin a new epoch of what has no shards, which is not below another number; returns the epoch."""
+    """Begin a new epoch of a server, which has no shards, at or above `least`; return the epoch."""
     epoch: int = db.execute(
         "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?) ON CONFLICT DO UPDATE SET"
         " epoch = max(epoch + 1, excluded.epoch) RETURNING epoch",
@@ -80,13 +80,13 @@ def supersede(db: apsw.Connection, name: str, least: int) -> int:
 
 
 def epoch_of(db: apsw.Connection, name: str) -> int | None:
-    """The epoch of a task, also of one that was reset; None if it has never run."""
+    """Return the epoch of a task, also after a reset; None if it has never run."""
     epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (name,)).get
     return epoch
 
 
 def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
-    """Record something about a task that is no progress of it."""
+    """Record a note about a task, such as an error, without progress."""
     match note:
         case Stopped(error):
             db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
@@ -106,7 +106,7 @@ def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
 
 
 def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
-    """Keep what is kept by state keys of a task's inputs by other ones."""
+    """Rename the state keys of a task's inputs in all its records."""
     row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
     *maps, edits = map(orjson.loads, row)
     moved = [{keys.get(key, key): value for key, value in kept.items()} for kept in maps]
@@ -122,7 +122,7 @@ def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
 
 
 def forget_task(db: apsw.Connection, name: str) -> None:
-    """Forget all that is known of a task but its epoch; whoever runs it is superseded."""
+    """Delete the state of a task except its epoch, and fence its run."""
     epoch = epoch_of(db, name)
     if epoch is None:
         return
@@ -133,7 +133,7 @@ def forget_task(db: apsw.Connection, name: str) -> None:
 
 
 def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
-    """Forget of a task how far some of its inputs (by state key) are; whoever runs it is superseded."""
+    """Delete the progress of some of a task's inputs (by state key), and fence its run."""
     row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
     if row is None:
         return
@@ -148,10 +148,10 @@ def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
 
 
 def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
-    """Move a task on, in the write transaction in which its documents are committed.
+    """Advance a task, in the write transaction of its documents.
 
     Raises:
-        FrontierError: a transform would step back.
+        FrontierError: a transform would move back.
     """
     if not commit.may_step_back:
         _check_positions(db, name, commit)
@@ -175,9 +175,9 @@ def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
 
 
 def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
-    """Require that no transform steps back in its source, which would derive documents twice.
+    """Raise an error if a transform would move back in its source, and so derive documents twice.
 
-    Positions are adjusted clocks, and count from the clocks of the source by an offset that the catalog may change.
+    Positions are adjusted timestamps: source timestamps plus an offset that the catalog may change.
     """
     row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (name,)).fetchone()
     before = orjson.loads(row[0])

@@ -1,4 +1,4 @@
-"""The timeline in the metadata database: the last clock that was assigned, and what time it was."""
+"""The timeline in the metadata database: the last assigned timestamp, and the last reading of the clocks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import apsw
 
 
 class Told(NamedTuple):
-    """What time it was when it was told last.
+    """A reading of the clocks.
 
     Attributes:
-        time: microseconds since the Unix epoch.
-        watch: a clock that nobody sets.
-        elapsed: microseconds that it showed then.
+        time: wall-clock time, microseconds since the Unix epoch.
+        watch: identifier of a monotonic clock.
+        elapsed: value of the monotonic clock, microseconds.
     """
 
     time: int
@@ -22,22 +22,22 @@ class Told(NamedTuple):
 
 
 def last_assigned(db: apsw.Connection) -> int:
-    """The last clock that was assigned, or below which something was read."""
+    """Return the last timestamp that was assigned, or below which contents were read."""
     clock: int = db.execute("SELECT clock FROM timeline").get
     return clock
 
 
 def assign_up_to(db: apsw.Connection, clock: int) -> None:
-    """Note that no clock up to this one is assigned any more."""
+    """Record that no timestamp up to this one is assigned any more."""
     db.execute("UPDATE timeline SET clock = max(clock, ?)", (clock,))
 
 
 def told(db: apsw.Connection) -> Told:
-    """What time it was when it was told last."""
+    """Return the last recorded reading of the clocks."""
     row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
     return Told(*row)
 
 
 def tell(db: apsw.Connection, now: Told) -> None:
-    """Note what time it is."""
+    """Record a reading of the clocks."""
     db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", now)

@@ -1,6 +1,6 @@
-"""Background: one piece of work at a time in another thread, while who asked for it goes on.
+"""Run one piece of work at a time in another thread.
 
-Encoding a row group holds no lock of Python's, so it costs a processor that idles, and nobody waits for it.
+Encoding a row group releases Python's lock, so it uses an idle processor while the caller continues.
 """
 
 from __future__ import annotations
@@ -10,47 +10,47 @@ from collections.abc import Callable
 
 
 class Background:
-    """Does one thing after the other; once something has failed nothing more is done, and all who wait are told."""
+    """Runs pieces of work one after the other; after a failure all later calls raise its error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Begin work, once the work before is done; where there can be no thread, do it.
+        """Start work in the thread after the previous work has ended; run it here if no thread can start.
 
         Raises:
-            BaseException: whatever work before has failed with.
+            BaseException: error of the previous work.
         """
         self.wait()
         self._thread = threading.Thread(target=self._do, args=(work,), name="background")
         try:
             self._thread.start()
-        except RuntimeError:  # there are as many as there may be
+        except RuntimeError:  # the limit of threads is reached
             self._thread = None
             self._do(work)
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do work here, once the work before is done.
+        """Run work here after the previous work has ended.
 
         Raises:
-            BaseException: whatever it, or work before, has failed with.
+            BaseException: error of this or the previous work.
         """
         self.wait()
         self._do(work)
         self.wait()
 
     def join(self) -> None:
-        """Wait until nothing is being done, whatever has failed."""
+        """Wait until the work has ended, and ignore errors."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def wait(self) -> None:
-        """Wait until nothing is being done.
+        """Wait until the work has ended.
 
         Raises:
-            BaseException: whatever work has failed with.
+            BaseException: error of the work.
         """
         self.join()
         if self._error is not None:
@@ -59,5 +59,5 @@ class Background:
     def _do(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # who waits is told of it
+        except BaseException as error:  # raised in the waiting thread
             self._error = error

@@ -1,6 +1,6 @@
-"""Clocks of stored documents: the first one in a range of time, and how many there are.
+"""Timestamps of stored documents: the first one in an interval, and the number of documents.
 
-Most often the descriptions of segments tell, so what reads files is loaded only where one has to be read.
+The descriptions of segments usually suffice, so the modules that read files are imported only on demand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from derive.time.source_read import SourceRead
 
 
 def first_clock(root: Path, read: SourceRead) -> int | None:
-    """The least clock of a document in a range of time; None if there is none.
+    """Return the least timestamp of a document in an interval; None for none.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -28,7 +28,7 @@ def first_clock(root: Path, read: SourceRead) -> int | None:
 
 
 def count_documents(root: Path, read: SourceRead) -> int:
-    """How many documents there are in a range of time.
+    """Return the number of documents in an interval.
 
     Raises:
         SegmentError: a file cannot be read.

@@ -1,6 +1,6 @@
-"""From columns of values to the JSON texts of documents: a few calls write many, and no document is made for it.
+"""Write columns of values as JSON texts of documents, without creating the documents.
 
-The bytes are those of `write_texts` of the documents, whose properties are in the order of the columns.
+The bytes equal those of `write_texts` for documents whose properties are in column order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NESTED = frozenset({dict, list})
 
 
 def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringArray:
-    """A column of the JSON texts of documents.
+    """Return a column of the documents' JSON texts.
 
     Args:
         columns: the documents.
-        most_bytes: how many a column can hold.
+        most_bytes: capacity of a column.
 
     Raises:
-        DocumentError: they take more than 2 GiB, or one is of more than `MOST_LEVELS` levels.
+        DocumentError: the texts exceed 2 GiB, or a document has more than `MOST_LEVELS` levels.
     """
     count = len(columns)
     if count == 0:
@@ -54,20 +54,20 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
         pieces.append(texts)
     pieces.append(before)
     size = sum(count * len(piece) if isinstance(piece, str) else piece.nbytes for piece in pieces)
-    if size > most_bytes:  # or about as many, as offsets are among them
+    if size > most_bytes:  # approximate, because offsets are included
         raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def _write_scalars(column: Sequence[JSON], end: str) -> pa.StringArray | None:
-    """The JSON text of each value, with what comes behind it; None if some are not so easily told apart."""
+    """Return the JSON text of each value, followed by `end`; None if texts contain commas or values need other code."""
     try:
         text = orjson.dumps(column)
-    except TypeError:  # there is an integer beyond 64 bits
+    except TypeError:  # an integer exceeds 64 bits
         return None
     content = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(content == _COMMA)
-    if len(commas) != len(column) - 1 or len(text) > MOST_BYTES:  # some are in texts
+    if len(commas) != len(column) - 1 or len(text) > MOST_BYTES:  # a text contains a comma
         return None
     written = content.copy()
     written[-1] = ord(end)

@@ -1,15 +1,16 @@
-"""Typed columns: the scalar fields of documents, beside their JSON text.
+"""Typed columns: scalar fields of documents beside their JSON text.
 
-Whoever reads a few fields of many documents need not parse them, readers such as DuckDB and pandas find columns of
-numbers, texts and booleans, and Parquet's statistics tell what is in a file. A column has one type, and JSON has no
-such limit: a number's column holds 1 and 1.0 alike, null is not the same as absent, and an integer may have any size.
-So one more column, `flow_exact`, is null where all typed columns of a row hold their values exactly (null is absent
-there), and has else one byte for each of them, in their order: a code that says what to make of it. Reading by columns
-therefore equals reading by document, always.
+A reader of few fields need not parse documents, tools such as DuckDB and pandas find typed columns, and Parquet's
+statistics describe a file. A column has one type, but JSON values are more varied: a column of numbers holds both 1 and
+1.0, null differs from absent, and integers have any size.
 
-A field has no column, and is read from the document, if it may be an array or object, or be of several types; if it is
-called like a column of every segment, whatever the case of its letters (Spark and DuckDB do not tell it apart); if it
-is a logical partition, which is what the file's folder is named for; or if there are too many.
+The column `flow_exact` therefore has one byte per typed column: a code for the difference between the column and the
+document. `flow_exact` is null for a row whose typed columns are all exact, where null means absent. Reads by column
+therefore always equal reads by document.
+
+A field has no column, and is read from the document, in four cases: it may be an array, an object or of several types;
+it has the name of a column of every segment, without regard to case (as in Spark and DuckDB); it is a logical
+partition, which the file's folder names; or the limit of columns is reached.
 """
 
 from __future__ import annotations
@@ -32,29 +33,32 @@ from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
 
 Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
-"""What a typed column holds."""
+"""Type of a typed column."""
 
 MakeFields: TypeAlias = "Callable[[Sequence[Document]], pa.StructArray | None]"
-"""From documents to their typed columns, as one array; None if their collection has none."""
+"""Function from documents to their typed columns, as one array; None if their collection has none."""
 
 MakeColumnFields: TypeAlias = "Callable[[Columns], pa.StructArray | None]"
-"""The same for documents as columns."""
+"""Function from documents as columns to their typed columns, as one array; None if their collection has none."""
 
 Codes: TypeAlias = np.ndarray
 """Codes of `flow_exact`, as uint8."""
 
 POINTERS = b"flow.pointers"
-"""Key of a file's metadata: a JSON object of the names of its typed columns, in order, and their fields' pointers."""
+"""Key of a file's metadata: JSON object from the names of typed columns, in order, to their JSON pointers."""
 
 EXACT = "flow_exact"
-"""Name of the column that says where typed columns do not hold exactly what the document has."""
+"""Name of the column with the codes of inexact values."""
 
 NULL, OTHER_NUMBER, LOOK = 1, 2, 3
-"""Codes of `flow_exact`, but for 0, which is exact: the document has null; an integer in a column of numbers or, in one
-of integers, a number that is written with a fraction or an exponent; only the document tells."""
+"""Codes of `flow_exact` other than 0 (exact).
+
+NULL: the document has null. OTHER_NUMBER: an integer in a column of numbers, or a number with a fraction or an exponent
+in a column of integers. LOOK: only the document has the value.
+"""
 
 MOST_COLUMNS = 100
-"""How many typed columns a segment has at most: each costs something, however few its documents."""
+"""Largest number of typed columns in a segment: each has a fixed cost."""
 
 _TAKEN = frozenset({"clock", "seq", "diff", "key", "doc", EXACT})
 _KINDS: dict[frozenset[str], Kind] = {
@@ -71,13 +75,13 @@ ARROW: dict[Kind, pa.DataType] = {
     "number": pa.float64(),
     "boolean": pa.bool_(),
 }
-"""What a kind of column is to Arrow."""
+"""Arrow type of each kind of column."""
 
 _MISSING = type(MISSING)
 _NONE = type(None)
 _I64 = 1 << 63
 _MOST_EXACT = 1 << 53
-"""Up to here every integer is a double."""
+"""Bound up to which every integer is a double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,9 @@ class TypedColumn:
     """A column of one scalar field.
 
     Attributes:
-        name: of the field, and of the column.
+        name: name of the field and of the column.
         pointer: JSON pointer of the field.
-        kind: what it holds.
+        kind: type of the values.
     """
 
     name: str
@@ -96,12 +100,12 @@ class TypedColumn:
 
     @property
     def type(self) -> pa.DataType:
-        """As Arrow has it."""
+        """Return the Arrow type."""
         return ARROW[self.kind]
 
 
 def column_of(projection: ProjectionSpec) -> TypedColumn | None:
-    """The column that a projection could have by itself; None if it has to be read from the document."""
+    """Return the column of a projection, other projections aside; None if the field must be read from the document."""
     kind = _KINDS.get(projection.types - {"null"})
     is_apart = projection.is_partition or projection.pointer in ("", UUID_POINTER)
     if kind is None or is_apart or projection.field.lower() in _TAKEN or not projection.field:
@@ -110,7 +114,7 @@ def column_of(projection: ProjectionSpec) -> TypedColumn | None:
 
 
 def typed_columns(collection: CollectionSpec) -> tuple[TypedColumn, ...]:
-    """The typed columns of a collection's segments."""
+    """Return the typed columns of a collection's segments."""
     columns: dict[str, TypedColumn] = {}
     for projection in collection.projections:
         column = column_of(projection)
@@ -120,7 +124,7 @@ def typed_columns(collection: CollectionSpec) -> tuple[TypedColumn, ...]:
 
 
 def stored_columns(collection: CollectionSpec, schema: pa.Schema) -> pa.Schema:
-    """The columns of a collection's segments: those that all segments have, and typed ones, `flow_exact` last."""
+    """Return the schema of a collection's segments: the fixed columns, the typed columns, and `flow_exact` last."""
     columns = typed_columns(collection)
     if not columns:
         return schema
@@ -130,18 +134,18 @@ def stored_columns(collection: CollectionSpec, schema: pa.Schema) -> pa.Schema:
 
 
 def fields_type(kinds: Sequence[Kind]) -> pa.StructType:
-    """The type of several typed columns as one array: named by their numbers, and their codes."""
+    """Return the type of several typed columns as one array: fields named by number, and their codes."""
     numbered = [pa.field(str(number), ARROW[kind]) for number, kind in enumerate(kinds)]
     return pa.struct([*numbered, pa.field(EXACT, pa.binary())])
 
 
 def fields_of(arrays: Sequence[pa.Array], codes: Sequence[Codes | None], count: int) -> pa.StructArray:
-    """Typed columns as one array.
+    """Combine typed columns into one array.
 
     Args:
-        arrays: of the columns.
-        codes: of the values of each; None where all are exact.
-        count: of rows.
+        arrays: values of each column.
+        codes: codes of each column; None if all are exact.
+        count: number of rows.
     """
     numbered = [pa.field(str(number), array.type) for number, array in enumerate(arrays)]
     children = [*arrays, pack_codes(codes, count)]
@@ -149,11 +153,11 @@ def fields_of(arrays: Sequence[pa.Array], codes: Sequence[Codes | None], count: 
 
 
 def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
-    """Codes of several columns as `flow_exact` has them.
+    """Pack the codes of several columns in the format of `flow_exact`.
 
     Args:
-        columns: codes of each; None where all are exact.
-        count: of rows.
+        columns: codes of each column; None if all are exact.
+        count: number of rows.
     """
     told = [(number, column) for number, column in enumerate(columns) if column is not None and column.any()]
     if not told:
@@ -169,10 +173,10 @@ def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
 
 
 def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
-    """What `pack_codes` packed, as an array with a row for each row and a column for each column.
+    """Return the codes that `pack_codes` packed, as an array of shape (rows, columns).
 
     Returns:
-        None, if all is exact.
+        The codes; None if all are exact.
     """
     told = exact.drop_null()
     if not len(told):
@@ -186,9 +190,9 @@ def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
 
 
 def compile_fields(collection: CollectionSpec) -> MakeFields:
-    """A function from documents to the typed columns of their collection, as one array; None if it has no columns.
+    """Return a function from documents to their typed columns as one array; it returns None without columns.
 
-    It goes column by column: what is said once of all values need not be asked of each.
+    The function works by column, so checks are done once per column instead of once per value.
     """
     compiled = [(column.kind, compile_values(column.pointer)) for column in typed_columns(collection)]
     if not compiled:
@@ -202,7 +206,7 @@ def compile_fields(collection: CollectionSpec) -> MakeFields:
 
 
 def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
-    """The same as `compile_fields` for documents as columns."""
+    """Return a function like that of `compile_fields`, for documents as columns."""
     typed = [(column.kind, parse_pointer(column.pointer)) for column in typed_columns(collection)]
     if not typed:
         return lambda _: None
@@ -215,19 +219,19 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
 
 
 def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
-    """The same as `encode`, where the types of values are known."""
+    """Encode values like `encode`, with known Python types."""
     if type(values) is WrittenColumn and kind == ("string" if values.numbers is None else "number"):
         is_integer = values.is_integer
         return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)
     if kinds == {_MISSING}:
         return pa.nulls(len(values), ARROW[kind]), None
-    if kinds == {_PLAIN[kind]} and kind != "integer":  # which may be too wide
+    if kinds == {_PLAIN[kind]} and kind != "integer":  # an integer may exceed 64 bits
         return pa.array(values, ARROW[kind]), None
     return encode(kind, values)
 
 
 def compile_values(pointer: str) -> Callable[[Sequence[Document]], list[JSON]]:
-    """A function from documents to what they have at a location, `MISSING` where they do not have it."""
+    """Return a function from documents to their values at a location, `MISSING` where absent."""
     tokens = parse_pointer(pointer)
     if len(tokens) == 1:
         return partial(_properties, tokens[0], itemgetter(tokens[0]))
@@ -237,17 +241,17 @@ def compile_values(pointer: str) -> Callable[[Sequence[Document]], list[JSON]]:
 
 def _properties(name: str, get: Callable[[Document], JSON], documents: Sequence[Document]) -> list[JSON]:
     try:
-        return list(map(get, documents))  # most properties are in every document, and this is the fastest way
+        return list(map(get, documents))  # the fastest way, if all documents have the property
     except KeyError:
         return [document.get(name, MISSING) for document in documents]
 
 
 def encode(kind: Kind, values: Sequence[JSON]) -> tuple[pa.Array, Codes | None]:
-    """A typed column of values, and a code for each; None for the codes if all are exact.
+    """Return a typed column of values and their codes; None as codes if all are exact.
 
     Args:
-        kind: of the column.
-        values: JSON values, and `MISSING` where there is none.
+        kind: type of the column.
+        values: JSON values, and `MISSING` where absent.
     """
     plain, arrow = _PLAIN[kind], ARROW[kind]
     kinds = set(map(type, values))
@@ -261,7 +265,7 @@ def encode(kind: Kind, values: Sequence[JSON]) -> tuple[pa.Array, Codes | None]:
             codes = _codes([OTHER_NUMBER if type(value) is int else 0 for value in values])
             return pa.array(list(map(float, values)), arrow), codes
     except (OverflowError, pa.ArrowInvalid):
-        pass  # an integer is too wide
+        pass  # an integer exceeds 64 bits
     encoded = list(map(_encode_one, repeat(kind), values))
     return pa.array([value for value, _ in encoded], arrow), _codes([code for _, code in encoded])
 
@@ -276,7 +280,7 @@ def _are_doubles(values: Sequence[Any]) -> bool:
 
 
 def _encode_one(kind: Kind, value: Any) -> tuple[Any, int]:
-    """What a column of a kind holds of a value, and the code that says what to make of it."""
+    """Return a value's content in a column of a kind, and its code."""
     if value is MISSING or value is None:
         return None, NULL if value is None else 0
     if type(value) is float and kind == "integer":
@@ -294,13 +298,13 @@ def _encode_one(kind: Kind, value: Any) -> tuple[Any, int]:
 def decode(
     array: pa.Array, codes: Codes | None, default: JSON, documents: Callable[[list[int]], list[JSON]]
 ) -> list[JSON]:
-    """The values that a typed column stands for.
+    """Return the JSON values of a typed column.
 
     Args:
-        array: of the column.
-        codes: of its values; None if all are exact.
-        default: what is meant where a document lacks the field.
-        documents: gives the field's values in the documents of some rows, `MISSING` where there is none.
+        array: the column.
+        codes: codes of its values; None if all are exact.
+        default: value of an absent field.
+        documents: returns the field's values in the documents of given rows, `MISSING` where absent.
     """
     values: list[JSON] = array.to_pylist()
     if default is not None and array.null_count:

@@ -1,4 +1,4 @@
-"""Conditions: what a column of segments is in rows that are wanted. Of row groups without any, nothing else is read."""
+"""Conditions: filters on columns of segments. A row group without matching rows is skipped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a column is in rows that are wanted; something is said of it.
+    """A filter on a column; at least one bound is set.
 
     Attributes:
-        column: its name.
-        values: all that it can be, none of them null; None for anything.
-        least: it is not less; None if that is not said.
-        most: it is not greater; likewise.
+        column: name of the column.
+        values: permitted values, without null; None for any.
+        least: lower bound, inclusive; None for none.
+        most: upper bound, inclusive; None for none.
     """
 
     column: str
@@ -29,7 +29,7 @@ class Condition:
     most: int | str | None = None
 
     def may_hold(self, statistics: pq.Statistics | None) -> bool:
-        """Whether a column of these statistics may have rows that are wanted."""
+        """Return true if a column with these statistics may have matching rows."""
         if statistics is None or not statistics.has_min_max:
             return True
         least, most = statistics.min, statistics.max
@@ -38,7 +38,7 @@ class Condition:
         return (self.least is None or self.least <= most) and (self.most is None or least <= self.most)
 
     def mask(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Which rows of a column are wanted; null for no."""
+        """Return the mask of matching rows; null for no match."""
         parts: list[Any] = []
         if self.values is not None:
             parts.append(pc.is_in(column, value_set=self.values))
@@ -50,11 +50,11 @@ class Condition:
 
 
 class WantedRows:
-    """Which rows of one file are wanted.
+    """Filter of the rows of one file.
 
     Args:
-        file: of a segment.
-        conditions: all of which wanted rows fulfil; the file has their columns.
+        file: file of a segment, which has the columns of the conditions.
+        conditions: filters that all must match.
     """
 
     def __init__(self, file: pq.ParquetFile, conditions: Sequence[Condition]) -> None:
@@ -63,7 +63,7 @@ class WantedRows:
         self._conditions = [(schema.get_field_index(one.column), one) for one in conditions]
 
     def of(self, number: int) -> pa.ChunkedArray | None:
-        """Which rows of a row group are wanted, where not all of them may be; of length 0 if none is."""
+        """Return the mask of matching rows of a row group; None if all match, and length 0 if none does."""
         if not self._conditions:
             return None
         group = self._file.metadata.row_group(number)

@@ -1,8 +1,7 @@
-"""Consolidation: rows of a multiset with equal key and document become one, whose diff is the sum of theirs.
+"""Consolidation: sum the diffs of a multiset's rows with equal key and document.
 
-What comes to nothing leaves nothing. A row's diff is a byte, in files of every kind of collection, so that they have
-one format and older ones stay readable; a sum beyond that is several rows. A document that is in a multiset more than
-127 times is rare enough for that.
+A sum of zero leaves no row. A row's diff is one byte in files of every kind of collection, so that they have one format
+and older files stay readable; a greater sum becomes several rows. Counts above 127 are rare.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from derive.storage.segments.order import ascending
 from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows
 
 MOST_DIFF = 127
-"""The greatest diff of one row, and the least is its negative."""
+"""Greatest diff of one row; the least is its negative."""
 
 _GROUP = (KEY, DOC, TRANSFORM)
 _COLUMNS = pa.schema([*map(ReadRows.SCHEMA.field, _GROUP), pa.field(DIFF, pa.int64())])
@@ -26,10 +25,11 @@ _GATHERED_ROWS = 200_000
 
 
 class Consolidation:
-    """Adds up the diffs of rows with equal key, document and `transform`; memory holds what is left of them.
+    """Sums the diffs of rows with equal key, document and `transform`; memory holds the remaining rows.
 
     Args:
-        gathered_rows: how many rows are added up at once.
+        parts: rows to consolidate.
+        gathered_rows: number of rows that are summed at once.
     """
 
     def __init__(self, parts: Iterable[ReadRows], gathered_rows: int = _GATHERED_ROWS) -> None:
@@ -43,12 +43,12 @@ class Consolidation:
         self._sums = _summed(gathered).sort_by(ascending(_GROUP))
 
     def counts(self) -> Iterator[tuple[bytes, str, int]]:
-        """Packed key and JSON text of each document, in their order, and how often it is there."""
+        """Yield the packed key, JSON text and count of each document, in order."""
         keys, texts, counts = (self._sums.column(name).to_pylist() for name in (KEY, DOC, DIFF))
         return zip(keys, texts, counts, strict=True)
 
     def rows_at(self, clock: int) -> ReadRows:
-        """Rows of one clock that add up to the same, sorted as they are stored."""
+        """Return rows at one timestamp with the same sums, in storage order."""
         sums = self._sums.column(DIFF).to_numpy()
         pieces = -(-np.abs(sums) // MOST_DIFF)
         indices = np.repeat(np.arange(len(sums)), pieces)
@@ -64,25 +64,25 @@ class Consolidation:
 
 
 class ConsolidatedFold:
-    """What history leaves of a multiset: all of it at the last moment before `since`.
+    """Reduces the history of a multiset to its contents just before `since`.
 
     Args:
-        since: clock.
+        since: timestamp.
     """
 
     def __init__(self, since: int) -> None:
         self._clock = since - 1
 
     def fold(self, read: Callable[[], Iterator[ReadRows]]) -> Iterator[ReadRows]:
-        """What rows leave that are below `since`, in order."""
+        """Yield the consolidated rows of all rows below `since`, in order."""
         yield Consolidation(read()).rows_at(self._clock)
 
 
 def times_present(collection: str, text: str, count: int) -> int:
-    """How often a document is in a multiset whose diffs of it add up to `count`.
+    """Return the count of a document whose diffs sum to `count`.
 
     Raises:
-        StorageError: it was taken out more often than it was put in.
+        StorageError: the sum is negative: more retractions than insertions.
     """
     if count < 0:
         raise StorageError(f"a document of '{collection}' was taken out too often, by {-count}: {text[:500]}")
@@ -97,7 +97,7 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
 
 
 def _numbered(keys: pa.Array) -> np.ndarray:
-    """For each of sorted keys, how many equal ones are before it."""
+    """Return the number of preceding equal keys for each of sorted keys."""
     count = len(keys)
     differ = pc.not_equal(keys.slice(1), keys.slice(0, max(count - 1, 0))).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.concatenate([[True], differ])) if count else np.array([], dtype=np.int64)

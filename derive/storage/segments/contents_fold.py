@@ -1,7 +1,7 @@
-"""What updates come to, key by key: one document where they are reduced, all that are there where they are counted.
+"""Fold updates per key: into one document of a reduced collection, or into the documents of a multiset.
 
-Rows come sorted by key, so memory holds a batch of them and what is known of the one key that may go on in the next.
-A document that reducing leaves as it is is not even parsed: it is handed on as the text that is stored.
+Rows come sorted by key, so memory holds one batch and the state of one key. A document that reduction leaves unchanged
+is not parsed: its stored text is passed on.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, Stor
 from derive.storage.segments.texts import write_texts
 
 PER_KEY: tuple[str, ...] = (KEY, CLOCK, SEQ)
-"""The columns that order rows for this fold: by key, and those of a key as they are stored."""
+"""Sort order of this fold: by key, and rows of a key in storage order."""
 
 _Row: TypeAlias = tuple[int, int, bytes, str]
-"""Clock, seq, packed key and JSON text."""
+"""Timestamp, sequence number, packed key and JSON text."""
 
 
 def contents_per_key(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
-    """What updates come to: documents fully reduced per key, or those of a multiset, each as often as it is there.
+    """Yield the documents of updates: reduced per key, or those of a multiset, each as often as its count.
 
     Args:
         spec: the collection.
-        parts: rows in the order `PER_KEY`; borders between them mean nothing.
+        parts: rows in the order `PER_KEY`; their division into parts has no meaning.
 
     Raises:
         ReductionError: documents of a key cannot be reduced.
-        StorageError: a document is taken out of a multiset more often than it was put in.
+        StorageError: a multiset has more retractions than insertions of a document.
     """
     rows = (part for part in parts if len(part))
     return (_Counting(spec) if spec.kind == "consolidated" else _Reducing(spec)).contents(rows)
@@ -54,17 +54,17 @@ class _Reducing:
     def __init__(self, spec: CollectionSpec) -> None:
         self._name = spec.name
         self._combiner = Combiner(spec.read_schema, name=spec.name)
-        self._last: tuple[int, int, bytes] | None = None  # clock, seq and key of the last row of the key that may go on
-        self._value: JSON = MISSING  # to which its documents reduce so far
+        self._last: tuple[int, int, bytes] | None = None  # timestamp, sequence number and key of the last row
+        self._value: JSON = MISSING  # the open key's documents, reduced so far
 
     def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
-        """What rows come to."""
+        """Yield the reduced documents of rows."""
         for rows in parts:
             yield from self._take(rows)
         yield from self._finish()
 
     def _take(self, rows: StoredRows) -> Iterator[ContentRows]:
-        """What is known once these rows have come; of their last key, more may come."""
+        """Process rows, and yield all completed keys; the last key stays open."""
         firsts = _first_rows(rows.keys)
         lasts = np.append(firsts[1:], len(rows)) - 1
         goes_on = self._last is not None and self._last[2] == rows.sort_key(0)[2]
@@ -87,7 +87,7 @@ class _Reducing:
         yield ContentRows.from_columns(*(kept.batch.column(name) for name in (CLOCK, SEQ, KEY)), texts)
 
     def _values(self, rows: StoredRows, counts: list[int]) -> list[JSON]:
-        """To what the rows of some keys reduce, of which each has so many; those of the first may have begun before."""
+        """Reduce the rows of keys with these counts; the first key may continue the open key."""
         step = self._combiner.full_step
         documents = iter(rows.documents())
         values: list[JSON] = []
@@ -103,7 +103,7 @@ class _Reducing:
         return values
 
     def _finish(self) -> Iterator[ContentRows]:
-        """What the key that might have gone on comes to."""
+        """Yield the reduced document of the open key, and close it."""
         if self._last is not None and self._value is not MISSING:
             clock, seq, key = self._last
             yield ContentRows.from_columns([clock], [seq], [key], write_texts([self._value]))
@@ -111,7 +111,7 @@ class _Reducing:
 
 
 class _Counting:
-    """Counts the documents of a multiset. One that is there once, and alone of its key, is handed on as it is stored.
+    """Counts the documents of a multiset. A document with count 1 and a unique key is passed on as it is stored.
 
     Args:
         spec: the collection.
@@ -119,17 +119,17 @@ class _Counting:
 
     def __init__(self, spec: CollectionSpec) -> None:
         self._spec = spec
-        self._last: tuple[int, int, bytes] | None = None  # clock, seq and key of the last row of the key that may go on
-        self._counts: Counter[str] = Counter()  # of its documents so far
+        self._last: tuple[int, int, bytes] | None = None  # timestamp, sequence number and key of the last row
+        self._counts: Counter[str] = Counter()  # sum of diffs by document of the open key
 
     def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
-        """What rows come to."""
+        """Yield the documents of rows."""
         for rows in parts:
             yield self._take(rows)
         yield _content_rows(self._finish())
 
     def _take(self, rows: StoredRows) -> ContentRows:
-        """What is known once these rows have come; of their last key, more may come."""
+        """Process rows, and return all completed keys; the last key stays open."""
         firsts = _first_rows(rows.keys)
         counts = np.diff(np.append(firsts, len(rows)))
         is_alone = (counts == 1) & (rows.diffs[firsts] == 1)
@@ -144,7 +144,7 @@ class _Counting:
         return concat([counted, handed_on]).sorted((KEY, DOC))
 
     def _count(self, rows: StoredRows) -> list[_Row]:
-        """The documents of keys that end in some rows."""
+        """Return the documents of the keys that end in some rows."""
         done: list[_Row] = []
         columns = (rows.sort_keys(), rows.texts.to_pylist(), rows.diffs.tolist())
         for identity, text, diff in zip(*columns, strict=True):
@@ -155,7 +155,7 @@ class _Counting:
         return done
 
     def _finish(self) -> list[_Row]:
-        """The documents of the key that might have gone on."""
+        """Return the documents of the open key, and close it."""
         done = list(_present(self._spec, self._last, self._counts)) if self._last is not None else []
         self._last = None
         self._counts.clear()
@@ -163,7 +163,7 @@ class _Counting:
 
 
 def _present(spec: CollectionSpec, last: tuple[int, int, bytes], counts: Mapping[str, int]) -> Iterator[_Row]:
-    """The documents that are there of a key."""
+    """Yield the documents of a key, each as often as its count."""
     for text in sorted(counts):
         for _ in range(times_present(spec.name, text, counts[text])):
             yield *last, text
@@ -174,6 +174,6 @@ def _content_rows(rows: list[_Row]) -> ContentRows:
 
 
 def _first_rows(keys: pa.Array) -> np.ndarray:
-    """The numbers of the rows whose key differs from that of the row before; keys are sorted."""
+    """Return the indices of the rows whose key differs from that of the previous row; keys are sorted."""
     differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.concatenate([[True], differ]))

@@ -1,4 +1,4 @@
-"""Rows of a multiset as documents: one each time that a row is added, and one that says so where it is taken away."""
+"""Convert rows of a multiset to documents: one per insertion, and one with a deletion marker per retraction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MARK = '"_meta":{"op":"d"}}'
 
 
 def as_documents(stored: pa.Table) -> pa.Table:
-    """Rows of a segment for whoever knows documents only; those of a reduced collection are as they were.
+    """Convert rows of a segment to documents; rows of a reduced collection are unchanged.
 
     Args:
-        stored: with a column of diffs; and documents, unless nobody wants them.
+        stored: rows with a column of diffs and, optionally, documents.
     """
     diffs = stored.column(DIFF).to_numpy()
     if not len(diffs) or (diffs == 1).all():
@@ -33,13 +33,13 @@ def as_documents(stored: pa.Table) -> pa.Table:
 
 
 def told(rows: ReadRows) -> ReadRows:
-    """Rows that were read with their diffs, as documents."""
+    """Convert rows with diffs to documents."""
     table = as_documents(pa.Table.from_batches([rows.batch]))
     return ReadRows(table.combine_chunks().to_batches()[0]) if table.num_rows else rows
 
 
 def marked_texts(texts: pa.StringArray) -> pa.StringArray:
-    """Texts of documents that are taken away: what they are told by is `{"_meta": {"op": "d"}}`."""
+    """Return texts of deleted documents with the marker `{"_meta": {"op": "d"}}`."""
     begun = pc.utf8_slice_codeunits(texts, 0, -1)
     comma = pc.if_else(pc.equal(texts, "{}"), "", ",")
     return pc.binary_join_element_wise(begun, comma, _MARK, "")

@@ -1,10 +1,9 @@
-"""History below a time, folded: what remains of it is all that reads at or after that time can tell.
+"""Fold the history below a time: keep all that reads at or after that time need.
 
-What that is depends on the collection's kind: one document per key where they are reduced, one row per document where
-they are added up.
+A reduced collection keeps one document per key, and a multiset keeps one row per document.
 
-Memory is flat. Documents are split by a hash of their key into buckets on disk, few enough keys in each to fold them in
-memory; what the buckets leave is merged. It needs no Spark, which takes longer to start than most collections to fold.
+Memory is constant. Documents are split by a hash of their key into buckets on disk, which are small enough to fold in
+memory. The folded buckets are merged. Spark is not used, because it takes longer to start than most folds.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ _MOST_PARTITIONS = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class FoldSizes:
-    """How much of a collection is handled at once.
+    """Sizes of a fold.
 
     Attributes:
-        bucket_documents: about how many documents a bucket holds.
-        bucket_bytes: about how many bytes of segments it holds.
-        buckets: how many there are at most.
-        run_rows: about how many rows are written before those of a logical partition come again.
+        bucket_documents: approximate number of documents in a bucket.
+        bucket_bytes: approximate size of a bucket's segments, bytes.
+        buckets: largest number of buckets.
+        run_rows: approximate number of rows in a run, which is grouped by logical partition.
     """
 
     bucket_documents: int = 100_000
@@ -59,14 +58,14 @@ FOLD_SIZES = FoldSizes()
 
 
 class BucketFold(Protocol):
-    """What a collection's kind makes of its history."""
+    """The fold of one kind of collection."""
 
     def fold(self, read: Callable[[], Iterator[ReadRows]]) -> Iterator[ReadRows]:
-        """What rows leave, in the order in which they are stored.
+        """Yield the folded rows in storage order.
 
         Args:
-            read: gives the rows of some keys, all those below `since`, in the order in which they are stored; their
-                `transform` tells logical partitions apart. It may be called more than once.
+            read: returns all rows of some keys below `since`, in storage order, with the logical partition's number as
+                `transform`. It may be called repeatedly.
         """
         ...
 
@@ -78,7 +77,7 @@ class Fold:
         root: the data folder.
         spec: the collection.
         scratch: an empty folder for the buckets.
-        sizes: how much is handled at once.
+        sizes: sizes of the fold.
     """
 
     def __init__(self, root: Path, spec: CollectionSpec, scratch: Path, sizes: FoldSizes = FOLD_SIZES) -> None:
@@ -88,12 +87,15 @@ class Fold:
         self._scratch = scratch
 
     def write(self, segments: Sequence[Segment], since: int, name: str) -> list[Segment]:
-        """Write what documents below `since` leave.
+        """Write the folded history below `since`.
 
         Args:
-            segments: of all logical partitions, all that have clocks below `since`.
-            since: clock.
-            name: begins the names of the files, which are durable when this returns.
+            segments: all segments with timestamps below `since`, of all logical partitions.
+            since: timestamp.
+            name: prefix of the file names.
+
+        Returns:
+            The durable segments.
         """
         parts = by_partition(segments)
         if len(parts) > _MOST_PARTITIONS:
@@ -114,7 +116,7 @@ class Fold:
         return written if len(buckets) == 1 else self._merge(written, f"{name}-sorted")
 
     def _spill(self, reads: Sequence[SourceRead], count: int) -> list[Path]:
-        """Split documents by their key, each bucket in order."""
+        """Split documents by key into buckets, each in order."""
         paths = [self._scratch / f"{number}.arrow" for number in range(count)]
         with ExitStack() as stack:
             writers = [stack.enter_context(pa.ipc.new_stream(str(path), ReadRows.SCHEMA)) for path in paths]
@@ -129,7 +131,7 @@ class Fold:
         return paths
 
     def _merge(self, runs: Sequence[Segment], name: str) -> list[Segment]:
-        """Merge the runs of each logical partition, so that readers have few files open at a time."""
+        """Merge the runs of each logical partition, so that readers open few files at a time."""
         writer = SegmentWriter(self._root, self._spec, name)
         for label, segments in by_partition(runs).items():
             copy_rows(self._root, self._spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label)
@@ -139,7 +141,7 @@ class Fold:
 
 
 def by_partition(segments: Sequence[Segment]) -> dict[str, list[Segment]]:
-    """Segments by their logical partition: JSON text of its values."""
+    """Group segments by logical partition: the JSON text of its values."""
     partitions: dict[str, list[Segment]] = {}
     for segment in segments:
         partitions.setdefault(orjson.dumps(list(segment.partition)).decode(), []).append(segment)
@@ -147,7 +149,7 @@ def by_partition(segments: Sequence[Segment]) -> dict[str, list[Segment]]:
 
 
 def bucket_count(segments: Sequence[Segment], sizes: FoldSizes = FOLD_SIZES) -> int:
-    """Into how many buckets to split the documents of these segments."""
+    """Return the number of buckets for the documents of these segments."""
     documents, size = sum(segment.documents for segment in segments), sum(segment.bytes for segment in segments)
     return min(max(-(-documents // sizes.bucket_documents), -(-size // sizes.bucket_bytes), 1), sizes.buckets)
 
@@ -157,7 +159,7 @@ def _bucket_fold(spec: CollectionSpec, since: int) -> BucketFold:
 
 
 def copy_rows(root: Path, spec: CollectionSpec, writer: SegmentWriter, read: SourceRead, label: str) -> None:
-    """Write what a read of one logical partition gives, in order."""
+    """Write the rows of a read of one logical partition, in order."""
     for rows in read_sorted(root, [read], selection=all_columns(spec)):
         writer.write(rows.written(label))
 
@@ -168,7 +170,7 @@ def _bucket_rows(bucket: Path) -> Iterator[ReadRows]:
 
 
 def _runs(parts: Iterator[ReadRows], run_rows: int) -> Iterator[list[ReadRows]]:
-    """Parts gathered until they have some size."""
+    """Yield groups of consecutive parts with at least `run_rows` rows each, except the last."""
     gathered: list[ReadRows] = []
     for rows in parts:
         gathered.append(rows)

@@ -1,8 +1,8 @@
-"""Merging: several sorted sequences of rows become one, with flat memory.
+"""Merge several sorted sequences of rows into one, with constant memory.
 
-A batch of each sequence is loaded. Whatever is not behind the end of any of these batches certainly comes before
-everything that is not loaded yet; it is sorted (in Arrow, outside Python) and handed on. That compares whole
-sort keys and not their first columns only, so rows that are equal there need not all be in memory at once.
+One batch of each sequence is loaded. All rows up to the least end of these batches precede every unloaded row, so they
+are sorted in Arrow and yielded. The merge compares whole sort keys, so rows with equal first columns need not fit in
+memory.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow as pa
 from derive.storage.segments.order import sort_batch
 
 SortKey: TypeAlias = tuple[Any, ...]
-"""Values of the columns that order rows, or of the first of them: a bound below every key that begins with it."""
+"""Values of the sort columns, or a prefix of them: a lower bound of every key with that prefix."""
 
 
 class Cursor:
-    """One sorted sequence, as far as it has been read.
+    """One sorted sequence with its read position.
 
     Args:
-        first: a bound of its first row: no row is before it.
-        batches: its rows; the first is asked for when it is needed.
-        order: the columns that order rows; no two rows may be equal in all of them.
+        first: lower bound of the first row.
+        batches: batches of rows, loaded on demand.
+        order: sort columns; rows are unique in them.
     """
 
     def __init__(self, first: SortKey, batches: Iterator[pa.RecordBatch], order: Sequence[str]) -> None:
@@ -37,7 +37,7 @@ class Cursor:
         self._rows: pa.RecordBatch | None = None
 
     def load(self) -> bool:
-        """Have a batch in memory, whose last sort key is `last`; False if there is none any more."""
+        """Load a batch, with `last` as its last sort key; return False at the end of the sequence."""
         while self._rows is None:
             rows = next(self._batches, None)
             if rows is None:
@@ -48,7 +48,7 @@ class Cursor:
         return True
 
     def take_through(self, end: SortKey) -> pa.RecordBatch | None:
-        """Take the loaded rows that are not behind `end`."""
+        """Take the loaded rows up to `end`, inclusive."""
         rows = self._rows
         if rows is None or self.first > end:
             return None
@@ -65,11 +65,11 @@ class Cursor:
 
 
 def merge(cursors: Iterable[Cursor], until: SortKey | None = None) -> Iterator[pa.RecordBatch]:
-    """Rows of several sequences in order.
+    """Yield the rows of several sequences in order.
 
     Args:
-        cursors: in one and the same order. They are left where the rows that were taken end.
-        until: take only rows before this bound; None for all.
+        cursors: sequences with the same order; their positions move past the yielded rows.
+        until: exclusive upper bound; None for all rows.
     """
     waiting = sorted(cursors, key=attrgetter("first"), reverse=True)
     active: list[Cursor] = []

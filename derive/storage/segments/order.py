@@ -1,4 +1,4 @@
-"""Sorting batches of rows by columns."""
+"""Sort batches of rows by columns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 
 def ascending(columns: Sequence[str]) -> list[tuple[str, str]]:
-    """An order by columns, as Arrow wants it said."""
+    """Return an ascending order by columns, in Arrow's format."""
     return [(column, "ascending") for column in columns]
 
 
 def sort_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The rows of a batch, by some columns, in half the time of `sort_by`, which makes a table of them first."""
+    """Sort the rows of a batch by columns, twice as fast as `sort_by`, which converts to a table first."""
     return batch.take(pc.sort_indices(batch, sort_keys=ascending(columns)))

@@ -1,7 +1,7 @@
-"""Logical partitions: which one a document belongs to, and the Hive-style folder in which its segments lie.
+"""Logical partitions: the partition of a document, and the Hive-style folder of its segments.
 
-A label, the JSON array of a partition's values in field order, names the partition exactly, and so does the metadata
-database; the folder name is for people and for DuckDB, pandas or Spark.
+A label, the JSON array of a partition's values in field order, identifies the partition in the metadata database. The
+folder name is for people and for DuckDB, pandas or Spark.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MakeLabels: TypeAlias = "Callable[[Sequence[Document]], pa.StringArray]"
-"""From documents to a column of their labels."""
+"""Function from documents to a column of their labels."""
 
 MakeColumnLabels: TypeAlias = "Callable[[Columns], list[str]]"
-"""From documents as columns to their labels."""
+"""Function from documents as columns to their labels."""
 
 NO_PARTITION = "[]"
-"""The label of every document of a collection without logical partitions."""
+"""Label of all documents in a collection without logical partitions."""
 
 FOLDER = "collections"
-"""Below it lie the segments of all collections."""
+"""Folder of the segments of all collections."""
 
 COMPACTED, INGESTED = "compact-", "ingest-"
-"""Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
+"""Prefixes of the files of compaction and ingestion; the capability's id follows `ingest-`."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive and its successors write for a null partition value."""
+"""Folder name of a null partition value in Hive's convention."""
 
 _NAME_MAX = 200
 
 _OWN = "@"
-"""Ends the folder that is one collection's own: no name holds it, so no other collection's folder is below."""
+"""Suffix of a collection's folder: no collection name contains it, so no other collection is inside."""
 
 
 def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
-    """A function from a document to the label of its logical partition."""
+    """Return a function from a document to the label of its logical partition."""
     if not collection.partitions:
         return lambda _: NO_PARTITION
     labels: dict[Any, str] = {}
@@ -70,7 +70,7 @@ def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
 
     def label(document: Document) -> str:
         values = [default if (value := get(document)) is MISSING else value for get, default in getters]
-        # The type is part of the cache's key because Python takes True for 1.
+        # The type is part of the cache's key because Python's True equals 1.
         typed_values = (*values, *map(type, values))
         text = labels.get(typed_values)
         if text is None:
@@ -81,7 +81,7 @@ def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
 
 
 def compile_labels(collection: CollectionSpec) -> MakeLabels:
-    """A function from documents to a column of their labels."""
+    """Return a function from documents to a column of their labels."""
     import pyarrow as pa
 
     if not collection.partitions:
@@ -91,7 +91,7 @@ def compile_labels(collection: CollectionSpec) -> MakeLabels:
 
 
 def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
-    """A function from documents as columns to their labels."""
+    """Return a function from documents as columns to their labels."""
     if not collection.partitions:
         return lambda columns: [NO_PARTITION] * len(columns)
     label = compile_label(collection)
@@ -111,7 +111,10 @@ def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
 
 
 def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON, ...]) -> Sequence[str] | None:
-    """The values of a partition's field, if all are texts: others may be equal and have different labels."""
+    """Return the values of a partition's field if all are texts, else None.
+
+    Equal values of other types have different labels.
+    """
     values, kinds = columns.at(tokens)
     if type(MISSING) in kinds:
         values = [(*default, None)[0] if value is MISSING else value for value in values]
@@ -130,7 +133,7 @@ def own_path(kind: str, task: str) -> str:
 
 
 def partition_folder(fields: Sequence[str], values: Sequence[JSON]) -> str:
-    """Folder of a logical partition below its collection's, such as `outcome=approve`; empty for none."""
+    """Return the folder of a logical partition below its collection's, such as `outcome=approve`; empty for none."""
     return "/".join(f"{_safe(field)}={_value(value)}" for field, value in zip(fields, values, strict=True))
 
 
@@ -144,7 +147,7 @@ def _value(value: JSON) -> str:
 
 
 def _safe(text: str) -> str:
-    """Percent-encode what a path or a Hive reader would take for something else; no two texts become one name."""
+    """Percent-encode characters with a meaning in paths or for Hive readers; the encoding is injective."""
     encoded = quote(text, safe=" +@,;()!") if text not in (".", "..") else text.replace(".", "%2E")
     if len(encoded) <= _NAME_MAX:
         return encoded

@@ -1,6 +1,6 @@
-"""Reading segments in order, with flat memory.
+"""Read segments in order, with constant memory.
 
-Segments are sorted, so reading many of them in order is a merge, which goes by row groups.
+Segments are sorted, so reading several of them in order is a merge by row groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive.time.source_read import SourceRead
 
 _CLOCK = StoredRows.SCHEMA.get_field_index(CLOCK)
 MOST_ROWS = 10_000
-"""How many rows are handed on at once, at most."""
+"""Largest number of rows in a yielded batch."""
 
 _MOST_BYTES = 16 << 20
 
@@ -32,17 +32,17 @@ def read_sorted(
     most_rows: int = MOST_ROWS,
     selection: Selection = DOCUMENTS,
 ) -> Iterator[ReadRows]:
-    """Rows of all reads, in order.
+    """Yield the rows of all reads, in order.
 
     Args:
         root: the data folder.
-        reads: what to read; at most one per transform.
-        order: columns by which to sort, of which the adjusted clock is the first; by law L4 if it is not given.
-        most_rows: how many to hand on at once, at most.
-        selection: what to read beside the columns that order rows.
+        reads: reads, at most one per transform.
+        order: sort columns, beginning with the adjusted timestamp; the order of law L4 by default.
+        most_rows: largest number of rows in a batch.
+        selection: columns to read besides the sort columns.
 
     Yields:
-        Rows, so many at once and, where rows are no longer than that, 16 MiB; borders between them mean nothing.
+        Batches of up to `most_rows` rows and about 16 MiB; their division has no meaning.
 
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.
@@ -59,7 +59,7 @@ def read_sorted(
 
 
 def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
-    """No row of the segment that is read comes before this."""
+    """Return a lower bound of the rows of a read in a segment."""
     return (max(segment.clock_min, read.clock_begin) + read.offset,)
 
 
@@ -74,14 +74,14 @@ def read_segment(
     selection: Selection = DOCUMENTS,
     conditions: Sequence[Condition] = (),
 ) -> Iterator[ReadRows]:
-    """The rows of one segment that are part of a read, in order, row group by row group.
+    """Yield the rows of one segment that are part of a read, in order, by row group.
 
     Args:
         root: the data folder.
-        read: what is read.
+        read: the read.
         segment: one of its segments.
-        selection: what is read beside the columns that order rows.
-        conditions: all of which the rows fulfil that are wanted; others are left out.
+        selection: columns to read besides the sort columns.
+        conditions: filters that all must match.
 
     Raises:
         SegmentError: the file is missing, damaged or cannot be read.

@@ -1,13 +1,13 @@
-"""What history leaves of documents that are reduced: one document per key.
+"""Fold the history of reduced documents into one document per key.
 
-Reading a collection at a time T fully reduces each key's documents up to T, from the left. A beginning of these can
-therefore be replaced by what it reduces to, fully and in the same order, and every later read gives the same bytes; not
-even sums of floating-point numbers come out differently, as they might by partial reductions. What is deleted leaves
-nothing behind. The document left is in the place (clock, seq) of the last one that it stands for.
+A read at a time T reduces each key's documents up to T fully, from the left. A prefix of these can be replaced by its
+full reduction, in the same order, and every later read returns the same bytes. Partial reductions would change sums of
+floating-point numbers. A deleted key leaves no document. The folded document has the position (clock, seq) of the last
+document that it replaces.
 
-This is checked and not assumed: where reducing the result once more would change it, or it cannot be reduced, or is no
-valid document, the key keeps the documents it has. So it does behind the first change of its logical partition, because
-who reads one partition must find what is in it.
+The fold checks its result. A key keeps its documents if a second reduction would change the result, if they cannot be
+reduced, or if the result is invalid. A key also keeps its documents after its first change of logical partition,
+because a reader of one partition must find its documents there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from derive.storage.segments.rows import ReadRows
 
 @dataclass(slots=True)
 class _Key:
-    """What is known of a key.
+    """State of a key.
 
     Attributes:
-        value: what its documents reduce to so far; `MISSING` once it is deleted.
-        partition: the logical partition of its first document.
-        folded: how many documents are reduced: those before one of another partition.
-        is_open: no document of another partition has come.
-        text: JSON text of what takes the place of the folded ones; empty for none.
-        keeps: they stay as they are.
-        seen: how many documents have been written or left out.
+        value: reduction of its documents so far; `MISSING` once it is deleted.
+        partition: logical partition of its first document.
+        folded: number of reduced documents: those before the first one of another partition.
+        is_open: true until a document of another partition is seen.
+        text: JSON text that replaces the folded documents; empty for none.
+        keeps: true if the documents stay as they are.
+        seen: number of documents that were written or dropped.
     """
 
     value: JSON
@@ -63,7 +63,7 @@ class ReducedFold:
         self._validators = [compile_validator(schema, name=spec.name) for schema in schemas]
 
     def fold(self, read: Callable[[], Iterator[ReadRows]]) -> Iterator[ReadRows]:
-        """What documents leave, in order; their `transform` tells logical partitions apart."""
+        """Yield the folded documents, in order; their `transform` is the number of their logical partition."""
         keys: dict[bytes, _Key] = {}
         for rows in read():
             columns = (rows.keys.to_pylist(), rows.transforms.tolist(), rows.documents())
@@ -87,7 +87,7 @@ class ReducedFold:
             return
         try:
             known.value = self._combiner.full_step(known.value, document)
-        except ReductionError:  # whoever reads it is told
+        except ReductionError:  # readers get the error
             known.keeps, known.value = True, MISSING
 
     def _finish(self, known: _Key) -> None:
@@ -98,7 +98,7 @@ class ReducedFold:
         known.text, known.value = text.decode(), MISSING
 
     def _stands(self, value: JSON, text: bytes) -> bool:
-        """Whether a document of this text can stand for the history that reduces to `value`."""
+        """Return true if a document of this text can replace the history that reduces to `value`."""
         document = parse_exact(text)
         try:
             again = self._combiner.full([document])
@@ -109,7 +109,7 @@ class ReducedFold:
 
 
 def _left(rows: ReadRows, keys: dict[bytes, _Key]) -> ReadRows:
-    """The rows that stay, with the text of what they stand for."""
+    """Return the remaining rows, with the text of the documents that they replace."""
     kept: list[int] = []
     replaced: list[bool] = []
     texts: list[str] = []

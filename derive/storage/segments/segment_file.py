@@ -1,6 +1,6 @@
-"""Reading files of segments: what is wrong with one is told with its name, its collection and what to do.
+"""Read files of segments, and report defects with the file's name, its collection and a remedy.
 
-Pages carry checksums, so that what a disk has changed is found rather than taken for documents.
+Pages have checksums, so damage by the disk is detected.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
 from derive.time.segment import Segment
 
 VALIDATED = b"flow.validated"
-"""Key of a file's metadata: the fingerprint of the schema that all of its documents were validated against."""
+"""Key of a file's metadata: fingerprint of the schema against which all its documents were validated."""
 
 
 @contextmanager
 def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
-    """Open the file of a segment for the block; reading from it is to be done inside `readable`.
+    """Open the file of a segment for the block; the caller reads from it inside `readable`.
 
     Raises:
-        SegmentError: it is missing, damaged, unreadable, or another file than the one that was committed.
+        SegmentError: the file is missing, damaged, unreadable, or not the committed file.
     """
     with ExitStack() as stack:
         with readable(segment):
             blob = stack.enter_context(blobs_of(root).open(segment.path))
             file = stack.enter_context(pq.ParquetFile(blob, page_checksum_verification=True))
-        schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # there may be typed columns behind those of all
+        schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # typed columns may follow the fixed columns
         is_ours = (schema.names[:count], schema.types[:count]) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
         if not is_ours or file.metadata.num_rows != segment.documents:
             raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
@@ -46,7 +46,7 @@ def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def readable(segment: Segment) -> Iterator[None]:
-    """Turn the errors of reading a segment's file into ours."""
+    """Translate errors of reading a segment's file into `SegmentError`."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -54,7 +54,7 @@ def readable(segment: Segment) -> Iterator[None]:
             f"a file of collection '{segment.collection}' is missing: {segment.path}", hint=_way_out(segment)
         ) from exc
     except OSError as exc:
-        if exc.errno is None:  # what Arrow says of a file's content
+        if exc.errno is None:  # Arrow reports a defect of the file's content
             raise _damaged(segment, str(exc)) from exc
         raise SegmentError(
             f"a file of collection '{segment.collection}' cannot be read: {segment.path}: {os.strerror(exc.errno)}",
@@ -65,10 +65,10 @@ def readable(segment: Segment) -> Iterator[None]:
 
 
 def check_segments(root: Path, segments: Iterable[Segment]) -> None:
-    """Read segments whole, to find out which of them cannot be read.
+    """Read segments completely, to detect unreadable ones.
 
     Raises:
-        SegmentError: of the first of them.
+        SegmentError: the first unreadable segment.
     """
     for segment in segments:
         with open_segment(root, segment) as file, readable(segment):
@@ -77,16 +77,16 @@ def check_segments(root: Path, segments: Iterable[Segment]) -> None:
 
 
 def validated_against(file: pq.ParquetFile) -> str | None:
-    """The fingerprint of the schema that all documents of a file were validated against; None if they were not."""
+    """Return the fingerprint of the schema against which all documents of a file were validated; None for none."""
     recorded: bytes | None = (file.metadata.metadata or {}).get(VALIDATED)
     return None if recorded is None else recorded.decode()
 
 
 def only_adds(root: Path, segment: Segment) -> bool:
-    """Whether no row of a segment takes its document away, as far as its statistics tell.
+    """Return true if statistics prove that a segment has no retractions.
 
     Raises:
-        SegmentError: it cannot be read.
+        SegmentError: the file cannot be read.
     """
     index = StoredRows.SCHEMA.get_field_index(DIFF)
     with open_segment(root, segment) as file:
@@ -96,7 +96,7 @@ def only_adds(root: Path, segment: Segment) -> bool:
 
 
 def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
-    """Whether all documents of segments were validated against this schema when they were written.
+    """Return true if all documents of segments were validated against this schema at their writing.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -111,10 +111,10 @@ def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
 
 @lru_cache(maxsize=32)
 def read_clocks(root: Path, segment: Segment) -> np.ndarray:
-    """The clocks of a segment, ascending, and nothing else of its documents.
+    """Return the timestamps of a segment, ascending, without reading other columns.
 
     Raises:
-        SegmentError: it cannot be read.
+        SegmentError: the file cannot be read.
     """
     with open_segment(root, segment) as file, readable(segment):
         clocks: np.ndarray = file.read(columns=[CLOCK]).column(CLOCK).to_numpy()

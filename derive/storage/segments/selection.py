@@ -1,7 +1,7 @@
-"""Selections: typed columns that are read in place of documents, or beside them, and whether documents are valid.
+"""Selections: the typed columns to read instead of documents, or beside them, and the validity of documents.
 
-A file may lack a column: it was written before there were any, or under another catalog. Its documents are parsed then,
-and the columns made of them, so that whoever reads columns need not know.
+A file may lack a column if it is older than the column or than the catalog. Its documents are then parsed and the
+columns computed from them, so readers see no difference.
 """
 
 from __future__ import annotations
@@ -38,29 +38,27 @@ from derive.storage.segments.segment_file import validated_against
 from derive.storage.segments.texts import parse_texts
 
 SelectedArrays: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
-"""What is in each place, and its codes."""
+"""Array and codes of each selected column."""
 
 _FEW_ROWS = 1_000
-"""Of so many, threads read no faster than one does: to wake them takes longer."""
+"""Number of rows below which one thread reads faster than several."""
 
 _BESIDE = [name for name in ReadRows.STORED if name != DOC]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is read of segments beside the columns that order rows.
+    """Columns to read from segments besides the sort columns.
 
-    Rows of several reads come mixed, so they share places: the columns of a row are those of its read.
+    Rows of several reads are mixed, so reads share column slots: a row has the columns of its read.
 
     Attributes:
-        kinds: of the typed columns, what is in each place.
-        columns: by the index of a read, the column in each place; None for nothing. None for documents alone.
-        has_documents: documents are read as well; otherwise only those that a column tells to look into, and those that
-            are yet to be validated.
-        schemas: by the index of a read, the fingerprint of the schema that its documents must be valid under; rows then
-            say which of them have yet to be validated. None if that is nobody's business.
-        marks_deletions: rows that a multiset loses are documents that say so, and rows that it has several times are
-            several, for whoever reads documents and no diffs.
+        kinds: type of each slot.
+        columns: column of each slot by the index of a read, None for an empty slot; None to read documents only.
+        has_documents: read all documents; otherwise only those with inexact columns, or to be validated.
+        schemas: fingerprint of the schema by the index of a read, to mark documents that must still be validated; None
+            for no marks.
+        marks_deletions: convert retractions to documents with a deletion marker, and counts to repeated rows.
     """
 
     kinds: tuple[Kind, ...] = ()
@@ -71,7 +69,7 @@ class Selection:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that are read."""
+        """Return the schema of the rows."""
         fields = [*ReadRows.SCHEMA]
         if self.columns is not None:
             fields.append(pa.field(FIELDS, fields_type(self.kinds)))
@@ -81,32 +79,32 @@ class Selection:
 
 
 DOCUMENTS = Selection()
-"""Documents, and nothing else."""
+"""Selection of documents only."""
 
 TOLD_DOCUMENTS = Selection(marks_deletions=True)
-"""Documents, of which those say so that are taken away."""
+"""Selection of documents with deletion markers."""
 
 
 def all_columns(collection: CollectionSpec) -> Selection:
-    """All that segments of a collection hold, for a read whose index is 0."""
+    """Return a selection of all columns in a collection's segments, for a read with the index 0."""
     columns = typed_columns(collection)
     return Selection(tuple(column.kind for column in columns), {0: columns}) if columns else DOCUMENTS
 
 
 class SelectedColumns:
-    """What is read of one file.
+    """The selected columns of one file.
 
     Args:
-        file: of a segment.
-        selection: what is to be read.
-        index: of the read.
+        file: file of a segment.
+        selection: the selection.
+        index: index of the read.
     """
 
     def __init__(self, file: pq.ParquetFile, selection: Selection, index: int) -> None:
         self._file = file
         self._selection = selection
         self._columns = selection.columns[index] if selection.columns is not None else ()
-        self._schema = file.schema_arrow  # which is made anew each time that it is asked for
+        self._schema = file.schema_arrow  # a property that is computed at each access
         self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
         self._names = [column.name for column in self._columns if column is not None]
         self._has_columns = all(column is None or self._has(column) for column in self._columns)
@@ -117,13 +115,15 @@ class SelectedColumns:
         return (column.name, column.pointer) in self._codes and self._schema.field(column.name).type == column.type
 
     def read(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None = None) -> pa.Table:
-        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and what else was asked for.
+        """Return the rows of a row group with timestamps in an interval.
+
+        Columns `ReadRows.STORED` and the selected ones.
 
         Args:
-            number: of the row group.
-            clock_begin: the range's first clock.
-            clock_end: the clock behind the range.
-            mask: which rows of the row group are wanted; None for all.
+            number: number of the row group.
+            clock_begin: first timestamp.
+            clock_end: timestamp after the last one.
+            mask: mask of the rows to return; None for all.
         """
         selection = self._selection
         if selection.columns is None:
@@ -157,7 +157,7 @@ class SelectedColumns:
     def _rows(
         self, number: int, names: Sequence[str], clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None
     ) -> pa.Table:
-        # A name that has a dot may be taken for one inside of another column, which is then read as well.
+        # Parquet may match a name with a dot to a nested column too, and read both.
         has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
         wanted = list(names)
         if self._selection.marks_deletions and DIFF not in wanted:
@@ -170,13 +170,13 @@ class SelectedColumns:
         return as_documents(group).select(names) if self._selection.marks_deletions else group
 
     def _is_exact(self, number: int) -> bool:
-        """Whether all typed columns of a row group hold their values exactly, as far as its statistics tell."""
+        """Return true if statistics prove that all typed columns of a row group are exact."""
         group = self._file.metadata.row_group(number)
         statistics = group.column(self._schema.get_field_index(EXACT)).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
     def _held(self, stored: pa.Table) -> SelectedArrays:
-        """The columns, as the file has them."""
+        """Return the columns from the file."""
         has_codes = stored.schema.get_field_index(EXACT) >= 0
         codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
         arrays: list[pa.Array] = []
@@ -191,19 +191,19 @@ class SelectedColumns:
         return arrays, told
 
     def _made(self, stored: pa.Table) -> SelectedArrays:
-        """The columns, made of documents."""
+        """Return the columns, computed from documents."""
         return made_columns(self._columns, self._selection.kinds, parse_texts(_array(stored.column(DOC))))
 
 
 def made_columns(
     columns: Sequence[TypedColumn | None], kinds: Sequence[Kind], documents: Sequence[Document]
 ) -> SelectedArrays:
-    """Columns made of documents.
+    """Compute columns from documents.
 
     Args:
-        columns: what is in each place; None for nothing.
-        kinds: of the places.
-        documents: parsed.
+        columns: column of each slot; None for an empty slot.
+        kinds: type of each slot.
+        documents: parsed documents.
     """
     made = [
         (pa.nulls(len(documents), ARROW[kind]), None)
@@ -219,7 +219,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _looked(codes: Sequence[Codes | None]) -> np.ndarray | None:
-    """Which rows have a column that only the document tells; None for no row."""
+    """Return the mask of rows with a value that only the document has; None for no row."""
     looked = [column == LOOK for column in codes if column is not None]
     is_looked = np.any(looked, axis=0) if looked else None
     return is_looked if is_looked is not None and is_looked.any() else None

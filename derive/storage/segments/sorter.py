@@ -1,4 +1,4 @@
-"""An external sort: rows that fit in memory are sorted there, more of them as sorted runs on disk that are merged."""
+"""External sort: in memory as long as the rows fit, then with sorted runs on disk that are merged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.storage.segments.merge import Cursor, SortKey, merge
 from derive.storage.segments.spill import Spill
 
 _RUNS = 32
-"""How many runs of one size there may be: as many as that are merged into one."""
+"""Largest number of runs of one size, which are then merged into one."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -22,26 +22,26 @@ class Sorter:
     """Sorts rows.
 
     Args:
-        schema: of the rows.
-        order: columns by which to sort; no two rows may be equal in all of them.
-        spill: where runs go, and how many bytes may be in memory before there are any.
+        schema: schema of the rows.
+        order: sort columns; rows are unique in them.
+        spill: files for runs, and the memory limit.
     """
 
     def __init__(self, schema: pa.Schema, order: Sequence[str], spill: Spill) -> None:
         self._schema = schema
         self._order = order
         self._spill = spill
-        self._most_bytes = spill.memory // 4  # sorting copies them
+        self._most_bytes = spill.memory // 4  # sorting copies the rows
         self._batch_bytes = self._most_bytes // _RUNS
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._tiers: list[list[Cursor]] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows, in any order.
+        """Add rows in any order.
 
         Raises:
-            DiskFullError: there is no space for a run.
+            DiskFullError: a run does not fit on the disk.
         """
         if not rows.num_rows:
             return
@@ -51,19 +51,19 @@ class Sorter:
         self._held_bytes += rows.nbytes
 
     def spill(self) -> None:
-        """Put what is in memory on disk.
+        """Write the rows in memory to disk.
 
         Raises:
-            DiskFullError: there is no space for a run.
+            DiskFullError: a run does not fit on the disk.
         """
         if self._held:
             self._keep(self._written(self._sorted()), 0)
 
     def take(self, until: SortKey | None = None) -> Iterator[pa.RecordBatch]:
-        """Take rows out, in order; none may be added before the iterator ends.
+        """Yield and remove rows in order; no rows may be added before the iterator ends.
 
         Args:
-            until: take only rows before this bound; None for all.
+            until: exclusive upper bound; None for all rows.
         """
         if self._held:
             self._keep(Cursor((), self._sorted(), self._order), 0)
@@ -71,7 +71,7 @@ class Sorter:
         self._tiers = [[cursor for cursor in tier if cursor.load()] for tier in self._tiers]
 
     def _sorted(self) -> Iterator[pa.RecordBatch]:
-        """The rows in memory, which are so no longer, in order and in batches of which many may be in memory."""
+        """Yield and release the rows in memory, sorted, in batches small enough for a merge of many runs."""
         rows = pa.concat_batches(self._held)
         self._held, self._held_bytes = [], 0
         order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in self._order])
@@ -80,7 +80,7 @@ class Sorter:
             yield rows.take(order.slice(begin, step))
 
     def _keep(self, run: Cursor, tier: int) -> None:
-        """Add a run to those of about its size."""
+        """Add a run to the tier of its size."""
         if tier == len(self._tiers):
             self._tiers.append([])
         runs = self._tiers[tier]

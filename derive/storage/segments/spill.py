@@ -1,7 +1,6 @@
-"""Spilling: files for rows that outgrow the memory they are meant to have.
+"""Spill files: temporary files for rows that exceed the memory limit.
 
-Its files have no name: they are unlinked as soon as they are open. So the system frees them when the process ends,
-however it ends, and nothing is ever left to be cleaned up.
+Files are unlinked as soon as they are open, so the system frees them when the process ends.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from derive.storage.disk_errors import translated
 
 
 class Spill:
-    """Files without names in one folder, all closed when the block ends that this is the context of.
+    """Unnamed files in one folder, closed at the end of the context.
 
     Args:
-        folder: where; made when it is needed first.
-        memory: about how many bytes whoever spills may hold in memory before that.
+        folder: folder of the files, created on demand.
+        memory: approximate memory limit for the rows of a user, bytes.
     """
 
     def __init__(self, folder: Path, memory: int) -> None:
@@ -35,12 +34,12 @@ class Spill:
         self._files.close()
 
     def open(self) -> IO[bytes]:
-        """A new file, to write and then to read. Closing it frees its space.
+        """Return a new file, to write and then to read. Closing the file frees its space.
 
         Raises:
-            StorageError: it cannot be made.
+            StorageError: the file cannot be created.
         """
         with translated(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            # What is not buffered cannot fail to be written when the file is closed.
+            # An unbuffered file cannot fail to flush when it is closed.
             return self._files.enter_context(TemporaryFile(dir=self.folder, buffering=0))

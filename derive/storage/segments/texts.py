@@ -1,4 +1,4 @@
-"""Documents as columns of JSON text: one call parses or writes many, far faster than one for each."""
+"""Documents as columns of JSON text: one call parses or writes many of them, which is faster."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from derive.document.without_pandas import spare_pandas
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
 
-spare_pandas()  # before the first array
+spare_pandas()  # must precede the first array
 
 _BORDER = orjson.Fragment(b"\n")
 _MOST_AROUND = 3
-"""How many levels there ever are around a document."""
+"""Largest number of levels around a document."""
 
 MOST_BYTES = (1 << 31) - 1
-"""How many bytes of text a column holds, whose offsets have 32 bits."""
+"""Capacity of a text column in bytes: offsets have 32 bits."""
 
 
 def parse_texts(column: pa.StringArray) -> list[Document]:
-    """The documents of a column of JSON texts."""
+    """Parse the documents of a column of JSON texts."""
     documents: list[Document] = parse_exact(join_texts(column))
     return documents
 
 
 def join_texts(column: pa.StringArray) -> bytes:
-    """A JSON array of a column of JSON texts."""
+    """Join a column of JSON texts into a JSON array."""
     return b"".join((b"[", _joined(column), b"]"))
 
 
@@ -41,38 +41,38 @@ def _joined(column: pa.StringArray) -> pa.Buffer:
 
 
 class JoinedTexts:
-    """A column of JSON texts, of which parts are wanted as JSON arrays.
+    """A column of JSON texts with access to slices as JSON arrays.
 
     Args:
-        column: has no nulls.
+        column: texts without nulls.
     """
 
     def __init__(self, column: pa.StringArray) -> None:
         offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-        self._starts = offsets - offsets[0] + np.arange(len(offsets))  # behind the commas
+        self._starts = offsets - offsets[0] + np.arange(len(offsets))  # offsets including commas
         self._joined = memoryview(_joined(column))
 
     def array(self, begin: int, end: int) -> bytes:
-        """A JSON array of the texts from one number up to another."""
+        """Return a JSON array of the texts in `[begin, end)`."""
         first, behind = self._starts[begin], self._starts[end]
         return b"".join((b"[", self._joined[first : max(first, behind - 1)], b"]"))
 
 
 def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, levels: int = 0) -> pa.StringArray:
-    """A column of the JSON texts of documents, or of parts of documents.
+    """Write documents, or parts of documents, as a column of JSON texts.
 
     Args:
-        documents: parsed.
-        most_bytes: how many a column can hold.
-        levels: how many levels of the document are around each part.
+        documents: parsed documents.
+        most_bytes: capacity of a column.
+        levels: number of levels of the document around each part.
 
     Raises:
-        DocumentError: they take more than 2 GiB, or one is of more than `MOST_LEVELS` levels.
+        DocumentError: the texts exceed 2 GiB, or a document has more than `MOST_LEVELS` levels.
     """
     count = len(documents)
     if count == 0:
         return pa.array([], pa.string())
-    # A line break cannot be inside a JSON text without spaces: in a string it is written as an escape.
+    # JSON text without spaces contains no line break: strings escape it.
     mixed: list[JSON] = [_BORDER] * (2 * count - 1)
     mixed[::2] = documents
     for _ in range(_MOST_AROUND + levels):

@@ -1,4 +1,4 @@
-"""Segments: immutable Parquet files of updates, each sorted by (clock, seq, key), with typed columns of fields."""
+"""Write segments: immutable Parquet files of updates, sorted by (clock, seq, key), with typed columns."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from derive.time.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class WriteSizes:
-    """How much a writer holds.
+    """Sizes of a writer.
 
     Attributes:
-        row_group: how many rows of a file are compressed together.
-        buffer_bytes: bytes of rows in memory at most, of all of its files together; as many may be being encoded.
-        file_rows: about how many rows a file has at most.
-        open_files: how many files are open at most.
+        row_group: number of rows in a row group.
+        buffer_bytes: limit for the buffered rows of all open files, bytes; as many again may be in encoding.
+        file_rows: approximate limit for the rows of a file.
+        open_files: limit for the number of open files.
     """
 
     row_group: int = 16_384
@@ -51,7 +51,7 @@ _Named: TypeAlias = tuple[str, str, tuple[Any, ...]]
 
 
 class _OpenFile:
-    """A segment being written."""
+    """A segment file in writing."""
 
     def __init__(
         self, blobs: Blobs, segment: _Named, schema: pa.Schema, row_group: int, background: Background
@@ -67,9 +67,9 @@ class _OpenFile:
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
         self.sink = blobs.create(self.path)
-        # Integers of neighbours are near one another more often than not: so they take half the space, and less time.
+        # Neighbouring integers are often close: delta encoding halves the space and saves time.
         encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
-        # Keys begin alike, and so do many texts of a field, such as times.
+        # Keys share prefixes, and so do texts of many fields, such as times.
         texts = [field.name for field in list(schema)[len(StoredRows.SCHEMA) :] if field.type == pa.string()]
         encoding |= dict.fromkeys([KEY, *texts], "DELTA_BYTE_ARRAY")
         try:
@@ -99,7 +99,7 @@ class _OpenFile:
             self.flush()
 
     def _flat(self, rows: StoredRows) -> pa.RecordBatch:
-        """Rows as the file has them: each typed column is a column."""
+        """Return rows in the file's schema: each typed column is a column."""
         fields = rows.fields
         if fields is None:
             return rows.batch
@@ -107,7 +107,7 @@ class _OpenFile:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def flush(self) -> None:
-        """Have what is buffered encoded and written in the background."""
+        """Encode and write the buffered rows in the background."""
         if self.buffered:
             rows = pa.Table.from_batches(self.buffered)
             self.background.begin(partial(self.writer.write_table, rows, row_group_size=self.row_group))
@@ -131,21 +131,21 @@ class _OpenFile:
 
     def abort(self) -> None:
         for file in (self.writer, self.sink):
-            with suppress(Exception):  # the disk may be full, and the file goes anyway
+            with suppress(Exception):  # the disk may be full, and the file is removed anyway
                 file.close()
 
 
 class SegmentWriter:
-    """Writes sorted rows into segments, one open file per logical partition, with flat memory.
+    """Writes sorted rows into segments with constant memory, one open file per logical partition.
 
     Files are durable when `close` returns, and belong to no collection until their descriptors are committed.
 
     Args:
         root: the data folder.
-        collection: what is written.
-        name: begins the file names; must be unique to this writer for all time.
-        sizes: how much it holds.
-        is_valid: all documents were validated against the collection's write schema, which the files then record.
+        collection: the collection.
+        name: prefix of the file names, unique to this writer for all time.
+        sizes: sizes of the writer.
+        is_valid: all documents are validated against the collection's write schema, which the files record.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class SegmentWriter:
         self._closed: list[Segment] = []
 
     def write(self, rows: WrittenRows) -> None:
-        """Append rows, which are sorted as they are stored; typed columns that they lack are made of documents."""
+        """Append rows in storage order; missing typed columns are computed from the documents."""
         if not len(rows):
             return
         if rows.fields is None and len(self._schema) > len(StoredRows.SCHEMA):
@@ -189,7 +189,7 @@ class SegmentWriter:
 
     def _append(self, label: str, rows: StoredRows) -> None:
         file = self._open.get(label)
-        # Each file is sorted: rows that step back in time begin another one.
+        # Each file is sorted: rows with an earlier timestamp begin a new file.
         if file and (file.rows >= self._sizes.file_rows or (file.last is not None and rows.sort_key(0) < file.last)):
             self._finish(label)
             file = None
@@ -210,19 +210,22 @@ class SegmentWriter:
             max(self._open.values(), key=lambda open_file: open_file.buffered_bytes).flush()
 
     def _finish(self, label: str) -> None:
-        """Finish a file; one that cannot be is still open."""
+        """Finish a file; a file that cannot be finished stays open."""
         self._closed.append(self._open[label].close())
         del self._open[label]
 
     def close(self) -> list[Segment]:
-        """Finish all files; they and their folders are synced when this returns."""
+        """Finish all files, and sync them and their folders; return their descriptions."""
         with translated(self._shown):
             while self._open:
                 self._finish(next(reversed(self._open)))
         return self._closed
 
     def abort(self) -> None:
-        """Remove everything written. What cannot be removed is garbage, and no reason to forget why it is removed."""
+        """Remove all written files. Files that cannot be removed become garbage.
+
+        The error that led here stays the cause.
+        """
         self._background.join()
         while self._open:
             _, file = self._open.popitem()
