@@ -1,10 +1,12 @@
-"""The catalog: what a person writes in `flow.yaml`, and what it builds to.
+"""The catalog: the files that a person writes, beginning with `flow.yaml`, and the specs that are built from them.
 
-`build` turns the files of a catalog into validated specs, or into everything that is wrong with them, and `check` adds
-what is wrong with its code; `generate` writes files for authors, and `graph` is the data flow as plain data.
-`definitions` are what was written, with its positions. The rooms, each using only those before it: `language` is what a
-file may say and where it says so; `loading` follows a catalog through its files to definitions; `schemas` examines the
-schemas of collections; `rules` are what keys, transforms, selectors and tests must keep. They tell a `report`.
+`build` turns the files of a catalog into validated specs and issues, and `check` adds the issues of its code.
+`generate` writes files for authors, and `graph` describes the data flow as plain data.
+
+`definitions` hold the written values with their positions. Each of the other packages uses only those before it:
+`language` defines the syntax of files and parses them; `loading` follows a catalog through its files to definitions;
+`schemas` examines the schemas of collections; `rules` check keys, transforms, selectors and tests. All of them add
+issues to a `report`.
 """
 
 from derive.catalog.build import load, load_without_tests

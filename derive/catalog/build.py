@@ -1,4 +1,4 @@
-"""Building: definitions become validated specs, by rules that each examine one thing."""
+"""Build validated specs from definitions, by rules that each check one thing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from derive.schema.shape import Shape
 from derive.suggest import suggest
 
 _OF_TESTS = "E6"
-"""The codes of what only tests can have begin with this."""
+"""Prefix of the issue codes that only tests can have."""
 
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
 _OWNED_HINT = "derive into a collection of another name; a view of SQL can be over that"
@@ -46,14 +46,14 @@ _LINE_HINT = "one line of text, without a space at its ends"
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a catalog builds to.
+    """The result of building a catalog.
 
     Attributes:
-        spec: the part of it that is right; all of it if there are no issues.
-        issues: everything that is wrong, in the order in which it was found.
-        notes: what is not wrong, and worth knowing.
-        missing: URLs of files of code that do not exist; each is an issue, too.
-        of_tests: those of the issues that are of tests alone.
+        spec: the valid part of the catalog; all of it if there are no issues.
+        issues: all errors, in the order of their detection.
+        notes: remarks that are no errors.
+        missing: URLs of missing code files; each has an issue too.
+        of_tests: the issues that concern only tests.
     """
 
     spec: CatalogSpec
@@ -68,23 +68,23 @@ def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
 
     Args:
         source: path of its root file.
-        resources: loads the files, and knows afterwards which they were.
+        resources: loader of the files, which records them.
 
     Raises:
-        CatalogError: with everything that is wrong.
+        CatalogError: the catalog has errors; all are included.
     """
     return _checked(build(source, resources), frozenset())
 
 
 def load_without_tests(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
-    """Load and validate a catalog to be run: what is wrong in a test alone stops nothing but tests.
+    """Load and validate a catalog for a run: errors in tests are ignored.
 
     Args:
         source: as for `load`.
         resources: as for `load`.
 
     Raises:
-        CatalogError: with everything that is wrong, tests aside.
+        CatalogError: the catalog has errors outside of tests; all are included.
     """
     built = build(source, resources)
     return replace(_checked(built, built.of_tests), tests={})
@@ -97,11 +97,11 @@ def _checked(built: Build, ignored: frozenset[Issue]) -> CatalogSpec:
 
 
 def build(source: str | Path, resources: Resources | None = None) -> Build:
-    """Load and validate a catalog, and keep the part that is right if there are issues.
+    """Load and validate a catalog, and keep the valid part if there are issues.
 
     Args:
         source: path of its root file.
-        resources: loads the files; the texts of some may be given.
+        resources: loader of the files; the texts of some may be given.
     """
     loader = Loader(resources)
     definition = loader.load(Path(source))
@@ -209,7 +209,10 @@ class _Builder:
         )
 
     def _redaction(self, definition: CollectionDef) -> Redaction | None:
-        """Return the redaction of documents; the salt is the derivation's, or that of a capture into the collection."""
+        """Return the redaction of documents.
+
+        The salt comes from the derivation, or from a capture into the collection.
+        """
         if definition.write.annotated is None:
             if definition.read.annotated is not None:
                 message = f"'{definition.name}' redacts by its readSchema, which is of what is stored"

@@ -1,4 +1,4 @@
-"""Checking: everything that is wrong with a catalog, its code included, in one run."""
+"""Check a catalog completely, including its code."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from derive.protocol.specs import CatalogSpec, DerivationSpec
 
 
 def check(spec: CatalogSpec) -> list[Issue]:
-    """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
+    """Return all errors in lambdas, migrations and modules of a catalog; disabled derivations are skipped."""
     return [issue for issue in _check_code(spec.derivations.values()) if not issue.is_note]
 
 
 def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> None:
-    """Make sure that the code of a catalog is right before it runs.
+    """Raise an error if the code of a catalog has errors.
 
     Args:
         spec: the catalog.
-        tasks: names of the derivations that run; None for all.
+        tasks: names of the running derivations; None for all.
 
     Raises:
-        CatalogError: with everything that is wrong.
+        CatalogError: the code has errors; all are included.
     """
     running = [derivation for name, derivation in spec.derivations.items() if tasks is None or name in tasks]
     issues = [issue for issue in _check_code(running) if not issue.is_note]
@@ -36,7 +36,7 @@ def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> No
 
 
 def _check_code(derivations: Iterable[DerivationSpec]) -> list[Issue]:
-    """The issues of the code of derivations, notes included."""
+    """Return the issues and notes of the code of derivations."""
     by_connector: dict[str, list[DerivationSpec]] = {}
     issues: list[Issue] = []
     for derivation in derivations:
@@ -49,15 +49,15 @@ def _check_code(derivations: Iterable[DerivationSpec]) -> list[Issue]:
 
 
 def check_catalog(source: str | Path) -> Build:
-    """Everything wrong with a catalog.
+    """Build a catalog and check its code.
 
-    The code of a derivation is checked if nothing else is wrong with that derivation, whatever is wrong with others.
+    The code of a derivation is checked if that derivation has no other issues.
 
     Args:
         source: path of its root file.
     """
     collects = gc.isenabled()
-    gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
+    gc.disable()  # the built objects stay alive, so garbage collection would waste a sixth of the time
     try:
         built = build(source)
         return with_issues(built, _check_code(built.spec.derivations.values()))
@@ -67,7 +67,7 @@ def check_catalog(source: str | Path) -> Build:
 
 
 def with_issues(built: Build, issues: Iterable[Issue]) -> Build:
-    """A build, with further issues and notes."""
+    """Return a build with further issues and notes."""
     known = set(built.issues)
     new = [issue for issue in issues if issue not in known]
     return replace(

@@ -1,4 +1,4 @@
-"""Definitions: what a person wrote in a catalog, with the positions of all values, before any rule is applied."""
+"""Definitions: the written values of a catalog with their positions, before rules are applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.protocol.specs import JSON
 
 @dataclass(frozen=True, slots=True)
 class SourceDef:
-    """A reference to a collection, with the selector and the times of documents that are wanted."""
+    """A reference to a collection, with a selector and bounds of time."""
 
     name: Located
     partitions: Located | None = None
@@ -52,12 +52,12 @@ class DeriveDef:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSchema:
-    """A schema with all that it refers to.
+    """A schema with all schemas that it refers to.
 
     Attributes:
-        schema: the schema, self-contained.
-        positions: where each of its keywords is written, by JSON pointer.
-        annotated: the schema of documents before they are redacted; None if nothing is.
+        schema: the self-contained schema.
+        positions: position of each keyword, by JSON pointer.
+        annotated: the schema of documents before redaction; None without redaction.
     """
 
     schema: JSON
@@ -81,7 +81,7 @@ class CollectionDef:
 
 @dataclass(frozen=True, slots=True)
 class StepDef:
-    """A step of a test: `kind` is `ingest` or `verify`; `when` is written as `at`."""
+    """A step of a test: `kind` is `ingest` or `verify`, and `when` is its `at`."""
 
     kind: str
     at: Located
@@ -126,7 +126,7 @@ class BindingDef:
 
 @dataclass(frozen=True, slots=True)
 class MaterializationDef:
-    """An entry of `materializations`; `url` is that of the file it is in, where relative names of files begin."""
+    """An entry of `materializations`; `url` is that of its file, the base of relative file names."""
 
     name: str
     at: Located
@@ -143,10 +143,10 @@ class CatalogDef:
 
     Attributes:
         source: path of the root file.
-        collections: by name.
-        tests: by name.
-        captures: what is written about each, by name; its structure has been checked.
-        materializations: by name.
+        collections: collection definitions by name.
+        tests: test definitions by name.
+        captures: captures by name, whose structure has been checked.
+        materializations: materialization definitions by name.
     """
 
     source: str

@@ -1,7 +1,7 @@
-"""Generation: files that help to write a catalog's code, made from the catalog alone.
+"""Generate files that help to write a catalog's code, from the catalog alone.
 
-Files are generated before the code of a catalog exists. So missing files of code are no error here, and neither is code
-that is wrong. Everything else that is wrong is reported, and nothing is removed unless the catalog is complete.
+Files are generated before the code of a catalog exists. Missing code files and errors in code are therefore ignored.
+All other errors are reported, and files are removed only if the catalog has no errors.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one file.
+    """The planned change of one file.
 
     Attributes:
         path: the absolute path.
-        outcome: what becomes of it; `unchanged` if it exists and has this text.
-        text: its new text; empty if it is removed.
+        outcome: kind of change; `unchanged` if the file exists with this text.
+        text: the new text; empty for a removed file.
     """
 
     path: Path
@@ -42,14 +42,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What generating from a catalog comes to.
+    """The planned changes of a catalog's generated files.
 
     Attributes:
-        root: of the project.
-        files: each once.
-        issues: what is wrong with the catalog, other than its code.
-        notes: what the authors have to do themselves.
-        derivations: those that are right, missing code aside.
+        root: folder of the project.
+        files: changes, one per file.
+        issues: errors in the catalog other than in its code.
+        notes: tasks that are left to the authors.
+        derivations: valid derivations, apart from missing code.
     """
 
     root: Path
@@ -60,13 +60,13 @@ class Changes:
 
 
 def plan_changes(source: Path) -> Changes:
-    """The changes that generation would make; nothing is written.
+    """Return the changes that generation would make, without writing.
 
     Args:
         source: path of its root file.
 
     Raises:
-        FlowError: a file that is there cannot be read.
+        FlowError: a file cannot be read.
     """
     root = project_root(source)
     built, missing = _build(source, root)
@@ -96,7 +96,7 @@ def write_changes(changes: Changes) -> None:
                 _remove_empty(change.path.parent, changes.root)
             elif change.outcome != "unchanged":
                 change.path.parent.mkdir(parents=True, exist_ok=True)
-                # A file that someone else has made meanwhile is never overwritten.
+                # Do not overwrite a file that another process has created meanwhile.
                 with change.path.open(
                     "x" if change.outcome == "created" else "w", encoding="utf-8", newline=""
                 ) as stream:
@@ -106,7 +106,7 @@ def write_changes(changes: Changes) -> None:
 
 
 def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
-    """Fetch the libraries that derivations' code imports; yields a line for each that was not there already.
+    """Fetch the libraries that derivations' code imports; yield a line for each new one.
 
     Raises:
         TaskError: a library cannot be fetched.
@@ -116,7 +116,7 @@ def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
 
 
 def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
-    """The catalog as if missing files of code, where they can be written, were there and empty; and those files."""
+    """Build the catalog with empty texts for missing code files that can be written; return it with those files."""
     built = build(source)
     missing = frozenset(url for url in built.missing if _is_writable(url, root))
     if missing:
@@ -126,13 +126,13 @@ def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
 
 
 def _is_writable(url: str, root: Path) -> bool:
-    """Whether a missing resource is a file below the root, by a name that is meant as one."""
+    """Return true if a missing resource is a file below the root, with a plausible file name."""
     path = Path(url)
     return path.is_absolute() and path.is_relative_to(root) and _FILE_NAME.fullmatch(path.name) is not None
 
 
 def _files(generations: list[Generation], shuffles: list[list[GeneratedFile]]) -> dict[Path, tuple[str, bool]]:
-    """Text of each file, and whether it is a stub; what several derivations share is generated once."""
+    """Return the text of each file, and true for a stub; files shared by several derivations appear once."""
     files: dict[Path, tuple[str, bool]] = {}
     for generation, stubs in zip(generations, shuffles, strict=True):
         for file in (*generation.files, *stubs):
@@ -157,7 +157,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _stale(folder: Path) -> Iterator[Path]:
-    """Files in the folder that say of themselves that they were generated."""
+    """Yield the files in a folder with the marker of generated files."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
             first = (_content(path) or b"").split(b"\n", 1)[0]

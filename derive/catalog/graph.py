@@ -1,7 +1,6 @@
-"""The catalog's data flow as a graph: collections, tasks, and which of them read which others, and how.
+"""The data flow of a catalog as a graph of collections and tasks.
 
-The graph is plain data, separate from both running and drawing: a picture in any format is a function of it alone, and
-the same catalog always gives the same graph.
+The graph is plain data: pictures in any format are functions of it, and equal catalogs have equal graphs.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from derive.protocol.specs import (
 )
 
 Kind: TypeAlias = Literal["collection", "derivation", "capture", "materialization"]
-"""What a node is: a `derivation` is a derived collection, a `collection` any other."""
+"""Kind of a node: a `derivation` is a derived collection, a `collection` any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A collection, or a task that fills or drains one.
+    """A collection, or a task that reads or writes collections.
 
     Attributes:
-        name: unique in the graph.
-        kind: what it is.
-        notes: short facts about it, most important first, such as `key /id`.
+        name: unique name in the graph.
+        kind: kind of the node.
+        notes: short properties, the most important first, such as `key /id`.
     """
 
     name: str
@@ -45,14 +44,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Documents that go from one node to another.
+    """A flow of documents from one node to another.
 
     Attributes:
-        source: name of the node they come from.
-        target: name of the node they go to.
-        label: the transform's name, or what a binding is called.
-        notes: how they are read, most important first, such as `delay 24h`.
-        feedback: the source lies on a cycle with the target, so they are read one tick later.
+        source: name of the node that is read.
+        target: name of the node that reads.
+        label: name of the transform or of the binding.
+        notes: properties of the read, the most important first, such as `delay 24h`.
+        feedback: true if source and target lie on a cycle, so that the read is one tick later.
     """
 
     source: str
@@ -67,8 +66,8 @@ class FlowGraph:
     """A data flow.
 
     Attributes:
-        nodes: each before those that read it, except where a cycle forbids it.
-        flows: grouped by target, in the order of `nodes`; those of one target in the catalog's order.
+        nodes: nodes, each before its readers except within a cycle.
+        flows: flows grouped by target in the order of `nodes`, and in the catalog's order for each target.
     """
 
     nodes: tuple[Node, ...]
@@ -76,7 +75,7 @@ class FlowGraph:
 
 
 def flow_graph(catalog: CatalogSpec) -> FlowGraph:
-    """The data flow of a catalog: ingested collections by name, then derivations and materializations in its order."""
+    """Return the data flow of a catalog: ingested collections by name, then tasks in the catalog's order."""
     ingested = [catalog.collections[name] for name in sorted(set(catalog.collections) - set(catalog.derivations))]
     nodes = [Node(collection.name, "collection", _collection_notes(collection)) for collection in ingested]
     nodes += [Node(spec.name, "derivation", _derivation_notes(spec)) for spec in catalog.derivations.values()]

@@ -1,6 +1,6 @@
-"""The report: it takes the issues that loading and the rules of a catalog find.
+"""The report: a collector of issues from loading and from the rules.
 
-A schema file that many collections share is examined for each of them, and each of its issues is reported once.
+A schema file that several collections share is examined for each of them, and each of its issues is reported once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Report:
     """Collects issues.
 
     Attributes:
-        issues: every issue, once.
-        count: the number of issues, repeated ones included. It has grown if a rule has found something.
+        issues: distinct issues.
+        count: number of issues including repeated ones, which grows with each detection.
     """
 
     def __init__(self) -> None:
@@ -26,18 +26,18 @@ class Report:
         self._seen: set[Issue] = set()
 
     def add(self, code: str, message: str, at: Located | Position, hint: str | None = None) -> None:
-        """Report an issue.
+        """Add an issue.
 
         Args:
             code: code of the rule.
-            message: what is wrong, with the name of the thing.
-            at: where it is written.
-            hint: what was probably meant, or what to do.
+            message: the defect, with the name of the affected thing.
+            at: place of the defect.
+            hint: the probable intention, or a remedy.
         """
         self.take([Issue(code, message, at.position if isinstance(at, Located) else at, hint)])
 
     def take(self, issues: Iterable[Issue]) -> None:
-        """Report issues that were found elsewhere."""
+        """Add issues from elsewhere."""
         for issue in issues:
             self.count += 1
             if issue not in self._seen:

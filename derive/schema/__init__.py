@@ -1,1 +1,1 @@
-"""JSON Schema: references, validation, inference, projections."""
+"""JSON Schema: references, validation, inference and projections."""

@@ -1,8 +1,8 @@
-"""Bundling: a schema that refers to other files becomes one that refers only to itself.
+"""Bundle a schema with the files that it refers to into one self-contained schema.
 
-Validation, inference and reduction then know one kind of reference, a JSON pointer into the one document. Names of
-schemas (`$id`, `$anchor`) are resolved here and are not in the result, except for anchors that name a type: generated
-code calls the type by them.
+Validation, inference and reduction then know one kind of reference, a JSON pointer into the same document. Names of
+schemas (`$id`, `$anchor`) are resolved here and removed, except for anchors that name a type, which generated code
+uses.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from derive.position import Position
 from derive.schema.dialect import KEYWORDS, NAMED, VALUES, subschemas
 
 Load = Callable[[str], JSON]
-"""Loads a schema document by its absolute URL or path."""
+"""Function from an absolute URL or path to a schema document."""
 
 Locate = Callable[[str, str], Position | None]
-"""Where a location, by its JSON pointer, of a document, by its URL, is written; None if that is not known."""
+"""Function from a document's URL and a JSON pointer to the position of the location; None if unknown."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _TYPE_NAME = re.compile(r"[A-Z]\w+")
-"""An `$anchor` that names a type."""
+"""Pattern of an `$anchor` that names a type."""
 
 _NAMES = ("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
 
 _META_SCHEMAS = "https://json-schema.org/draft/"
-"""URLs that need no loading: the validator knows the schemas of schemas."""
+"""URL prefix of meta-schemas, which the validator has built in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A schema that refers only to itself.
+    """A self-contained schema.
 
     Attributes:
         schema: the schema, in the spelling of draft 2020-12.
-        documents: by JSON pointer into the schema, the URL and content of each document that became part of it.
+        documents: URL and content of each embedded document, by JSON pointer into the schema.
     """
 
     schema: JSON
     documents: Mapping[str, tuple[str, JSON]]
 
     def origin(self, pointer: str) -> tuple[str, str]:
-        """Where a location of the schema was written: the URL of a document, and the JSON pointer inside it."""
+        """Return the origin of a location in the schema: the URL of a document, and the JSON pointer inside it."""
         prefix = max((document for document in self.documents if f"{pointer}/".startswith(f"{document}/")), key=len)
         url, content = self.documents[prefix]
         tokens = parse_pointer(pointer[len(prefix) :])
         return url, "".join(f"/{escape(token)}" for token in _respell(content, tokens, _FORMER))
 
     def positions(self, locate: Locate) -> dict[str, Position]:
-        """Where each schema and keyword is written, by its JSON pointer, as `Validator.violation` takes it.
+        """Return the position of each schema and keyword by JSON pointer, in the format of `Validator.violation`.
 
         Args:
-            locate: finds a location in the text of a document.
+            locate: returns the position of a location in a document.
         """
         positions = {}
         for pointer, subschema in subschemas(self.schema):
@@ -69,24 +69,24 @@ class Bundle:
 
 
 def bundle(schema: JSON, base: str, load: Load) -> JSON:
-    """The schema of `bundle_documents`."""
+    """Return the schema of `bundle_documents`."""
     return bundle_documents(schema, base, load).schema
 
 
 def bundle_documents(schema: JSON, base: str, load: Load) -> Bundle:
-    """A self-contained copy of a schema.
+    """Return a self-contained copy of a schema.
 
     Every document it refers to is embedded under `$defs`, and every `$ref` is rewritten to point there.
 
     Args:
         schema: the schema, or a reference to one (`{"$ref": …}`).
-        base: where it is written; relative references start here.
-        load: loads what it refers to.
+        base: URL of the schema, the base of relative references.
+        load: loads referenced documents.
 
     Raises:
-        SchemaError: a reference is no URL, or a `$dynamicRef` depends on the path it is reached by.
+        SchemaError: a reference is no URL, or the target of a `$dynamicRef` depends on its dynamic scope.
     """
-    # A document that is nothing but a reference to a whole other one is that one.
+    # Replace a document that only refers to another document by that document.
     while isinstance(schema, dict) and set(schema) == {"$ref"} and "#" not in schema["$ref"]:
         base = _join(base, schema["$ref"])
         schema = load(base)
@@ -97,11 +97,11 @@ _NOW, _FORMER = (
     {"items": "prefixItems", "additionalItems": "items"},
     {"prefixItems": "items", "items": "additionalItems"},
 )
-"""Draft 2019-09 says `items` and `additionalItems` where 2020-12 says `prefixItems` and `items`."""
+"""Keywords for tuples: `items` and `additionalItems` of draft 2019-09, and `prefixItems` and `items` of 2020-12."""
 
 
 def _respell(document: JSON, tokens: tuple[str, ...], spelling: Mapping[str, str]) -> list[str]:
-    """Tokens of a pointer, respelt where the document uses the keywords of draft 2019-09 for tuples."""
+    """Return the tokens of a pointer, respelt where the document uses the tuple keywords of draft 2019-09."""
     respelt = []
     value = document
     for token in tokens:
@@ -122,7 +122,7 @@ class _Bundling:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._documents: dict[str, tuple[str, JSON]] = {}
-        self._resources: dict[str, tuple[str, str]] = {}  # URL to a document's pointer, and the pointer inside it
+        self._resources: dict[str, tuple[str, str]] = {}  # pointer of the document and pointer inside it, by URL
         self._anchors: dict[tuple[str, str], str] = {}
         self._dynamic: dict[str, set[str]] = {}
         self._followed: set[str] = set()
@@ -133,7 +133,7 @@ class _Bundling:
         root = self._rewrite(schema, base, base)
         embedded: dict[str, JSON] = {}
         pending = 1
-        while pending < len(self._documents):  # rewriting finds more of them
+        while pending < len(self._documents):  # rewriting adds documents
             pointer, (url, content) = list(self._documents.items())[pending]
             embedded[pointer.removeprefix("/$defs/")] = self._rewrite(content, url, url)
             pending += 1
@@ -149,7 +149,7 @@ class _Bundling:
         return Bundle(root, self._documents)
 
     def _add(self, content: JSON, url: str, prefix: str) -> None:
-        """Add a document and every schema that has a name inside it."""
+        """Add a document and every named schema in it."""
         self._documents[prefix] = (url, content)
         self._resources[url] = (prefix, "")
         bases = [("", url)]
@@ -173,13 +173,13 @@ class _Bundling:
         return prefix + "".join(f"/{escape(token)}" for token in tokens)
 
     def _rewrite(self, value: JSON, base: str, url: str, *, named: bool = True) -> JSON:
-        """A copy of a schema (or array of them) whose references are pointers.
+        """Return a copy of a schema (or array of schemas) with references as JSON pointers.
 
         Args:
             value: the schema.
-            base: what its references are relative to.
-            url: of the document it is in.
-            named: whether an `$id` in it names it: not behind an unknown keyword.
+            base: base of its references.
+            url: URL of its document.
+            named: true if an `$id` is significant, which it is not below an unknown keyword.
         """
         if isinstance(value, list):
             return [self._rewrite(child, base, url, named=named) for child in value]
@@ -197,7 +197,7 @@ class _Bundling:
                     copied[name] = child
             elif name in VALUES:
                 copied[name] = child
-            elif name in NAMED and isinstance(child, dict):  # its property names are not keywords
+            elif name in NAMED and isinstance(child, dict):  # property names are not keywords
                 copied[name] = {
                     key: self._rewrite(subschema, base, url, named=named) for key, subschema in child.items()
                 }
@@ -207,14 +207,14 @@ class _Bundling:
         return copied
 
     def _is_type_name(self, anchor: JSON) -> bool:
-        """Whether an anchor names a type, and the bundle has none of that name yet."""
+        """Return true if an anchor is a type name that the bundle does not have yet."""
         if not isinstance(anchor, str) or not _TYPE_NAME.fullmatch(anchor) or anchor in self._type_names:
             return False
         self._type_names.add(anchor)
         return True
 
     def _refer(self, schema: dict[str, Any], keyword: str, reference: str, target: str) -> None:
-        """Add a reference to a schema. A dynamic one becomes a plain one, which is the same if it has one target."""
+        """Add a reference to a schema; a dynamic one with a single target becomes a plain one."""
         if keyword != "$ref":
             name = "#" if keyword == "$recursiveRef" else reference.partition("#")[2]
             if target.removeprefix("#") in self._dynamic.get(name, ()):
@@ -225,7 +225,7 @@ class _Bundling:
             schema["$ref"] = target
 
     def _target(self, reference: str, base: str, url: str) -> str:
-        """The reference, inside the bundle, to what a reference leads to."""
+        """Return the reference inside the bundle that replaces a reference."""
         target, _, fragment = reference.partition("#")
         resource = _join(base, target) if target else base
         if resource.startswith(_META_SCHEMAS) and resource not in self._resources:
@@ -234,13 +234,13 @@ class _Bundling:
             self._fetch(resource, _join(url, target))
         prefix, inside = self._resources[resource]
         if fragment and not fragment.startswith("/"):
-            # An unknown anchor stays, for the validator to name it.
+            # Keep an unknown anchor, so that the validator reports it.
             anchor = self._anchors.get((resource, unquote(fragment)))
             return f"#{fragment}" if anchor is None else _fragment(anchor)
         return _fragment(self._pointer(prefix, inside + unquote(fragment)))
 
     def _fetch(self, url: str, beside: str) -> None:
-        """Embed a document: by its URL, or else, where an `$id` only names its place, by the file's."""
+        """Embed a document by its URL or, if an `$id` makes that fictitious, by its path beside the file."""
         if beside in self._resources:
             self._resources[url] = self._resources[beside]
             return
@@ -256,7 +256,7 @@ class _Bundling:
         self._add(content, url, prefix)
 
     def _free_name(self, url: str) -> str:
-        # Of letters that no pointer, and no URL, escapes.
+        # Only characters that neither pointers nor URLs escape.
         stem = re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1], flags=re.ASCII)
         root = self._documents[""][1]
         taken = {document.removeprefix("/$defs/") for document in self._documents} | set(root.get("$defs", ()))

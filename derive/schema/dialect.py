@@ -1,4 +1,4 @@
-"""Keywords of the dialect: which hold schemas, which hold values, and which are known at all.
+"""The keywords of the dialect, by the kind of their values.
 
 The dialect is draft 2020-12 with spellings of 2019-09 and this project's annotations.
 """
@@ -46,14 +46,14 @@ ANNOTATIONS = frozenset(
         "discriminator",
     }
 )  # fmt: skip
-"""Keywords that refuse nothing."""
+"""Keywords without an assertion."""
 
 KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | ANNOTATIONS
-"""Every keyword that means something; those that begin with `x-` are anyone's."""
+"""All known keywords; keywords that begin with `x-` are free for authors."""
 
 
 def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:
-    """A schema and all schemas inside it, parents first, each with its JSON pointer; booleans are left out."""
+    """Yield a schema and all schemas inside it, parents first, each with its JSON pointer; booleans are skipped."""
     if not isinstance(schema, dict):
         return
     yield pointer, schema
@@ -70,5 +70,5 @@ def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str,
 
 
 def has_redactions(schema: JSON) -> bool:
-    """Whether a schema annotates anything with `redact`."""
+    """Return true if a schema has a `redact` annotation."""
     return any("redact" in subschema for _, subschema in subschemas(schema))

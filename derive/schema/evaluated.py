@@ -1,6 +1,6 @@
-"""Evaluated locations: those to which `unevaluatedProperties` and `unevaluatedItems` of a schema do not apply.
+"""Evaluated locations, to which `unevaluatedProperties` and `unevaluatedItems` of a schema do not apply.
 
-It depends on the document which parts of a schema succeed. So every location that any of them may evaluate counts as
+The successful parts of a schema depend on the document. Every location that some part may evaluate therefore counts as
 evaluated, and the others are unevaluated in every document.
 """
 
@@ -13,11 +13,11 @@ from derive.document.pointer import JSON
 from derive.schema.shape import ANYTHING, Shape
 
 Resolve = Callable[[str], JSON]
-"""The schema that a reference leads to."""
+"""Function from a reference to its target schema."""
 
 
 def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve: Resolve) -> Shape:
-    """The shape that a schema's `unevaluatedProperties` and `unevaluatedItems` allow."""
+    """Return the shape that a schema's `unevaluatedProperties` and `unevaluatedItems` allow."""
     names: set[str] = set()
     patterns: set[str] = set()
     length = 0
@@ -51,7 +51,7 @@ def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve:
 
 
 def _parts(schema: JSON, resolve: Resolve) -> Iterator[dict[str, Any]]:
-    """The schema and all other schemas that apply to the same location."""
+    """Yield the schema and all other schemas that apply to the same location."""
     pending, seen = [schema], set()
     while pending:
         part = pending.pop()

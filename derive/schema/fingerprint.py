@@ -1,4 +1,4 @@
-"""Fingerprints of schemas: whether documents were validated against one that says the same."""
+"""Fingerprints of schemas, which record the schema against which documents were validated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
 
 _VALIDATOR = b"1 "
-"""Changes when the validator is to look at documents again that an older one has passed."""
+"""Version of the validator; a new version makes stored documents be validated again."""
 
 
 def fingerprint(schema: JSON) -> str:
-    """A text that schemas share only if they are the same."""
+    """Return a text that is equal for equal schemas only."""
     return hashlib.sha256(_VALIDATOR + dump_exact(schema)).hexdigest()

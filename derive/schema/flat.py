@@ -1,8 +1,8 @@
-"""Flat schemas: what a schema says of whole columns of values, without looking at documents one by one.
+"""Flat schemas: prove the validity of whole columns of values without validating each document.
 
-Most collections are objects whose properties have a type each. That a column holds nothing but strings is known from
-the types of its values, many times faster than each document is validated. What is not proven here is not invalid: the
-validator decides.
+Most collections are objects whose properties have one type each. The types of a column's values prove, for example,
+that it has only strings, much faster than validation of each document. An unproven document is not necessarily invalid:
+the validator decides.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Column: TypeAlias = Sequence[JSON]
 """Values of one property, one for each document."""
 
 Proof: TypeAlias = Callable[[Kinds, Column], bool]
-"""Whether all values of a column certainly are valid."""
+"""Function that returns true if all values of a column are certainly valid."""
 
 _KINDS: Mapping[str, Kinds] = {
     "array": frozenset({list}),
     "boolean": frozenset({bool}),
-    "integer": frozenset({int}),  # 1.0 is one as well, which is left to the validator
+    "integer": frozenset({int}),  # 1.0 is an integer too, which the validator checks
     "null": frozenset({type(None)}),
     "number": frozenset({int, float}),
     "object": frozenset({dict}),
@@ -35,7 +35,7 @@ _NUMBERS = frozenset({int, float})
 _NULL = type(None)
 
 _SILENT = ANNOTATIONS | {"$defs", "definitions", "$comment"}
-"""Keywords that refuse nothing."""
+"""Keywords without an assertion."""
 
 _OBJECTS = frozenset(
     {
@@ -62,27 +62,27 @@ _OF_KIND: Mapping[str, Kinds] = {
     **dict.fromkeys(_TEXTS, frozenset({str})),
     **dict.fromkeys((*_BOUNDS, "multipleOf"), _NUMBERS),
 }
-"""Keywords that refuse only values of some types."""
+"""Types of values to which each keyword's assertion applies."""
 
 _SHOWN = frozenset({"additionalProperties", "properties", "required", "type"})
-"""What columns show of an object."""
+"""Keywords on objects that columns can prove."""
 
 _RENAMING = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"})
 _EXACT = 1 << 53
-"""Integers up to here are the same as floating-point numbers."""
+"""Bound up to which integers and floating-point numbers are equal."""
 
 _MOST_REFERENCES = 32
 
 
 class _Unproven(Exception):
-    """A schema says something of an object that columns do not show."""
+    """A schema has an assertion on objects that columns cannot prove."""
 
 
 class FlatSchema:
-    """What a schema says of the columns of documents.
+    """Proofs of a schema for columns of documents.
 
     Args:
-        schema: self-contained JSON Schema whose `$ref`s resolve inside it.
+        schema: self-contained JSON Schema.
     """
 
     def __init__(self, schema: JSON) -> None:
@@ -91,12 +91,12 @@ class FlatSchema:
         self._proofs: dict[tuple[str, ...], tuple[Proof, ...] | None] = {}
 
     def proves(self, columns: Columns) -> bool:
-        """Whether all of these documents certainly are valid; if not, they may be so all the same."""
+        """Return true if all documents are certainly valid; False does not mean that one is invalid."""
         proofs = self._proofs_of(columns.names)
         return proofs is not None and all(map(_is_proven, proofs, columns.values, columns.kinds))
 
     def may_prove(self, names: tuple[str, ...]) -> bool:
-        """Whether it may prove documents that have just these properties."""
+        """Return true if a proof may exist for documents with exactly these properties."""
         return self._proofs_of(names) is not None
 
     def _proofs_of(self, names: tuple[str, ...]) -> tuple[Proof, ...] | None:
@@ -105,7 +105,7 @@ class FlatSchema:
         return self._proofs[names]
 
     def _compile(self, names: tuple[str, ...]) -> tuple[Proof, ...] | None:
-        """What proves each of these columns; None if documents that have just these properties are not proven."""
+        """Return a proof for each column; None if documents with exactly these properties cannot be proven."""
         if self._objects is None or any(not rule.required <= set(names) for rule in self._objects):
             return None
         proofs = []
@@ -120,12 +120,12 @@ class FlatSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """What one of the schemas that apply to a document says of its properties.
+    """Assertions on properties by one of the schemas that apply to a document.
 
     Attributes:
-        properties: schemas of those it names.
-        required: names of those it demands.
-        others: the schema of all others.
+        properties: schemas of named properties.
+        required: names of required properties.
+        others: schema of all other properties.
     """
 
     properties: Mapping[str, JSON]
@@ -134,7 +134,7 @@ class _Object:
 
 
 def _objects(schema: JSON) -> list[_Object] | None:
-    """What a schema says of a document; None if that is more than columns show."""
+    """Return the assertions of a schema on a document; None if columns cannot prove them all."""
     if any(not _RENAMING.isdisjoint(subschema) for _, subschema in subschemas(schema)):
         return None
     try:
@@ -153,7 +153,7 @@ def _object(part: Mapping[str, JSON]) -> _Object:
 
 
 def _parts(schema: JSON, root: JSON, references: int = 0) -> Iterator[Mapping[str, JSON]]:
-    """The schemas that all apply to a value where one does, without `$ref` and `allOf`."""
+    """Yield all schemas that apply together to a value, without `$ref` and `allOf`."""
     if schema is True:
         return
     if not isinstance(schema, dict) or references > _MOST_REFERENCES:
@@ -166,7 +166,7 @@ def _parts(schema: JSON, root: JSON, references: int = 0) -> Iterator[Mapping[st
 
 
 def _resolve(reference: JSON, root: JSON) -> JSON:
-    """What a reference to a location of the root refers to."""
+    """Return the target of a reference inside the root schema."""
     if not isinstance(reference, str) or not reference.startswith("#") or "%" in reference:
         raise _Unproven
     target = root
@@ -191,7 +191,7 @@ def _is_proven(proof: Proof, column: Column, kinds: Kinds) -> bool:
 
 
 def _compile_value(schema: JSON, root: JSON) -> Proof:
-    """What proves the values of a property."""
+    """Return the proof for the values of a property."""
     proofs = []
     for part in _parts(schema, root):
         for keyword, value in part.items():
@@ -226,7 +226,7 @@ def _free_of(refused: Kinds) -> Proof:
 
 
 def _within(keyword: str, bound: JSON) -> Proof:
-    """A bound of numbers: what is least or greatest of them decides."""
+    """Return the proof of a numeric bound: it checks the least or greatest number."""
     if type(bound) not in _NUMBERS or abs(bound) >= _EXACT:
         return _free_of(_NUMBERS)
     furthest, is_within = _BOUNDS[keyword]
@@ -238,7 +238,7 @@ def _within(keyword: str, bound: JSON) -> Proof:
 
 
 def _of_length(keyword: str, length: JSON) -> Proof:
-    """A bound of the numbers of characters."""
+    """Return the proof of a bound on the number of characters."""
 
     def proof(kinds: Kinds, column: Column) -> bool:
         if str not in kinds or kinds != _KINDS["string"]:
@@ -250,6 +250,6 @@ def _of_length(keyword: str, length: JSON) -> Proof:
 
 
 def _among(values: Sequence[JSON]) -> Proof:
-    """One of some values, where that is told by equality: texts, and null."""
+    """Return the proof of an enumeration, for texts and null only."""
     texts = frozenset([value for value in values if value is None or type(value) is str])
     return lambda kinds, column: kinds <= {str, _NULL} and texts.issuperset(column)

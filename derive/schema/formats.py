@@ -1,4 +1,4 @@
-"""Assertions beyond JSON Schema: formats, bounds of numbers that are written as text, and `type: fractional`."""
+"""Assertions beyond JSON Schema: formats, bounds of numbers as text, and `type: fractional`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRACTIONAL = "x-derive-fractional"
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number of any size and precision, or `NaN`, `Infinity` or `-Infinity`."""
+    """Return true if a text is a number of any size and precision, or `NaN`, `Infinity` or `-Infinity`."""
     return text in ("NaN", "Infinity", "-Infinity") or _NUMBER.fullmatch(text) is not None
 
 
@@ -27,7 +27,7 @@ _SHA256 = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 def _address(size: int) -> re.Pattern[str]:
-    """Hardware addresses of so many bytes, in the forms that PostgreSQL takes."""
+    """Return a pattern of hardware addresses with this number of bytes, in PostgreSQL's input formats."""
     pairs = size // 2
     forms = [
         *(f"{_BYTE}(?:{sign}{_BYTE}){{{size - 1}}}" for sign in ":-"),
@@ -49,7 +49,7 @@ FORMATS: dict[str, Callable[[Any], bool]] = {
     "sha256": _matches(_SHA256),
     "number": lambda value: not isinstance(value, str) or is_number(value),
 }
-"""By name, whether a value is of the format; the draft's own are the validator's."""
+"""Checks of formats by name; the validator has those of the draft built in."""
 
 ASSERTED = frozenset(
     {
@@ -58,11 +58,11 @@ ASSERTED = frozenset(
         "uri-template", "uuid",
     }
 )  # fmt: skip
-"""Formats that values must be of; any other is an annotation."""
+"""Formats that are assertions; other formats are annotations."""
 
 
 class Fractional:
-    """The keyword that stands for `type: fractional`: numbers that are not integers."""
+    """The keyword that replaces `type: fractional`: numbers that are not integers."""
 
     def __init__(self, _schema: JSON, _value: JSON, _path: list[str | int]) -> None: ...
 
@@ -77,7 +77,7 @@ class Fractional:
 
 
 class _TextBound:
-    """A bound of numbers that are written as text; other values are in no bounds."""
+    """A bound of numbers that are written as text; other values are ignored."""
 
     sign = 0
     fault = ""
@@ -92,7 +92,7 @@ class _TextBound:
         """Refuse a text that is a number beyond the bound.
 
         Raises:
-            ValueError: the value is an integer.
+            ValueError: the value is beyond the bound.
         """
         if not isinstance(instance, str) or not is_number(instance) or instance == "NaN":
             return
@@ -101,14 +101,14 @@ class _TextBound:
 
 
 class TextMinimum(_TextBound):
-    """`x-str-minimum`: no numeric text is less."""
+    """`x-str-minimum`: the least permitted numeric text."""
 
     sign = -1
     fault = "less than the minimum of"
 
 
 class TextMaximum(_TextBound):
-    """`x-str-maximum`: no numeric text is greater."""
+    """`x-str-maximum`: the greatest permitted numeric text."""
 
     sign = 1
     fault = "greater than the maximum of"
@@ -119,14 +119,14 @@ KEYWORDS: dict[str, type[Any]] = {
     "x-str-minimum": TextMinimum,
     "x-str-maximum": TextMaximum,
 }
-"""By name, keywords that the validator is taught."""
+"""Implementations of own keywords, by name."""
 
 KEYWORD_OF = {_FRACTIONAL: "type"}
-"""By keyword the validator is taught, the one that a person wrote for it."""
+"""Written keyword of each own keyword that replaces one."""
 
 
 def standard(schema: JSON) -> JSON:
-    """The schema without `type: fractional`, which no meta-schema knows; the same schema if it has none."""
+    """Return the schema without `type: fractional`, which no meta-schema knows; the same object if it has none."""
     if not any("fractional" in _types(subschema) for _, subschema in subschemas(schema)):
         return schema
     copied = deepcopy(schema)

@@ -1,4 +1,4 @@
-"""Inference: from a JSON Schema to its shape."""
+"""Infer the shape of a JSON Schema."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from derive.schema.values import Values, common, distinct
 from derive.schema.values import type_of as type_of  # noqa: PLC0414 (offered from here)
 
 _MOST = 20_000
-"""Schemas that are looked at for one shape: those that refer to one another in many ways have no end worth reaching."""
+"""Limit for the number of schemas in one inference: schemas with many mutual references grow exponentially."""
 
 _APPLICATORS = ("allOf", "oneOf", "anyOf", "if", "$ref", "unevaluatedProperties", "unevaluatedItems")
 
 
 def infer(schema: JSON) -> Shape:
-    """The shape of a self-contained JSON Schema.
+    """Return the shape of a self-contained JSON Schema.
 
-    A recursive `$ref` says nothing, and neither do `not`, `$dynamicRef` and an `if` without both `then` and `else`.
+    A recursive `$ref`, `not`, `$dynamicRef`, and an `if` without both `then` and `else` are ignored.
     """
     return Inference(schema).define(schema)
 
 
 class Inference:
-    """Infers shapes of the schemas of one document.
+    """Infers the shapes of schemas in one document.
 
     Args:
-        root: the document, self-contained.
-        names: by identity (`id`), the schemas of it that have a name, for whoever writes types down. A location that
-            such a schema describes, with nothing beside it, has a shape of that name; where there is more beside it,
-            what the name stands for is taken in. Alternatives that are objects or have names are kept apart. None to
-            bound all of them at once, which is all that is asked for otherwise.
+        root: the self-contained document.
+        names: names of schemas by identity (`id`), for generated types. A location with such a schema alone has a shape
+            of that name; further keywords beside it expand the name. Alternatives that are objects or have names are
+            kept separate. None to infer one bound of all alternatives.
     """
 
     def __init__(self, root: JSON, names: Mapping[int, str] | None = None) -> None:
@@ -55,7 +54,7 @@ class Inference:
             if isinstance(value, dict):
                 name = value.get("$anchor")
                 if isinstance(name, str):
-                    # Two of one name belong to different documents: which is meant is not known here.
+                    # Two equal names are in different documents, so the target is unknown.
                     self._anchors[name] = True if name in self._anchors else value
                 if value is not root and isinstance(value.get("$id"), str):
                     self._is_one_resource = False
@@ -64,11 +63,11 @@ class Inference:
                 pending += value
 
     def define(self, schema: JSON) -> Shape:
-        """The shape of a schema of the document: for one that has a name, what the name stands for."""
+        """Return the shape of a schema in the document; the name of a named schema is expanded."""
         return self._define(schema, (), inline=False)
 
     def resolve(self, reference: str) -> JSON:
-        """The schema that a reference leads to; True, which says nothing, if that is not known."""
+        """Return the target of a reference; True, the schema without assertions, if it is unknown."""
         if not reference.startswith("#") or not self._is_one_resource:
             return True
         fragment = unquote(reference[1:])
@@ -84,7 +83,7 @@ class Inference:
         return target
 
     def _shape(self, schema: JSON, references: tuple[str, ...], *, inline: bool = False) -> Shape:
-        """The shape of a location; `inline` asks for what names stand for, as there is more to be said of it."""
+        """Return the shape of a location; `inline` expands names, because further keywords apply."""
         if self._names and not inline and id(schema) in self._names:
             return Shape(name=self._names[id(schema)])
         return self._define(schema, references, inline=inline)
@@ -167,7 +166,7 @@ class Inference:
     def _items(self, schema: dict[str, Any], references: tuple[str, ...]) -> tuple[tuple[Shape, ...], Shape | None]:
         items = schema.get("items")
         first, rest = schema.get("prefixItems", []), items
-        if isinstance(items, list):  # as draft 2019-09 spells it
+        if isinstance(items, list):  # spelling of draft 2019-09
             first, rest = items, schema.get("additionalItems")
         prefix = tuple(self._shape(subschema, references) for subschema in first)
         return prefix, None if rest is None else self._shape(rest, references)
@@ -187,7 +186,7 @@ def _types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
 
 
 def _says_more(own: Shape, schema: Mapping[str, JSON]) -> bool:
-    """Whether a schema narrows, beyond types, what one of its applicators allows, or has several of them."""
+    """Return true if a schema narrows one of its applicators by more than types, or has several applicators."""
     applied = sum(keyword in schema for keyword in _APPLICATORS)
     return applied > 1 or replace(own, types=ALL) != ANYTHING
 
@@ -201,7 +200,7 @@ def _bounds(schema: Mapping[str, JSON], *keywords: str) -> list[int | float]:
 
 
 def _annotate(shape: Shape, schema: Mapping[str, JSON]) -> Shape:
-    """The shape with a schema's own annotations, which come before those it refers to."""
+    """Return the shape with a schema's own annotations, which precede those of its references."""
     if not shape.types:
         return shape
     secret = schema.get("secret", schema.get("airbyte_secret", shape.secret))

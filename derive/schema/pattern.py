@@ -1,4 +1,4 @@
-"""Regular expressions of schemas. They are ECMAScript's, not Python's, so the validator's own engine runs them."""
+"""Regular expressions of schemas, in ECMAScript's syntax: the validator's own engine runs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jsonschema_rs
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a property name matches a regular expression somewhere, exactly as validation has it."""
+    """Return true if a regular expression matches some part of a property name, exactly as in validation."""
     return _compile(pattern).is_valid(name)
 
 

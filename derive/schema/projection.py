@@ -1,4 +1,4 @@
-"""Projections: the fields of a collection, declared, keyed, and inferred."""
+"""Projections: the fields of a collection, declared, of the key, or inferred."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class ProjectionSpec:
     """A field: a name for one location of a collection's documents.
 
     Attributes:
-        field: name, for example `object/foo`.
-        pointer: JSON pointer of the location, for example `/object/foo`.
-        types: JSON types the read schema allows there, of `array boolean fractional integer null object string`.
-        exists: whether valid documents have it.
-        default: the schema's default as a one-element tuple; empty if it has none.
+        field: name, such as `object/foo`.
+        pointer: JSON pointer of the location, such as `/object/foo`.
+        types: JSON types that the read schema allows there, of `array boolean fractional integer null object string`.
+        exists: existence of the location in valid documents.
+        default: the schema's default as a one-element tuple; empty for none.
         format: the `format` keyword of a string.
         content_encoding: the `contentEncoding` keyword of a string.
-        explicit: written by the catalog's author rather than inferred.
-        is_partition: a logical partition of the collection.
-        is_key: one of the collection's key locations.
+        explicit: true if the catalog's author declared it.
+        is_partition: true for a logical partition of the collection.
+        is_key: true for a location of the collection's key.
         title: the schema's title.
         description: the schema's description.
-        secret: the schema marks it as secret.
+        secret: true if the schema marks it as secret.
         content_type: the `contentMediaType` of a string.
-        max_length: most characters of a string, if bounded.
-        minimum: no number is less, if bounded.
-        maximum: no number is greater, if bounded.
+        max_length: greatest number of characters of a string; None if unbounded.
+        minimum: least number; None if unbounded.
+        maximum: greatest number; None if unbounded.
         min_items: least number of items of an array.
-        max_items: greatest number of items, if bounded.
-        item_types: JSON types of an array's items; empty if it can have none.
+        max_items: greatest number of items; None if unbounded.
+        item_types: JSON types of an array's items; empty if it cannot have any.
     """
 
     field: str
@@ -64,17 +64,17 @@ class ProjectionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A projection as its author declared it."""
+    """A projection as declared by the author."""
 
     pointer: str
     partition: bool
 
 
 def project(shape: Shape, key: Sequence[str], declared: Mapping[str, Declared]) -> tuple[ProjectionSpec, ...]:
-    """All projections of a collection, sorted by field.
+    """Return all projections of a collection, sorted by field.
 
-    Of several for one field the first counts: declared ones, then `flow_document` and `flow_published_at`, then the
-    key's, then what is inferred.
+    The first definition of a field counts, in this order: declared, `flow_document` and `flow_published_at`, key,
+    inferred.
     """
     projections: dict[str, ProjectionSpec] = {}
     for field, projection in declared.items():
@@ -134,7 +134,7 @@ def _item_types(shape: Shape) -> frozenset[str]:
 
 
 def _locations(shape: Shape, pointer: str = "") -> Iterator[str]:
-    """Pointers of everything the schema names, parents before children."""
+    """Yield the pointers of all locations that the schema names, parents before children."""
     children = []
     if "object" in shape.types:
         children += [(escape(name), member) for name, member in shape.properties.items() if name]

@@ -1,8 +1,8 @@
-"""Redaction: values that a schema annotates with `redact` are removed or hashed before they are stored or shown.
+"""Redaction: remove or hash the values that a schema annotates with `redact`, before they are stored or shown.
 
-An annotation counts wherever it may apply to a location, in whatever alternative it is written: of a doubt, the value
-is redacted. What is stored fits the schema that `redacted_schema` returns, so readers, columns and endpoints see the
-type of a hash, and nothing in the place of what is removed.
+An annotation counts wherever it may apply to a location, in any alternative: in doubt, the value is redacted. Stored
+documents match the schema that `redacted_schema` returns. Readers, columns and endpoints therefore see the type of a
+hash, or no value at all for a removed one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from derive.schema.infer import Inference
 from derive.schema.pattern import matches
 
 Strategy: TypeAlias = Literal["block", "sha256"]
-"""`block` removes a property or an item (of `prefixItems`, it becomes null); `sha256` hashes what is not null."""
+"""`block` removes a property or an item (an item of `prefixItems` becomes null); `sha256` hashes values except null."""
 
 STRATEGIES = ("block", "sha256")
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _KEPT = ("title", "description", "reduce", "redact", "deprecated", "readOnly", "writeOnly")
 _Slot: TypeAlias = "tuple[dict[str, JSON] | list[JSON], Any]"
-"""The holder of a schema, and the name or index of the schema in it."""
+"""The container of a schema, and the schema's name or index in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Redaction:
 
     Attributes:
         schema: the self-contained JSON Schema with the annotations.
-        salt: of hashes; None for that of the data folder.
+        salt: salt of hashes; None for that of the data folder.
     """
 
     schema: JSON
@@ -46,7 +46,7 @@ class Redaction:
 
 
 class RedactionError(SchemaError):
-    """An annotation `redact` that makes no sense.
+    """An invalid `redact` annotation.
 
     Attributes:
         pointer: JSON pointer of the annotation in its schema.
@@ -61,7 +61,7 @@ def redacted_schema(schema: JSON) -> JSON:
     """Return the schema of redacted documents; `schema` must be self-contained.
 
     Raises:
-        RedactionError: an annotation names no strategy, is at the root or where it has no location, or two differ.
+        RedactionError: an annotation names no strategy, is at the root or has no location, or two annotations differ.
     """
     copied = deepcopy(schema)
     annotated = {id(part): (pointer, part) for pointer, part in subschemas(copied) if "redact" in part}
@@ -89,9 +89,10 @@ def redacted_schema(schema: JSON) -> JSON:
 
 
 def _undecide(stored: JSON, annotated: JSON) -> None:
-    """Have no condition of a schema depend on what redacted documents do not tell.
+    """Remove conditions of a schema that depend on redacted values.
 
-    Several alternatives of `oneOf` may fit what is left, and what `if` asks of is gone: any of them will do.
+    After redaction several alternatives of `oneOf` may match, and the condition of an `if` is lost: any alternative is
+    accepted.
     """
     before = dict(subschemas(annotated))
     places = _Places(annotated)
@@ -120,10 +121,10 @@ def _check(annotation: JSON, pointer: str) -> None:
 
 
 def _places(schema: JSON) -> list[_Place]:
-    """All locations that a schema describes, the root first, but none within one that is redacted."""
+    """Return all locations that a schema describes, the root first, without those below a redacted one."""
     root = _Places(schema).root
     places, seen = [root], {root}
-    for place in places:  # which grows
+    for place in places:  # the list grows
         if not place.strategy:
             children = [child for child in place.children() if child not in seen]
             seen.update(children)
@@ -135,8 +136,8 @@ class Redactor:
     """Redacts documents.
 
     Args:
-        redaction: what is to be redacted.
-        salt: of hashes.
+        redaction: the redaction.
+        salt: salt of hashes.
     """
 
     def __init__(self, redaction: Redaction, salt: bytes) -> None:
@@ -144,7 +145,7 @@ class Redactor:
         self._root = _Places(redaction.schema).root
 
     def redact(self, document: JSON) -> JSON:
-        """Return a document without what is to be removed, and with hashes; the one given stays as it is."""
+        """Return a redacted copy of a document."""
         return self._value(document, self._root)
 
     def redact_column(self, name: str, values: Sequence[JSON]) -> Sequence[JSON] | None:
@@ -155,11 +156,11 @@ class Redactor:
         return None if place.strategy == "block" else [self._value(value, place) for value in values]
 
     def hides(self, name: str) -> bool:
-        """Whether a property of documents is redacted, or something within it."""
+        """Return true if a property of documents, or a value within it, is redacted."""
         return self._root.member(name) is not None
 
     def _value(self, value: JSON, place: _Place) -> JSON:
-        """The redacted value; `MISSING` if it is removed."""
+        """Return the redacted value; `MISSING` if it is removed."""
         if place.strategy == "block":
             return MISSING
         if place.strategy:
@@ -172,7 +173,7 @@ class Redactor:
             }
         if isinstance(value, list):
             items = [self._child(child, place.item(index)) for index, child in enumerate(value)]
-            first = place.prefix  # these have their places, which stay theirs
+            first = place.prefix  # items with their own schemas keep their index
             return [None if item is MISSING else item for item in items[:first]] + [
                 item for item in items[first:] if item is not MISSING
             ]
@@ -182,7 +183,7 @@ class Redactor:
         return value if place is None else self._value(value, place)
 
     def _hash(self, value: JSON) -> str:
-        """The hash of a value; a hash stays itself, so that a document is redacted once on its way."""
+        """Return the hash of a value; a hash is returned unchanged, so that repeated redaction has no effect."""
         if isinstance(value, str) and _HASH.fullmatch(value):
             return value
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dump_exact(_normal(value))
@@ -190,7 +191,7 @@ class Redactor:
 
 
 def _normal(value: JSON) -> JSON:
-    """A value in the form that all equal ones have."""
+    """Return a value in a canonical form, equal for equal values."""
     if isinstance(value, dict):
         return {name: _normal(value[name]) for name in sorted(value)}
     if isinstance(value, list):
@@ -199,7 +200,7 @@ def _normal(value: JSON) -> JSON:
 
 
 class _Places:
-    """The locations of documents that a schema describes, as far as anything is redacted there."""
+    """The locations of documents that a schema describes, with their redactions."""
 
     def __init__(self, schema: JSON) -> None:
         self._inference = Inference(schema)
@@ -207,7 +208,7 @@ class _Places:
         self.root = self.place([({"": schema}, "")])
 
     def place(self, slots: Sequence[_Slot]) -> _Place:
-        """The location that the schemas in some slots describe together."""
+        """Return the location that the schemas in some slots describe together."""
         schemas = [schema for holder, key in slots for schema in self._expand(holder[key])]
         identity = frozenset(map(id, schemas))
         if identity not in self._places:
@@ -217,7 +218,7 @@ class _Places:
         return place
 
     def _expand(self, schema: JSON) -> Iterator[dict[str, JSON]]:
-        """A schema and all that may apply where it does."""
+        """Yield a schema and all schemas that may apply together with it."""
         pending, seen = [schema], set()
         while pending:
             part = pending.pop()
@@ -239,11 +240,11 @@ class _Place:
     """A location of documents.
 
     Attributes:
-        identities: of the schemas that may apply there.
-        slots: what holds these schemas.
-        prefix: how many items have places of their own.
-        strategies: how values are redacted, by all schemas.
-        strategy: the first of these; None if there is none, but something within values may be redacted.
+        identities: identities of the schemas that may apply there.
+        slots: containers of these schemas.
+        prefix: number of items with their own schemas.
+        strategies: redaction strategies of all schemas.
+        strategy: the first of `strategies`; None if there is none, although values within may be redacted.
     """
 
     def __init__(self, places: _Places, identities: frozenset[int], schemas: Sequence[dict[str, JSON]]) -> None:
@@ -259,7 +260,7 @@ class _Place:
         self.strategy = self.strategies[0] if self.strategies else None
 
     def member(self, name: str) -> _Place | None:
-        """The location of a property, if anything is redacted there."""
+        """Return the location of a property; None without redaction at or below it."""
         known = name in self._named
         if known and name in self._members:
             return self._members[name]
@@ -270,11 +271,11 @@ class _Place:
         return place
 
     def item(self, index: int) -> _Place | None:
-        """The location of an item, if anything is redacted there."""
+        """Return the location of an item; None without redaction at or below it."""
         return self._redacting([slot for schema in self._schemas for slot in _item_slots(schema, index)])
 
     def children(self) -> Iterator[_Place]:
-        """All locations below, those of any other name or index among them."""
+        """Yield all child locations, including those of any other name or index."""
         for name in self._named:
             yield self._places.place([slot for schema in self._schemas for slot in _member_slots(schema, name)])
         for schema in self._schemas:
@@ -287,7 +288,7 @@ class _Place:
                     yield self._places.place([slot])
 
     def adjust(self) -> None:
-        """Have the schemas describe what is stored: a hash, or nothing, where values are redacted."""
+        """Rewrite the schemas for stored values: redacted values are hashes or absent."""
         if not self.strategy:
             self._loosen()
             return
@@ -295,12 +296,12 @@ class _Place:
         is_nullable = all("null" in _types(schema) for schema in self._schemas)
         kind = ["string", "null"] if is_nullable else "string"
         for holder, key in self.slots:
-            # One that is blocked keeps its annotation, which tells that values are not to be shown.
+            # A blocked location keeps its annotation, which marks values that must not be shown.
             stored: JSON = {"type": "null"} if isinstance(holder, list) else {"allOf": [False]}
             holder[key] = {**kept, **({"type": kind} if self.strategy == "sha256" else stored)}
 
     def _loosen(self) -> None:
-        """Have the schemas ask for nothing that redaction takes away."""
+        """Remove assertions that redaction may violate."""
         if not self.leads:
             return
         has_less = any(child.strategy == "block" for child in self.children())
@@ -327,10 +328,10 @@ class _Place:
 
     @property
     def leads(self) -> bool:
-        """Whether anything is redacted here or below."""
+        """Return true if values here or below are redacted."""
         if self._leads is None:
             reached = [self]
-            for place in reached:  # which grows
+            for place in reached:  # the list grows
                 if place.strategy:
                     break
                 reached += [child for child in dict.fromkeys(place.children()) if child not in reached]
@@ -339,10 +340,10 @@ class _Place:
 
 
 _COMPARED = ("const", "enum", "contains", "minContains", "maxContains")
-"""Keywords about values of which a part may be redacted."""
+"""Keywords that compare values, which may be partly redacted."""
 
 _COUNTED = ("minProperties", "minItems", "uniqueItems")
-"""Keywords about values of which a part may be removed, or become null."""
+"""Keywords that count values, which may be removed or become null."""
 
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
 

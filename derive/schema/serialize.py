@@ -1,4 +1,4 @@
-"""From a shape to a JSON Schema that says the same, which is the inverse of `infer`."""
+"""Convert a shape to an equivalent JSON Schema, the inverse of `infer`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NUMBER = frozenset({"integer", "fractional"})
 
 
 def serialize(shape: Shape) -> dict[str, Any]:
-    """The JSON Schema of a shape.
+    """Return the JSON Schema of a shape.
 
-    Inferring it gives the shape again, except for attributes of types that the shape does not have, and for shapes of
-    fractional numbers only, which JSON Schema can only call numbers.
+    Inferring the result returns the shape again, with two exceptions: attributes of types that the shape does not have,
+    and shapes of fractional numbers only, for which JSON Schema has no type.
     """
     schema: dict[str, Any] = {}
     if shape.types == NONE:
@@ -68,7 +68,7 @@ def _array_keywords(shape: Shape) -> dict[str, Any]:
 
 
 def _below(shape: Shape) -> JSON:
-    """The schema of a shape as a subschema, which may be `true` or `false`."""
+    """Return the schema of a shape as a subschema, which may be `true` or `false`."""
     if shape == ANYTHING:
         return True
     return serialize(shape) if shape.types else False

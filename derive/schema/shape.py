@@ -1,7 +1,7 @@
-"""Shapes: what a JSON Schema allows at a location, inferred without a document.
+"""Shapes: bounds of the values that a JSON Schema allows at a location, inferred without documents.
 
-A shape is an upper bound: every document that is valid under the schema matches it. `union` bounds what either of two
-shapes allows, `intersect` what both do.
+A shape is an upper bound: every document that is valid under the schema matches it. `union` bounds the values of either
+of two shapes, `intersect` those of both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from derive.schema.pattern import matches
 from derive.schema.values import Values, common, distinct, equal, type_of
 
 Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
-"""Whether a location is in every valid document, in some, unknown to the schema, or in none."""
+"""Existence of a location: in every valid document, in some, unknown to the schema, or in none."""
 
 Types: TypeAlias = frozenset[str]
 """JSON types: `array boolean fractional integer null object string`."""
@@ -28,38 +28,37 @@ NUMBER: Types = frozenset({"fractional", "integer"})
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a location.
+    """The bound of a location.
 
-    What belongs to one type (`format` to strings, `items` to arrays) is said of values of that type only, and is unset
-    where the type is impossible.
+    An attribute of one type (`format` of strings, `items` of arrays) describes only values of that type, and is unset
+    if the type is impossible.
 
     Attributes:
-        types: which JSON types are possible.
+        types: possible JSON types.
         properties: shapes of named properties.
-        required: names of properties that must exist.
-        rest: shape of properties that are neither named nor match a pattern; None if the schema is silent.
+        required: names of required properties.
+        rest: shape of properties that are neither named nor match a pattern; None if unspecified.
         prefix: shapes of the first items.
-        items: shape of other items; None if the schema is silent.
+        items: shape of other items; None if unspecified.
         min_items: least number of items.
-        max_items: greatest number of items, if bounded.
-        default: the default, as a one-element tuple.
+        max_items: greatest number of items; None if unbounded.
+        default: the default, as a one-element tuple; empty for none.
         format: the `format` of strings.
         content_encoding: the `contentEncoding` of strings.
-        title: annotation.
-        description: annotation.
-        patterns: by regular expression, shapes of properties whose name matches and that are not named.
-        values: the only possible values, if the schema lists them.
+        title: the `title` annotation.
+        description: the `description` annotation.
+        patterns: shapes of unnamed properties with a matching name, by regular expression.
+        values: the only possible values; None if the schema lists none.
         content_type: the `contentMediaType` of strings.
         min_length: least number of characters.
-        max_length: greatest number of characters, if bounded.
-        minimum: no number is less, if bounded.
-        maximum: no number is greater, if bounded.
+        max_length: greatest number of characters; None if unbounded.
+        minimum: least number; None if unbounded.
+        maximum: greatest number; None if unbounded.
         secret: the `secret` annotation.
         reduction: the `reduce` annotation, or `MULTIPLE`.
-        name: of the schema that describes the location, if it is one that `Inference` was told the name of; nothing
-            else is said then.
-        alternatives: shapes of which each value has one at least, where `Inference` keeps them apart; the other
-            attributes bound them all.
+        name: name of the schema, if `Inference` has names; all other attributes are then unset.
+        alternatives: shapes of the alternatives, where `Inference` keeps them separate; the other attributes bound them
+            all.
     """
 
     types: Types = ALL
@@ -89,27 +88,27 @@ class Shape:
 
     @property
     def additional(self) -> Shape | None:
-        """The shape of a property that is not named, whatever its name; None if the schema is silent."""
+        """Return the shape of any property that is not named; None if unspecified."""
         if not self.patterns:
             return self.rest
         return reduce(union, self.patterns.values(), self.rest or ANYTHING)
 
     def member(self, name: str) -> Shape | None:
-        """The shape of a property: as it is named, else as patterns say, else as any other; None if nothing is said."""
+        """Return the shape of a property: by name, else by patterns, else `rest`; None if unspecified."""
         if name in self.properties:
             return self.properties[name]
         matching = [pattern_shape for pattern, pattern_shape in self.patterns.items() if matches(pattern, name)]
         return reduce(intersect, matching) if matching else self.rest
 
     def item(self, index: int) -> Shape | None:
-        """The shape of an item; None if nothing is said."""
+        """Return the shape of an item; None if unspecified."""
         return self.prefix[index] if index < len(self.prefix) else self.items
 
 
 ANYTHING = Shape()
 NOTHING = Shape(types=NONE)
 MULTIPLE: Mapping[str, JSON] = {"strategy": "multiple"}
-"""The reduction of a location where alternatives ask for different ones."""
+"""Reduction of a location whose alternatives have different ones."""
 
 _OBJECT, _ARRAY, _STRING = frozenset({"object"}), frozenset({"array"}), frozenset({"string"})
 _FACETS: Mapping[Types, tuple[str, ...]] = {
@@ -118,16 +117,16 @@ _FACETS: Mapping[Types, tuple[str, ...]] = {
     _STRING: ("format", "content_encoding", "content_type", "min_length", "max_length"),
     NUMBER: ("minimum", "maximum"),
 }
-"""Attributes that say something of values of some types only."""
+"""Attributes that describe only values of some types."""
 
 _MOST_ALTERNATIVES = 64
-"""Of more, only what bounds them all is known."""
+"""Limit for the number of alternatives; beyond it only their common bound is kept."""
 
 _T = TypeVar("_T")
 
 
 def settle(shape: Shape) -> Shape:
-    """The same shape without attributes that have no effect, so that shapes of equal meaning are equal."""
+    """Return the shape without attributes that have no effect, so that equivalent shapes are equal."""
     types, values = shape.types, shape.values
     if values is not None:
         values = tuple(value for value in values if type_of(value) in types)
@@ -142,12 +141,12 @@ def settle(shape: Shape) -> Shape:
 
 
 def union(left: Shape, right: Shape) -> Shape:
-    """The shape of what one or the other allows."""
+    """Return the union of two shapes."""
     if not left.types or not right.types:
         return right if not left.types else left
     facets: dict[str, Any] = {}
     for kinds, unite in _UNITE.items():
-        # A side that can be no object (or array, …) says nothing about properties (or items, …).
+        # A side that cannot be an object (or array, …) does not constrain properties (or items, …).
         if left.types & kinds and right.types & kinds:
             facets.update(unite(left, right))
         else:
@@ -185,7 +184,7 @@ def _unite_values(left: Shape, right: Shape) -> Values | None:
 
 
 def _listed(shape: Shape) -> Values | None:
-    # There is but one null, and two booleans: a nullable enumeration is still one.
+    # null and booleans are enumerable: a nullable enumeration stays one.
     if shape.values is None and shape.types <= {"null", "boolean"}:
         return ((None,) if "null" in shape.types else ()) + ((False, True) if "boolean" in shape.types else ())
     return shape.values
@@ -235,12 +234,12 @@ def _unite_objects(left: Shape, right: Shape) -> dict[str, Any]:
 
 
 def _bound(shape: Shape, pattern: str) -> Shape | None:
-    """What a shape says of unnamed properties that match a pattern, which may be none of its own."""
+    """Return the bound of unnamed properties that match a pattern, which the shape need not have."""
     if pattern in shape.patterns:
         return shape.patterns[pattern]
     if shape.rest is None:
         return None
-    # They may match any of its patterns, or none.
+    # These properties may match any of its patterns, or none.
     return reduce(union, shape.patterns.values(), shape.rest)
 
 
@@ -269,7 +268,7 @@ _UNITE: Mapping[Types, Callable[[Shape, Shape], dict[str, Any]]] = {
 
 
 def intersect(left: Shape, right: Shape) -> Shape:
-    """The shape of what both allow; annotations of the left come first."""
+    """Return the intersection of two shapes; annotations of `left` come first."""
     alternatives = _distribute(left, right) if left.alternatives or right.alternatives else ()
     if alternatives is None:
         return NOTHING
@@ -311,7 +310,7 @@ def intersect(left: Shape, right: Shape) -> Shape:
 
 
 def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
-    """The alternatives of an intersection; None if it has none that a value could have."""
+    """Return the possible alternatives of an intersection; None if there are none."""
     sides = [side.alternatives or (replace(side, title=None, description=None),) for side in (left, right)]
     if len(sides[0]) * len(sides[1]) > _MOST_ALTERNATIVES:
         return ()
@@ -320,7 +319,7 @@ def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
-    """The shape of a location, and whether it exists: the least certain token on the way to it decides."""
+    """Return the shape of a location and its existence, which is that of the least certain token of the path."""
     exists: Exists = "must"
     order: tuple[Exists, ...] = ("must", "may", "implicit", "cannot")
     for token in tokens:
@@ -335,7 +334,7 @@ def _step(shape: Shape, token: str) -> tuple[Shape, Exists]:
         must = token in shape.required and shape.types == _OBJECT
         candidates.append(_known(shape.member(token), must))
     if "array" in shape.types and token.isascii() and token.isdigit() and (token == "0" or token[0] != "0"):
-        index = int(token[:19])  # no array is that long, and `int` refuses thousands of digits
+        index = int(token[:19])  # no array is that long, and `int` rejects thousands of digits
         beyond = shape.max_items is not None and index >= shape.max_items
         must = index < shape.min_items and shape.types == _ARRAY
         candidates.append(_known(NOTHING if beyond else shape.item(index), must))

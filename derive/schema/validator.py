@@ -1,4 +1,4 @@
-"""Validation of documents, in Rust, with errors a person can use."""
+"""Validate documents in Rust, with errors for people."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from derive.schema.formats import FORMATS, KEYWORD_OF, KEYWORDS, standard
 
 _SHOWN = 200
 _MASK = "the value"
-"""Stands for values in errors of a schema that has any redacted: one that is misplaced is not known to be one."""
+"""Replaces values in errors of a schema with redactions: a misplaced value may be a redacted one."""
 
-_WHOLE = "schema://derive/"  # has a path, so that a relative `$id` resolves
+_WHOLE = "schema://derive/"  # a path in the URL, so that a relative `$id` resolves
 _AnyOf, _OneOf = jsonschema_rs.ValidationErrorKind.AnyOf, jsonschema_rs.ValidationErrorKind.OneOfNotValid
 _Type = jsonschema_rs.ValidationErrorKind.Type
 _QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""Texts of numbers that JSON has not."""
+"""Texts of numbers that JSON does not have."""
 
 _NOT_FINITE = (
     "JSON has no number for this one, which SQL and lambdas write as a text; where it may be, say"
@@ -37,10 +37,10 @@ _NOT_FINITE = (
 class Validator:
     """A compiled JSON Schema of draft 2020-12 and `derive.schema.formats`.
 
-    Formats are asserted, and unknown keywords are annotations (`derive.schema.dialect` finds the misspelt ones).
+    Formats are asserted, and unknown keywords are annotations (`derive.schema.dialect` finds misspelt ones).
 
     Attributes:
-        is_valid: whether a document is valid; the Rust function itself, as this is called for every document.
+        is_valid: returns true for a valid document; the Rust function itself, because it is called for every document.
     """
 
     __slots__ = ("_name", "_validator", "is_valid")
@@ -53,13 +53,13 @@ class Validator:
     def violation(
         self, document: JSON, *, key: str = "", positions: Mapping[str, Position] | None = None
     ) -> SchemaViolation:
-        """The error for an invalid document: the one nearest to the document's root, of those there are.
+        """Return the error for an invalid document: the violation nearest to the document's root.
 
         Args:
-            document: fails the schema.
+            document: the invalid document.
             key: its key, as JSON text, for the message.
-            positions: where parts of the schema are written, by their JSON pointer: the error has the position of the
-                keyword that failed, or of the nearest part around it.
+            positions: positions of the schema's parts, by JSON pointer. The error has the position of the violated
+                keyword, or of the nearest part around it.
         """
         errors = list(self._validator.iter_errors(document))
         named = f" {key}" if key else ""
@@ -82,7 +82,7 @@ def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.Validat
 
 
 def _cause(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
-    """The error of the alternative that was meant: if only one of several is of the value's type, it is that one."""
+    """Return the error of the intended alternative, if only one of several matches the value's type."""
     while isinstance(error.kind, _AnyOf | _OneOf):
         location = error.instance_path
         fitting = [
@@ -129,7 +129,7 @@ def _refuse(url: str) -> NoReturn:
 
 
 def _reason(exc: Exception) -> str:
-    """What is wrong with a schema, and where, in one line."""
+    """Return the fault of a schema and its location, in one line."""
     message = getattr(exc, "message", str(exc)).partition("\n")[0]
     if not isinstance(exc, jsonschema_rs.ValidationError):
         return message
@@ -146,12 +146,12 @@ _compiled: dict[tuple[str, bytes], Validator] = {}
 
 
 def is_schema(schema: JSON) -> bool:
-    """Whether keywords of a schema have values that JSON Schema allows; `compile_validator` says why not."""
+    """Return true if the keywords of a schema have valid values; `compile_validator` reports the fault."""
     return bool(jsonschema_rs.meta.is_valid(standard(schema)))
 
 
 def compile_validator(schema: JSON, *, name: str) -> Validator:
-    """The validator of a schema.
+    """Return the validator of a schema.
 
     Args:
         schema: self-contained JSON Schema.
@@ -168,10 +168,10 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
 
 
 def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], bool]:
-    """A function that tells whether a value is valid under one part of a schema.
+    """Return a function that validates a value against one part of a schema.
 
     Args:
-        schema: the whole self-contained JSON Schema, in which the references of the part resolve.
+        schema: the whole self-contained JSON Schema.
         pointer: JSON pointer of the part.
         name: name of the collection, for messages.
 

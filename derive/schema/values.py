@@ -1,4 +1,4 @@
-"""Values that a schema lists: their types, and sets of values. Sets are in document order, as values have no hash."""
+"""Enumerated values of a schema: their types, and sets of values in document order, because values have no hash."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from derive.document.order import compare, order_key
 from derive.document.pointer import JSON
 
 Values: TypeAlias = tuple[JSON, ...]
-"""Values in document order, each once; 1 and 1.0 are one value, 1 and true are two."""
+"""Distinct values in document order; 1 equals 1.0, and 1 differs from true."""
 
 
 def type_of(value: JSON) -> str:
-    """The JSON type of a value; 1.0 is an integer."""
+    """Return the JSON type of a value; 1.0 is an integer."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -26,7 +26,7 @@ def type_of(value: JSON) -> str:
 
 
 def distinct(values: Iterable[JSON]) -> Values:
-    """Values in document order, each once."""
+    """Return the distinct values, in document order."""
     unique: list[JSON] = []
     for value in sorted(values, key=order_key):
         if not unique or compare(unique[-1], value):
@@ -35,10 +35,10 @@ def distinct(values: Iterable[JSON]) -> Values:
 
 
 def common(left: Values, right: Values) -> Values:
-    """The values on both sides."""
+    """Return the values on both sides."""
     return tuple(value for value in left if any(compare(value, other) == 0 for other in right))
 
 
 def equal(left: Values, right: Values) -> bool:
-    """Whether both sides are the same values."""
+    """Return true if both sides have the same values."""
     return compare(list(left), list(right)) == 0

@@ -1,1 +1,1 @@
-"""The language of catalogs: YAML with positions, the JSON Schema of `flow.yaml`, and what names may look like."""
+"""The language of catalogs: YAML with positions, the JSON Schema of `flow.yaml`, and rules for names."""

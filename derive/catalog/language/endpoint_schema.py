@@ -1,4 +1,4 @@
-"""The part of the JSON Schema of a catalog that is about its edges: captures and materializations."""
+"""The part of a catalog's JSON Schema for captures and materializations."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The JSON Schema of `flow.yaml`: the one table of what a catalog may say.
+"""The JSON Schema of `flow.yaml`, the single description of a catalog's syntax.
 
-Editors complete, explain and check catalogs with it, and the loader refuses whatever it refuses, so neither can know
-more than the other. It is written so that a fault fails at its own position: a definition that takes a string or an
-object says `type: [string, object]` and constrains both, where `oneOf` could only tell that neither fits.
+Editors complete, explain and check catalogs with it, and the loader rejects the same files. Each fault is reported at
+its own position: a definition for a string or an object has `type: [string, object]` with constraints for both, because
+`oneOf` would only report that neither matches.
 
-Two keywords of ours hold the message and the code of a fault: `errorMessage`, which editors show too, and `x-code`. A
-`pattern`, `minItems` or `propertyNames` without them, and a `format`, is for editors: building says those faults
-better.
+Two own keywords hold the message and the code of a fault: `errorMessage`, which editors show too, and `x-code`. A
+`pattern`, `minItems` or `propertyNames` without them, and every `format`, is for editors only: the build reports those
+faults with better messages.
 
 Source: JSON Schema draft 2020-12.
 """
@@ -135,7 +135,7 @@ _TRANSFORM = record(
 
 
 def _using() -> Schema:
-    """One of the languages that are installed, and what each wants to know."""
+    """Return the schema of `using`: exactly one installed connector with its configuration."""
     names = installed_connectors()
     listed = ", ".join(f"'{name}'" for name in names)
     return only_one(
@@ -313,7 +313,7 @@ _SCHEMA: Schema = {
 
 @cache
 def catalog_schema() -> Schema:
-    """The JSON Schema of a catalog file."""
+    """Return the JSON Schema of a catalog file."""
     maps = ("object", "null")
     root = record(
         "Catalog",

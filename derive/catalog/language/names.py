@@ -1,4 +1,4 @@
-"""Names: which texts can be names, and which names may not stand side by side."""
+"""Names: syntax, and conflicts between names."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ _POINTER = re.compile(r"(/([^/~]|~[01])+)*")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a collection: tokens of letters, numbers, `-`, `_`, `.`, between slashes."""
+    """Return true for a valid collection name: tokens of letters, numbers, `-`, `_`, `.`, separated by slashes."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_line(text: str) -> bool:
-    """Whether a text can name a test: one line, that neither begins nor ends with a space."""
+    """Return true for a valid test name: one line without leading or trailing spaces."""
     return _LINE.fullmatch(text) is not None
 
 
 def is_token(text: str) -> bool:
-    """Whether a text can name a transform."""
+    """Return true for a valid transform name."""
     return _TRANSFORM.fullmatch(text) is not None
 
 
 def is_field(text: str) -> bool:
-    """Whether a text can name a projection: a JSON pointer without its first slash."""
+    """Return true for a valid projection name: a JSON pointer without its first slash."""
     return bool(text) and is_pointer(f"/{text}")
 
 
 def is_pointer(text: str) -> bool:
-    """Whether a text is a JSON pointer without empty tokens."""
+    """Return true for a JSON pointer without empty tokens."""
     return _POINTER.fullmatch(text) is not None
 
 
 def fold(name: str) -> str:
-    """A name in the form in which names are compared: case and composition of characters are folded."""
+    """Return a name in the form for comparison, with case and composition of characters folded."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())
 
 
 def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Pairs of names that may not stand side by side: `(index, index of the other, relation)`, by indexes of `names`.
+    """Yield conflicts between names: `(index, index of the other, relation)`.
 
-    Either both are equal once folded ("collides with"), or one is a folder of the other ("is a prohibited prefix of").
+    Two names conflict if they are equal once folded ("collides with"), or if one is a folder of the other ("is a
+    prohibited prefix of").
     """
     folded: dict[str, int] = {}
     forms = [fold(name) for name in names]

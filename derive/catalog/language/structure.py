@@ -1,7 +1,7 @@
-"""Structure: whether a file has the form of a catalog, by the same JSON Schema that editors use.
+"""Check the structure of a catalog file with the JSON Schema that editors use.
 
-Every fault is reported in our words, at its line and column, with what was probably meant. The paths of what cannot be
-loaded are returned too, so that the rest is loaded and one run reports everything.
+Every fault gets our own message, its line and column, and a suggestion. The check also returns the paths of values that
+cannot be loaded, so that the rest is loaded and one run reports everything.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _DEPTHS = {
     ("materializations", "shards"): 3,
     ("tests", "steps"): 4,
 }
-"""How much of a path names what is passed over, by where the path leads; otherwise it is the whole entity."""
+"""Length of the path of a skipped value, by its property names; other faults skip the whole entity."""
 
 
 def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
-    """Issues of a file's structure, and the paths of what is so wrong that it cannot be loaded.
+    """Return the issues of a file's structure, and the paths of values that cannot be loaded.
 
-    Any value whose path is not returned, and does not begin with one that is, has the form that the schema demands.
+    All other values, except those below a returned path, have the structure that the schema requires.
     """
     faults = list(_validator().iter_errors({} if file.value is None else file.value))
     if not faults:
@@ -68,7 +68,7 @@ class _Checker:
         self._guesses: dict[Path, set[str | None]] = {}
 
     def report(self, fault: Any) -> None:
-        """Report one fault."""
+        """Add the issues of one fault."""
         path, keyword = tuple(fault.instance_path), fault.kind.name
         part, schema = _part(fault.schema_path[:-1])
         at = _locate(self._file, path)
@@ -101,7 +101,7 @@ class _Checker:
             self.bad.add(_unit(at.path))
 
     def _is_meant(self, path: Path, fault: Any, schema: Schema) -> bool:
-        """Whether what is missing is there under a misspelt name, which has already been reported."""
+        """Return true if a missing property exists under a misspelt name, which has already been reported."""
         guesses = self._guesses.get(path, set())
         if fault.kind.name == "required":
             return fault.kind.property in guesses
@@ -110,7 +110,7 @@ class _Checker:
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:
-    """The path of the schema that a value failed, and that schema."""
+    """Return the path of the schema that a value failed, and that schema."""
     steps = [str(step) for step in schema_path]
     schema: Any = catalog_schema()
     for step in schema_path:
@@ -126,7 +126,7 @@ def _locate(file: YamlFile, path: Path) -> Located:
 
 
 def _unit(path: Path) -> Path:
-    """The path of what is not loaded because of a fault: the smallest value that loading can do without."""
+    """Return the path of the value to skip because of a fault: the smallest that loading can omit."""
     if path[:1] == ("import",) or len(path) <= 2:
         return path[:2]
     names = tuple(str(step) for index, step in enumerate(path) if index != 1 and isinstance(step, str))
@@ -140,7 +140,7 @@ def _unit(path: Path) -> Path:
 
 
 def _noun(path: Path, part: list[str], schema: Schema) -> str:
-    """The name of a value in messages."""
+    """Return the name of a value for messages."""
     title = str(schema.get("title", "")).lower()
     an = "an" if title[:1] in tuple("aeiou") else "a"
     if not path:
@@ -162,7 +162,7 @@ def _message(at: Located, schema: Schema) -> str:
 
 
 def _wanted(schema: Schema) -> str:
-    """What a value must be, in words."""
+    """Return the required types or values of a schema, in words."""
     if "enum" in schema:
         return f"one of: {', '.join(schema['enum'])}"
     if "maximum" in schema:

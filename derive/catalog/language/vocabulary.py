@@ -1,4 +1,4 @@
-"""The vocabulary of the catalog's JSON Schema: closed objects, arrays, maps of names, and kinds of texts."""
+"""Building blocks of the catalog's JSON Schema: closed objects, arrays, maps of names, and kinds of texts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ Schema: TypeAlias = dict[str, Any]
 """A JSON Schema."""
 
 TOKEN = r"[^\x00-,/:-@\[-\^`{-\x7f\s]+"
-"""Of ASCII just letters, digits, `-`, `_` and `.`, in the regular expressions that all languages share; building looks
-closer at the rest of Unicode."""
+"""Pattern of a token, in the regular expressions that all languages share.
+
+Of ASCII it allows letters, digits, `-`, `_` and `.`; the build checks the rest of Unicode.
+"""
 
 NAME = rf"^{TOKEN}(/{TOKEN})*$"
-"""The name of a collection and its like."""
+"""Pattern of the name of a collection."""
 
 _VISIBLE = r"[^\x00-\x20\x7f-\xa0\u2028\u2029]"
 LINE = rf"^{_VISIBLE}([^\x00-\x1f\x7f-\x9f\u2028\u2029]*{_VISIBLE})?$"
-"""One line of text, such as the name of a test."""
+"""Pattern of one line of text, such as the name of a test."""
 
 _SPACE = r"[ \t\n\r\f\v]*"
 _UNIT = (
@@ -66,15 +68,15 @@ TICK: Schema = {
 MOMENT: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
 
 NO_EFFECT = "x-no-effect"
-"""The keyword of settings that do nothing here; its value says what does, if anything."""
+"""Keyword of settings without effect; its value names the alternative, if there is one."""
 
 
 def without_effect(schema: Schema, instead: str = "") -> Schema:
-    """A setting that is accepted and does nothing.
+    """Return the schema of a setting that is accepted and has no effect.
 
     Args:
-        schema: what it may be.
-        instead: what to do for what it asks.
+        schema: schema of the value.
+        instead: alternative that has the intended effect; empty for none.
     """
     description = f"Accepted, and of no effect here{': ' if instead else ''}{instead}."
     return {**schema, "description": description, NO_EFFECT: instead}
@@ -86,17 +88,17 @@ RESET: Schema = without_effect({**BOOLEAN, "default": False}, "'flowctl reset' s
 
 
 def ref(name: str) -> Schema:
-    """A reference to a definition."""
+    """Return a reference to a definition."""
     return {"$ref": f"#/$defs/{name}"}
 
 
 def text(description: str, **keywords: Any) -> Schema:
-    """A string."""
+    """Return the schema of a string."""
     return {"type": "string", "description": description, **keywords}
 
 
 def array(description: str, items: Schema, types: Sequence[str] = ("array",), **keywords: Any) -> Schema:
-    """An array (or one of the other `types`)."""
+    """Return the schema of an array, or of one of the other `types`."""
     return {"type": _type(types), "description": description, "items": items, **keywords}
 
 
@@ -109,9 +111,9 @@ def record(
     types: Sequence[str] = ("object",),
     **keywords: Any,
 ) -> Schema:
-    """An object (or one of the other `types`) of these properties only; those that begin with `x-` are the author's.
+    """Return the schema of an object with these properties, or of one of the other `types`.
 
-    `patternProperties={}` leaves the author none.
+    Properties that begin with `x-` are free for authors, unless `patternProperties={}`.
     """
     return {
         "title": title,
@@ -126,7 +128,7 @@ def record(
 
 
 def only_one(properties: Mapping[str, Schema], code: str, message: str, **keywords: Any) -> Schema:
-    """An object of exactly one of these properties; `code` and `message` tell if it is not."""
+    """Return the schema of an object with exactly one of these properties; `code` and `message` are for violations."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -140,7 +142,7 @@ def only_one(properties: Mapping[str, Schema], code: str, message: str, **keywor
 
 
 def entries(description: str, values: Schema, *, types: Sequence[str] = ("object",), names: str = "") -> Schema:
-    """A map of names, each to a value; with `names`, this regular expression matches them."""
+    """Return the schema of a map from names to values; `names` is a pattern for the names."""
     return {
         "description": description,
         "type": _type(types),
@@ -150,7 +152,7 @@ def entries(description: str, values: Schema, *, types: Sequence[str] = ("object
 
 
 def shards(tick: str) -> Schema:
-    """Settings of a task's shards, whose transactions end after `tick` unless told otherwise."""
+    """Return the schema of a task's shards, with `tick` as the default duration of transactions."""
     return record(
         "Shards",
         "How the task runs.",

@@ -1,4 +1,4 @@
-"""Settings that catalogs may have and that do nothing here: each that asks for something is told."""
+"""Report settings of a catalog that have no effect."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from derive.catalog.language.yaml import Located, YamlFile
 from derive.errors import Issue
 
 _NOT_RUN = "captures"
-"""These are told as a whole."""
+"""Section that is reported as a whole."""
 
 
 def settings_without_effect(file: YamlFile) -> list[Issue]:
-    """Notes of the settings of a file that do nothing, but for those that say what is the default."""
+    """Return notes for the settings of a file without effect, except those that equal the default."""
     notes = _notes(Located(file, (), file.value), catalog_schema())
     return list(dict.fromkeys(notes))
 

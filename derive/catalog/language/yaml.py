@@ -1,7 +1,7 @@
-"""YAML with positions: every value of a catalog knows where it is written.
+"""Parse YAML with the position of every value.
 
-The composer here reads libyaml's events itself, because catalogs are YAML 1.2: anchors may be repeated (the latest one
-counts), `yes` and `on` are strings, and a time is a string. Merge keys are applied.
+The composer reads libyaml's events itself, because catalogs are YAML 1.2: anchors may be repeated (the latest one
+counts), and `yes`, `on` and times are strings. Merge keys are applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAG = "tag:yaml.org,2002:"
 _DEEPEST = 200
 _MOST_VALUES = 1_000_000
-"""So many values a file may have once aliases are replaced: a few lines of them may stand for billions."""
+"""Largest number of values in a file with aliases replaced: a few lines of aliases can expand to billions."""
 
 _CONSTANTS: dict[str, JSON] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -40,7 +40,7 @@ _CONSTANTS: dict[str, JSON] = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a value is written: line and column from 0, and its part of the text."""
+    """Position of a value: line and column from 0, and its range in the text."""
 
     line: int
     column: int
@@ -54,10 +54,10 @@ class YamlFile:
 
     Attributes:
         name: path for messages.
-        text: all of it.
-        value: what it holds, as JSON.
-        spans: where each value is written, by path.
-        keys: where each property name is written, by the path of its value.
+        text: complete text.
+        value: content, as JSON.
+        spans: position of each value, by path.
+        keys: position of each property name, by the path of its value.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Located:
 
     Attributes:
         file: the file.
-        path: where in it.
+        path: path of the value in the file.
         value: the value.
     """
 
@@ -83,12 +83,12 @@ class Located:
 
     @property
     def position(self) -> Position:
-        """Where the value is written."""
+        """Return the position of the value."""
         return _position(self.file, self.file.spans.get(self.path, Span(0, 0, 0, 0)))
 
     @property
     def key_position(self) -> Position:
-        """Where the value's property name is written."""
+        """Return the position of the value's property name."""
         span = self.file.keys.get(self.path)
         return _position(self.file, span) if span else self.position
 
@@ -96,21 +96,21 @@ class Located:
         return Located(self.file, (*self.path, name), self.value[name])
 
     def items(self) -> Iterator[tuple[str, Located]]:
-        """Properties of an object."""
+        """Yield the properties of an object."""
         for name in self.value:
             yield name, self[name]
 
     def elements(self) -> Iterator[Located]:
-        """Items of an array."""
+        """Yield the items of an array."""
         for index in range(len(self.value)):
             yield self[index]
 
     def positions(self) -> dict[str, Position]:
-        """Where this value and all within it are written, by JSON pointer."""
+        """Return the positions of this value and of all values within it, by JSON pointer."""
         return dict(_positions(self, ""))
 
     def script(self) -> Script:
-        """A string as code, which can tell the position of each of its characters."""
+        """Return a string as code that can locate each of its characters."""
         span = self.file.spans[self.path]
         return Script(self.value, self.file.text[span.begin : span.end], self.position)
 
@@ -134,7 +134,7 @@ def parse_yaml(text: str, name: str) -> YamlFile:
     """Parse a YAML (or JSON) document.
 
     Raises:
-        CatalogError: it is not YAML, repeats a property name, or refers to an anchor it does not have.
+        CatalogError: the text is not YAML, repeats a property name, or refers to an unknown anchor.
     """
     plain = _as_yaml(text) if name.lower().endswith(".json") else text
     composer = _Composer(plain, name)
@@ -142,7 +142,7 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         value = composer.document()
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
-        if mark and mark.index >= len(text):  # the text ends within something: it matters where that begins
+        if mark and mark.index >= len(text):  # the text ends within a construct: report its beginning
             mark = exc.context_mark or mark
         where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
         if mark and plain[mark.index : mark.index + 1] == "\t":
@@ -155,7 +155,7 @@ def parse_yaml(text: str, name: str) -> YamlFile:
 
 
 def _as_yaml(text: str) -> str:
-    """JSON as YAML has it: without tabs, and with a character beyond the first 65,536 as itself, not as two halves."""
+    """Convert JSON to YAML: replace tabs, and surrogate pairs by their characters."""
     return _HALVES.sub(lambda match: json.loads(f'"{match[0]}"'), text.replace("\t", " "))
 
 
@@ -259,14 +259,18 @@ class _Composer:
         return values
 
     def _copy_spans(self, origin: Path, path: Path) -> None:
-        """What is merged is written where its anchor is."""
+        """Copy the positions of merged values from their anchor."""
         depth = len(origin)
         for spans in (self.spans, self.keys):
             spans.update({(*path, *inner[depth:]): at for inner, at in spans.items() if inner[:depth] == origin})
 
 
 def _scalar(event: Any) -> JSON:
-    """The value of a scalar; a ValueError if it is a number that is too large."""
+    """Return the value of a scalar.
+
+    Raises:
+        ValueError: the scalar is a number that is too large.
+    """
     text: str = event.value
     if not event.implicit[0] or event.style:
         return text

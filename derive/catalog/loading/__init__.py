@@ -1,1 +1,1 @@
-"""Loading: the files of a catalog, what they import and refer to, and the definitions in them."""
+"""Load the files of a catalog, their imports and references, and the definitions in them."""

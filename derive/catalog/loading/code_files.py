@@ -1,4 +1,4 @@
-"""Files of code that one file of a catalog names: lambdas, and whatever else a connector asks for."""
+"""Code files that a catalog file names: lambdas, and other files of a connector."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _GENERATE = "'flowctl generate' begins it"
 
 @dataclass(frozen=True, slots=True)
 class CodeFiles:
-    """Loads code from beside a file of a catalog; what connectors are given of the catalog (`CatalogFiles`).
+    """Loads code that is named by a catalog file; the connectors' view of the catalog (`CatalogFiles`).
 
     Attributes:
-        url: URL of the catalog's file, where relative paths begin.
-        root: the project's folder.
-        resources: loads files.
-        issues: takes the issues.
-        missing: takes URLs of files of code that do not exist.
+        url: URL of the catalog's file, the base of relative paths.
+        root: folder of the project.
+        resources: loader of files.
+        issues: report for issues.
+        missing: set for URLs of missing code files.
     """
 
     url: str
@@ -34,7 +34,7 @@ class CodeFiles:
     missing: set[str]
 
     def script(self, at: LocatedValue, role: str, *, may_be_inline: bool = True) -> Script | None:
-        """Code that is written inline or, if the string has no white space, in the file it names."""
+        """Return code that is written inline or, if the string has no white space, in the named file."""
         text: str = at.value
         if may_be_inline and (any(character.isspace() for character in text) or not text):
             return at.script()
@@ -52,15 +52,15 @@ class CodeFiles:
         return Script(content, content, Position(show(url)))
 
     def text(self, url: str) -> str:
-        """The text of a file."""
+        """Return the text of a file."""
         return self.resources.text(url)
 
     def content(self, url: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return self.resources.content(url)
 
     def report(self, issue: Issue, missing: str = "") -> None:
-        """Report an issue, and the URL of a missing file that `generate` begins."""
+        """Add an issue, and the URL of a missing file that `generate` can create."""
         self.issues.take([issue])
         if missing:
             self.missing.add(missing)

@@ -1,7 +1,7 @@
-"""Loading: from the root file, through imports and references, to definitions.
+"""Load definitions from the root file, through imports and references.
 
-The catalog's JSON Schema checks the structure of files, and `build` checks what they mean. Here everything that has the
-right form is loaded, also from a file that has issues, so that one run reports everything.
+The catalog's JSON Schema checks the structure of files, and `build` checks their meaning. The loader loads every value
+with a valid structure, even from a file with issues, so that one run reports everything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from derive.protocol.resource import reason_of, resolve, show
 from derive.protocol.specs import JSON
 
 Entry = TypeVar("Entry")
-"""What an entry of a catalog's map becomes."""
+"""Definition of an entry in a catalog's map."""
 
 _NO_CATALOG = "'flowctl init' begins a catalog, and '--source FILE' names one that is elsewhere"
 
@@ -51,12 +51,12 @@ class Loader:
     """Loads a catalog.
 
     Attributes:
-        report: takes the issues.
-        notes: what is not wrong, and worth knowing.
-        broken: names whose definitions are too wrong to be loaded.
-        incomplete: whether a file could not be loaded, so that it is unknown what it defines.
-        missing: URLs of files of code that do not exist; each is an issue, too.
-        resources: the files loaded so far.
+        report: report for issues.
+        notes: remarks that are no errors.
+        broken: names whose definitions cannot be loaded.
+        incomplete: true if a file could not be loaded, so that its definitions are unknown.
+        missing: URLs of missing code files; each has an issue too.
+        resources: loader with the files loaded so far.
     """
 
     def __init__(self, resources: Resources | None = None) -> None:
@@ -76,7 +76,7 @@ class Loader:
         self._root = os.getcwd()
 
     def load(self, source: Path) -> CatalogDef:
-        """All definitions that the root file `source` leads to."""
+        """Return all definitions that are reachable from the root file `source`."""
         self._root = str(project_root(source))
         pending = [(os.path.normpath(source.absolute()), Position(str(source)))]
         seen = set()
@@ -100,13 +100,13 @@ class Loader:
         return CatalogDef(str(source), self._collections, self._tests, self._captures, self._materializations)
 
     def _fields(self, at: Located | None) -> dict[str, Located]:
-        """The properties of an object that can be loaded."""
+        """Return the loadable properties of an object."""
         if at is None or at.value is None:
             return {}
         return {name: value for name, value in at.items() if value.path not in self._bad}
 
     def _elements(self, at: Located | None) -> list[Located]:
-        """The items of an array that can be loaded."""
+        """Return the loadable items of an array."""
         if at is None or at.value is None:
             return []
         return [element for element in at.elements() if element.path not in self._bad]
@@ -114,7 +114,7 @@ class Loader:
     # Files
 
     def _file(self, root: Located, url: str) -> list[tuple[str, Position]]:
-        """Load one file; returns the files that it imports."""
+        """Load one file, and return the files that it imports."""
         issues, self._bad = check_structure(root.file)
         self.report.take(issues)
         self.notes += settings_without_effect(root.file)
@@ -198,7 +198,7 @@ class Loader:
         )
 
     def _shards(self, at: Located | None, tick: int = _TICK) -> tuple[int, bool]:
-        """The tick of a task, microseconds, and whether it is disabled."""
+        """Return the tick of a task in microseconds, and true if it is disabled."""
         shards = self._fields(at)
         if "flags" in shards:
             message = f"'flags' of the shards of '{shards['flags'].path[1]}' are ignored"
@@ -211,7 +211,7 @@ class Loader:
         return CodeFiles(url, self._root, self.resources, self.report, self.missing)
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
-        """The definition; None if the transform is disabled, or wrong."""
+        """Return the definition of a transform; None if it is disabled or invalid."""
         fields = self._fields(at)
         if "disable" in fields and fields["disable"].value:
             return None
@@ -260,7 +260,7 @@ class Loader:
         return MaterializationDef(str(at.path[-1]), at, url, fields["endpoint"], bindings, tick, disabled)
 
     def _binding(self, at: Located) -> BindingDef | None:
-        """The definition; None if the binding is disabled."""
+        """Return the definition of a binding; None if it is disabled."""
         fields = self._fields(at)
         if "disable" in fields and fields["disable"].value:
             return None

@@ -1,4 +1,4 @@
-"""The project's folder: a catalog's code may be loaded from it alone, and files are generated in it."""
+"""The project's folder: it contains all code of a catalog, and the generated files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _ROOTS = ("flow.yaml", "flow.yml", "flow.json")
 
 
 def project_root(source: Path) -> Path:
-    """The folder of the project that a catalog belongs to: the outermost, without a gap, that holds a root file."""
+    """Return the project's folder of a catalog.
+
+    The outermost parent in an unbroken chain of folders with root files.
+    """
     folder = source.absolute().parent
     while folder.parent != folder and any(os.path.isfile(folder.parent / name) for name in _ROOTS):
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""Remote resources: what lies at an http(s) address. What loads them takes long to load, and few catalogs need it."""
+"""Remote resources at http(s) addresses; a module of its own, because its imports are slow and rarely needed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BLOCK = 1 << 16
 
 
 def fetch(url: str, seconds: float, most_bytes: int) -> bytes:
-    """The content of an http(s) address.
+    """Return the content of an http(s) address.
 
     Args:
         url: the address.
-        seconds: how long it may take in all, also from a server that sends byte by byte.
-        most_bytes: how many bytes it may send.
+        seconds: time limit for the whole transfer, even from a slow server.
+        most_bytes: limit for the size of the content.
 
     Raises:
-        OSError: it cannot be loaded, or sends more.
+        OSError: the content cannot be loaded, or exceeds the limit.
     """
     try:
         return _read(url, seconds, most_bytes)
@@ -38,7 +38,7 @@ def _read(url: str, seconds: float, most_bytes: int) -> bytes:
     end = time.monotonic() + seconds
     blocks: list[bytes] = []
     size = 0
-    with urlopen(url, timeout=seconds) as response:  # http(s) only: the scheme has been looked at
+    with urlopen(url, timeout=seconds) as response:  # http(s) only: the caller has checked the scheme
         while block := response.read1(_BLOCK):
             blocks.append(block)
             size += len(block)

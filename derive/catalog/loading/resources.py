@@ -1,4 +1,4 @@
-"""Resources: the files and http(s) URLs a catalog refers to, each loaded once."""
+"""Resources: the files and http(s) URLs of a catalog, each loaded once."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from derive.protocol.specs import JSON
 _SECONDS = 10.0
 
 MOST_BYTES = 32 << 20
-"""So large may a file be that a catalog names."""
+"""Size limit for a file of a catalog, bytes."""
 
 
 class Resources:
-    """Loads what a catalog is made of.
+    """Loads the resources of a catalog.
 
-    A resource is known by its URL: an absolute path, or an http(s) address.
+    A resource is identified by its URL: an absolute path, or an http(s) address.
 
     Args:
-        seconds: how long an http(s) address may take to send all of its content.
-        given: texts of resources, by URL, which are used instead of loading them.
+        seconds: time limit for an http(s) transfer.
+        given: texts of resources by URL, which are used instead of loading them.
 
     Attributes:
-        seconds: how long an http(s) address may take.
-        asked: URLs of what was loaded, or could not be.
-        hashes: of the content of files, by path, as it was loaded.
+        seconds: time limit for an http(s) transfer.
+        asked: URLs of loaded resources and of failed ones.
+        hashes: hash of each file's loaded content, by path.
     """
 
     def __init__(self, seconds: float = _SECONDS, given: Mapping[str, str] | None = None) -> None:
@@ -40,10 +40,10 @@ class Resources:
         self._parsed: dict[str, YamlFile | CatalogError] = {}
 
     def text(self, url: str) -> str:
-        """The text of a resource.
+        """Return the text of a resource.
 
         Raises:
-            OSError: it cannot be loaded, now or when it was first asked for.
+            OSError: the resource cannot be loaded, now or at the first request.
         """
         if url not in self._texts:
             try:
@@ -56,11 +56,11 @@ class Resources:
         return content
 
     def document(self, url: str) -> YamlFile:
-        """A YAML or JSON resource, parsed.
+        """Return a parsed YAML or JSON resource.
 
         Raises:
-            OSError: it cannot be loaded.
-            CatalogError: it cannot be parsed.
+            OSError: the resource cannot be loaded.
+            CatalogError: the resource cannot be parsed.
         """
         if url not in self._parsed:
             try:
@@ -73,7 +73,7 @@ class Resources:
         return document
 
     def value(self, url: str) -> JSON:
-        """What a YAML or JSON resource holds."""
+        """Return the content of a YAML or JSON resource as JSON."""
         return self.document(url).value
 
     def _load(self, url: str) -> str:
@@ -83,17 +83,17 @@ class Resources:
             raise OSError(f"it is not UTF-8 text (byte {exc.start})") from exc
 
     def content(self, url: str) -> bytes:
-        """The bytes of a resource. They are not kept.
+        """Return the bytes of a resource, without caching them.
 
         Raises:
-            OSError: it cannot be loaded.
+            OSError: the resource cannot be loaded.
         """
         self.asked.add(url)
         if is_remote(url):
             from derive.catalog.loading.remote import fetch
 
             return fetch(url, self.seconds, MOST_BYTES)
-        if url.startswith("file:"):  # what a file of this machine names is a path by now
+        if url.startswith("file:"):  # file URLs of a local catalog are already converted to paths
             raise OSError("a catalog at an http(s) address may name files at such addresses only")
         try:
             with Path(url).open("rb") as file:

@@ -1,7 +1,7 @@
-"""Loading of collections' schemas: from the catalog, from files, and what a read schema makes of the write schema.
+"""Load the schemas of collections from the catalog and from files, and derive read schemas.
 
-A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without the keywords
-that documents from outside often violate), and to `flow://inferred-schema`, a schema inferred from documents.
+A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without the keywords that
+documents from outside often violate), and to `flow://inferred-schema`, a schema inferred from documents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
 
 
 def relax(schema: JSON) -> JSON:
-    """A schema without `type`, `required` and `format`, its subschemas included."""
+    """Return a schema without `type`, `required` and `format`, also in its subschemas."""
     if not isinstance(schema, dict):
         return schema
     relaxed: dict[str, JSON] = {}
@@ -64,7 +64,7 @@ def relax(schema: JSON) -> JSON:
 
 
 class _Positions(Mapping[str, Position]):
-    """Positions that are looked up once they are needed, because few documents are ever wrong."""
+    """Positions that are computed at the first look-up, because invalid documents are rare."""
 
     def __init__(self, find: Callable[[], dict[str, Position]]) -> None:
         self._find = find
@@ -83,15 +83,15 @@ class _Positions(Mapping[str, Position]):
         return len(self._found)
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Position]]]:
-        return dict, (self._found,)  # a worker has no catalog to look in
+        return dict, (self._found,)  # a worker has no catalog
 
 
 class SchemaLoader:
-    """Loads each schema, with all that it refers to, as one document.
+    """Loads schemas, each with its references embedded in one document.
 
     Args:
-        resources: loads the files.
-        report: takes the issues.
+        resources: loader of the files.
+        report: report for issues.
     """
 
     def __init__(self, resources: Resources, report: Report) -> None:
@@ -100,12 +100,12 @@ class SchemaLoader:
         self._good: dict[str, bool] = {}
 
     def load(self, at: Located, url: str, write: JSON = None) -> LoadedSchema | None:
-        """The schema that is written at `at`; None, and an issue, if it cannot be loaded.
+        """Return the schema at `at`; None, and an issue, if it cannot be loaded.
 
         Args:
             at: an object, or the name of a file.
-            url: the file in which it is written, which relative references start from.
-            write: the write schema, if a read schema is loaded.
+            url: URL of the file with the schema, the base of relative references.
+            write: the write schema, for a read schema; None otherwise.
         """
         flow: dict[str, JSON] = {}
         if write is not None:
@@ -139,7 +139,7 @@ class SchemaLoader:
         return None
 
     def _locate(self, at: Located, base: str, flow: Mapping[str, JSON], url: str, pointer: str) -> Position | None:
-        """Where a location of the schema at `at`, in the file `base`, or of another document, is written."""
+        """Return the position of a location of a schema document; None if unknown."""
         if url in flow:
             return None
         inline = url == base and not isinstance(at.value, str)
@@ -153,7 +153,7 @@ class SchemaLoader:
         return located.key_position
 
     def _check(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
-        """Whether all files that a schema refers to can be loaded, and all its types are types of JSON Schema."""
+        """Return true if all files that a schema refers to can be loaded, and all its types are valid."""
         good = True
         parts = list(_subschemas(at))
         named = any("$id" in part.value for part in parts)
@@ -166,7 +166,7 @@ class SchemaLoader:
         return good
 
     def _are_types(self, at: Located) -> bool:
-        """Whether the value of `type` is a type of JSON Schema or an array of such types."""
+        """Return true if the value of `type` is a type of JSON Schema or an array of such types."""
         before = self._report.count
         for type_at in at.elements() if isinstance(at.value, list) else (at,):
             if type_at.value is None:
@@ -184,7 +184,7 @@ class SchemaLoader:
             return self._is_flow(at, url, flow)
         if url in self._good or url.startswith(_KNOWN_ELSEWHERE):
             return self._good.get(url, True)
-        self._good[url] = True  # until it is looked at, so that cycles end
+        self._good[url] = True  # before the check, so that cycles end
         try:
             file = self._resources.document(url)
         except OSError as exc:
@@ -209,12 +209,12 @@ class SchemaLoader:
 
 
 def _path(url: str) -> str:
-    """Return the path of a file of this machine; any other URL as it is."""
+    """Return the path of a file URL; other URLs unchanged."""
     return unquote(url.removeprefix("file://")) if url.startswith("file://") else url
 
 
 def _subschemas(at: Located) -> Iterator[Located]:
-    """A schema and all its subschemas that are objects."""
+    """Yield a schema and all its subschemas that are objects."""
     if isinstance(at.value, list):
         for element in at.elements():
             yield from _subschemas(element)

@@ -1,1 +1,1 @@
-"""Rules that validated specs keep: of keys and projections, transforms, selectors, and the steps of tests."""
+"""Rules for validated specs: keys and projections, transforms, selectors, and steps of tests."""

@@ -1,4 +1,4 @@
-"""Rules of a binding's fields: they are the collection's, and none is wanted and unwanted."""
+"""Rules for a binding's fields: they exist in the collection, and none is both included and excluded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SHOWN = 12
 
 
 def build_fields(at: Located | None, collection: CollectionSpec, position: Position, report: Report) -> FieldsSpec:
-    """The fields that a person wants.
+    """Return the selected fields of a binding.
 
     Args:
-        at: what is written, or None for what the connector recommends.
-        collection: whose fields they are.
-        position: where the binding is written.
-        report: takes the issues.
+        at: the written selection; None for the connector's recommendation.
+        collection: collection of the fields.
+        position: position of the binding.
+        report: report for issues.
     """
     if at is None or not at.value:
         return FieldsSpec(position)
@@ -51,7 +51,7 @@ def build_fields(at: Located | None, collection: CollectionSpec, position: Posit
 
 
 def _named(parts: dict[str, Located]) -> Iterator[tuple[str, Position]]:
-    """Each field that is named, and where."""
+    """Yield the name and position of each named field."""
     for part in ("require", "include"):
         if part in parts:
             yield from ((name, field_at.key_position) for name, field_at in parts[part].items())

@@ -1,4 +1,4 @@
-"""Rules of inputs: what a task reads of a collection, and when, whether a transform says so or a binding."""
+"""Rules for inputs of transforms and bindings: partitions and bounds of time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from derive.protocol.specs import CollectionSpec, InputSpec
 def build_input(
     definition: SourceDef, source: CollectionSpec, index: int, name: str, position: Position, report: Report
 ) -> InputSpec:
-    """An input, with the partitions and the times that its source asks for.
+    """Return an input with the partitions and times of its source.
 
     Args:
-        definition: the source as it was written.
-        source: the collection that it names.
-        index: its place among the inputs of the task.
-        name: unique within the task.
-        position: where it is written.
-        report: takes the issues.
+        definition: definition of the source.
+        source: the collection.
+        index: index among the inputs of the task.
+        name: unique name within the task.
+        position: position in the catalog.
+        report: report for issues.
     """
     not_before = _clock(definition.not_before, report)
     not_after = _clock(definition.not_after, report)

@@ -1,4 +1,4 @@
-"""Lineage: the order of derivations, the cycles among them, and all that is upstream of one."""
+"""Lineage: the order of derivations, cycles, and the upstream derivations of a collection."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Derivations that collections follow from, directly or through others, and those that derive these themselves.
+    """Return the derivations upstream of collections, directly or indirectly, including those that derive them.
 
     Args:
-        names: of collections.
-        reads: for each derivation, the collections it reads.
+        names: names of the collections.
+        reads: names of the collections that each derivation reads, by its name.
     """
     reached: set[str] = set()
     pending = [*names]
@@ -23,12 +23,12 @@ def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozen
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Groups of names that read one another, sources before readers.
+    """Return groups of names that read one another, sources before readers.
 
     Source: Tarjan, "Depth-first search and linear graph algorithms" (1972), without recursion.
 
     Args:
-        reads: for each name, the names it reads.
+        reads: names that each name reads.
     """
     index: dict[str, int] = {}
     low: dict[str, int] = {}

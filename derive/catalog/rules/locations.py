@@ -1,4 +1,4 @@
-"""Rules of locations: what keys, logical partitions, shuffle keys and projections may point at."""
+"""Rules for locations: the targets of keys, logical partitions, shuffle keys and projections."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from derive.schema.shape import Shape, locate
 from derive.suggest import suggest
 
 SCALARS = ("boolean", "integer", "string")
-"""Types that a component of a key may have, beside null."""
+"""Permitted types of a key component besides null."""
 
 
 def check_pointer(at: Located, subject: str, report: Report) -> bool:
-    """Whether a value is a JSON pointer; an issue if not."""
+    """Return true if a value is a JSON pointer; add an issue otherwise."""
     pointer = at.value
     if isinstance(pointer, str) and is_pointer(pointer):
         return True
@@ -29,7 +29,10 @@ def check_pointer(at: Located, subject: str, report: Report) -> bool:
 
 
 def check_known(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> Shape | None:
-    """The shape that a pointer points at; None, and an issue, if it cannot exist or the schema does not mention it."""
+    """Return the shape at a pointer.
+
+    None, and an issue, if the location cannot exist or the schema does not mention it.
+    """
     located, exists = locate(shape, parse_pointer(at.value))
     if exists not in ("cannot", "implicit"):
         return located
@@ -41,7 +44,7 @@ def check_known(at: Located, shape: Shape, subject: str, report: Report, schema:
 
 
 def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> str | None:
-    """The one scalar type of the location a pointer names; None, and an issue, if it has none."""
+    """Return the only scalar type at a pointer; None, and an issue, if there is not exactly one."""
     if not check_pointer(at, subject, report):
         return None
     located = check_known(at, shape, subject, report, schema)
@@ -61,13 +64,13 @@ def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema:
 
 
 class CollectionLocations:
-    """The locations that one collection names: its key, its logical partitions and its other projections.
+    """The locations of one collection: its key, its logical partitions and its other projections.
 
     Args:
         definition: the collection.
         read: its read schema.
         write: its write schema; the same object if the collection has one schema.
-        report: takes the issues.
+        report: report for issues.
     """
 
     def __init__(self, definition: CollectionDef, read: ExaminedSchema, write: ExaminedSchema, report: Report) -> None:
@@ -79,7 +82,7 @@ class CollectionLocations:
         self._report = report
 
     def key(self) -> tuple[str, ...]:
-        """The key's pointers."""
+        """Return the key's pointers."""
         at = self._definition.key
         if at is None:
             return ()
@@ -91,7 +94,7 @@ class CollectionLocations:
         return tuple(map(str, at.value))
 
     def projections(self) -> dict[str, Declared]:
-        """The declared projections, without those that are wrong, which are reported."""
+        """Return the valid declared projections; invalid ones are reported."""
         at = self._definition.projections
         declared: dict[str, Declared] = {}
         if at is None or not at.value:
@@ -117,7 +120,7 @@ class CollectionLocations:
         return declared
 
     def _keyed(self, at: Located, subject: str) -> bool:
-        """Whether both schemas have one scalar type at a location, and the same."""
+        """Return true if both schemas have the same single scalar type at a location."""
         report = self._report
         if self._write is self._read:
             return scalar_type(at, self._read, subject, report) is not None
@@ -157,7 +160,7 @@ class CollectionLocations:
 
 
 def _location(projection: Located) -> Located | None:
-    """The location of a projection, which may be written by itself or among other properties."""
+    """Return the location of a projection, which is a string or a property of an object."""
     if isinstance(projection.value, str):
         return projection
     return projection["location"] if "location" in projection.value else None
@@ -168,7 +171,7 @@ def _a(kind: str) -> str:
 
 
 def defaults(shape: Shape, key: Sequence[str]) -> tuple[object, ...]:
-    """For each pointer of a key, the value where a document lacks it."""
+    """Return the default of each key pointer for documents that lack it."""
     return tuple(_default(shape, key))
 
 

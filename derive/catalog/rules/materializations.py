@@ -1,4 +1,4 @@
-"""Rules of materializations: endpoints, and what their bindings read, where it goes, and in which fields."""
+"""Rules for materializations: endpoints, and the sources, resources and fields of bindings."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from derive.protocol.specs import (
 )
 
 _NAMING = ("database", "project", "dataset", "schema", "table", "collection", "index", "topic", "name", "path", "url")
-"""Properties of resources that tell which they are, in the order in which names are made of them."""
+"""Properties that identify a resource, in the order in which they form its name."""
 
 _LIKE_A_BACKFILL = re.compile(r"\.v[0-9]+$")
-"""What names may not end in: the progress of a binding is named so whose `backfill` was raised."""
+"""Forbidden suffix of names: it marks the progress of a binding whose `backfill` was raised."""
 
 _OTHER_REFERENCE = re.compile(r"(?<!\$)\$\{(?!env:|file:)([^{}]+)\}")
 
@@ -40,9 +40,9 @@ class MaterializationBuilder:
     """Builds endpoints and bindings.
 
     Args:
-        resources: loads files.
-        report: takes the issues.
-        notes: takes what is not wrong, and worth knowing.
+        resources: loader of files.
+        report: report for issues.
+        notes: list for remarks that are no errors.
     """
 
     def __init__(self, resources: Resources, report: Report, notes: list[Issue]) -> None:
@@ -51,7 +51,7 @@ class MaterializationBuilder:
         self._notes = notes
 
     def endpoint(self, definition: MaterializationDef) -> EndpointSpec | None:
-        """What a materialization talks to; None if its configuration cannot be loaded."""
+        """Return the endpoint of a materialization; None if its configuration cannot be loaded."""
         at, url = definition.endpoint, definition.url
         body = at if "address" in at.value else at[next(iter(at.value))]
         config = self._config(body["config"], url)
@@ -69,17 +69,17 @@ class MaterializationBuilder:
     def binding(
         self, definition: BindingDef, url: str, index: int, source: CollectionSpec, names: Mapping[str, BindingSpec]
     ) -> BindingSpec | None:
-        """A binding.
+        """Return a binding.
 
         Args:
-            definition: the binding as it was written.
-            url: of the file where it is written.
-            index: its index among the materialization's bindings that are not disabled.
+            definition: definition of the binding.
+            url: URL of its file.
+            index: index among the materialization's enabled bindings.
             source: the collection that it reads.
-            names: the bindings before it.
+            names: the bindings before it, by name.
 
         Returns:
-            None if its resource cannot be loaded.
+            The binding; None if its resource cannot be loaded.
         """
         loaded = self._object(definition.resource, url, "the resource")
         if loaded is None:
@@ -108,7 +108,7 @@ class MaterializationBuilder:
         return None if loaded is None else self._noted(*loaded)
 
     def _noted(self, at: Located, url: str) -> EndpointConfig:
-        """A configuration; there are notes on what in it looks like a reference, and on one that nobody can read."""
+        """Return a configuration, and add notes for unknown references and for an encrypted one."""
         for text_at in _strings(at):
             match = _OTHER_REFERENCE.search(text_at.value)
             if match:
@@ -120,7 +120,7 @@ class MaterializationBuilder:
         return EndpointConfig(at.value, url, at.position, at.positions())
 
     def _object(self, at: Located, url: str, what: str) -> tuple[Located, str] | None:
-        """An object that is written inline, or in a file that is named; with the URL of where that is."""
+        """Return an object that is written inline or in a named file, with the URL of its file."""
         if not isinstance(at.value, str):
             return at, url
         target = resolve(url, at.value)
@@ -149,10 +149,10 @@ def _strings(at: Located) -> Iterator[Located]:
 
 
 def _label(resource: Mapping[str, object]) -> str:
-    """What a resource is called: it stays the same while nothing changes but how the resource is written to.
+    """Return the name of a resource, which does not change with settings of how it is written.
 
-    One without any of the usual names is called by all that it has but switches: were bindings told apart by their
-    order, one that is disabled or moved would leave its progress to another.
+    A resource without the usual properties is named by all its properties except booleans. Names by order would be
+    wrong: a disabled or moved binding would pass its progress to another one.
     """
     named = [str(resource[name]) for name in _NAMING if isinstance(resource.get(name), str) and resource[name]]
     others = {name: value for name, value in resource.items() if not isinstance(value, bool)}

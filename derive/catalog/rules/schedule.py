@@ -1,8 +1,8 @@
-"""The schedule of a test that tells time: when each of its steps takes place.
+"""The schedule of a test at given times: the time of each of its steps.
 
-A test tells time if it has an `at` or an `advance`. Then all of it is known before it runs: offsets count from the
-beginning, `advance` from the present, and what is verified is known when the tick of the present is over. A step that
-would have to go back in time is found here.
+A test has a schedule if it has an `at` or an `advance`. All times are then known before the run: offsets count from the
+beginning, `advance` counts from the present, and a verified collection is known at the end of the present tick. A step
+that would go back in time is an issue.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.protocol.specs import AdvanceStep, Moment, show_offset
 
 BEGIN = 1_704_067_200_000_000
-"""When a test begins whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
+"""Beginning of a test whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
 
 _LAST = parse_rfc3339("9999-01-01T00:00:00Z")
 _BEGINS = "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z"
 
 
 class Schedule:
-    """When the steps of one test take place; they are asked for in order.
+    """Times of the steps of one test, computed in the order of the steps.
 
     Args:
-        steps: of the test.
-        ticks: of each derivation, in microseconds.
-        report: takes the issues.
+        steps: steps of the test.
+        ticks: tick of each derivation by name, in microseconds.
+        report: report for issues.
 
     Attributes:
-        begin: clock at which the test begins.
+        begin: timestamp of the beginning of the test.
     """
 
     def __init__(self, steps: Sequence[StepDef | AdvanceDef], ticks: Mapping[str, int], report: Report) -> None:
@@ -44,10 +44,10 @@ class Schedule:
         begin = None if first is None or first.value.startswith("+") else _parse(first.value, BEGIN)
         self.begin = begin if begin is not None and 0 <= begin < _LAST else BEGIN
         self._present = self._wall = self.begin
-        self._latest = -1  # clock of the last document
+        self._latest = -1  # timestamp of the last document
 
     def ingest(self, step: StepDef) -> Moment | None:
-        """The moment of an ingest step; None in a test that does not tell time."""
+        """Return the time of an ingest step; None in a test without a schedule."""
         if not self._tells_time:
             return None
         self._present = self._wall = self._wall if step.when is None else self._clock(step.when)
@@ -55,7 +55,7 @@ class Schedule:
         return Moment(self._present, self._wall)
 
     def _clock(self, when: Located) -> int:
-        """The time that an `at` names; the present, and an issue, if it names none that is to come."""
+        """Return the time of an `at`; the present time, and an issue, if it is invalid or in the past."""
         clock = _parse(when.value, self.begin)
         if clock is None:
             message = f"'at' is no RFC 3339 time, and no offset from the beginning of the test: {when.value!r}"
@@ -67,7 +67,7 @@ class Schedule:
         return self._wall
 
     def advance(self, step: AdvanceDef) -> AdvanceStep:
-        """The step, with the moment until which time passes."""
+        """Return the step with the time at which it ends."""
         clock = self._present + parse_duration(step.at.value)
         if self._latest < 0:
             hint = f"give the documents of the first ingest step a time, such as 'at: +{step.at.value}'"
@@ -78,13 +78,13 @@ class Schedule:
         return AdvanceStep(Moment(self._present, self._wall), step.at.key_position)
 
     def verify(self, derivations: Iterable[str]) -> Moment | None:
-        """The moment of a verify step: when the tick is over, for all derivations that have a part in what it shows.
+        """Return the time of a verify step: the end of the tick, for all derivations of the verified collection.
 
         Args:
-            derivations: their names.
+            derivations: names of these derivations.
 
         Returns:
-            None in a test that does not tell time.
+            The time; None in a test without a schedule.
         """
         if not self._tells_time:
             return None
@@ -118,7 +118,7 @@ class Schedule:
 
 
 def _parse(text: str, begin: int) -> int | None:
-    """The clock of an RFC 3339 time, or of an offset from `begin`; None if it is neither."""
+    """Return the timestamp of an RFC 3339 time, or of an offset from `begin`; None for other texts."""
     try:
         return begin + parse_duration(text[1:]) if text.startswith("+") else parse_rfc3339(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Rules of selectors: a selector names logical partitions that its collection has, and values they can have."""
+"""Rules for selectors: their fields are logical partitions of the collection, and their values are possible."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from derive.suggest import suggest
 
 
 def build_selector(at: Located | None, source: CollectionSpec, report: Report) -> SelectorSpec:
-    """The selector that a person wrote.
+    """Return the selector that a person wrote.
 
     Args:
-        at: an object with `include` and `exclude`, or None for everything.
-        source: the collection it selects from.
-        report: takes an issue for each field that is no logical partition, and each value that it cannot have.
+        at: an object with `include` and `exclude`; None to select everything.
+        source: the collection.
+        report: report for issues of unknown fields and impossible values.
     """
     if at is None or not at.value:
         return SelectorSpec()

@@ -1,4 +1,4 @@
-"""Rules of tests' steps: ingested documents must be valid, and documents to verify must be in the order of the key."""
+"""Rules for steps of tests: ingested documents are valid, and verified documents are in the order of the key."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class StepBuilder:
     """Builds the steps of tests.
 
     Args:
-        resources: holds the files that documents are in, already loaded.
-        report: takes the issues.
+        resources: loader with the files of documents.
+        report: report for issues.
     """
 
     def __init__(self, resources: Resources, report: Report) -> None:
@@ -34,7 +34,7 @@ class StepBuilder:
         self._report = report
 
     def build(self, definition: StepDef, collection: CollectionSpec, moment: Moment | None) -> IngestStep | VerifyStep:
-        """The step, on its collection, at its moment."""
+        """Return the step, with its collection and time."""
         position = definition.at.key_position
         if definition.kind == "ingest":
             self._check_documents(definition, collection)
@@ -57,7 +57,7 @@ class StepBuilder:
                     self._report.add("E604", said, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
-        # Documents without all key properties may stand anywhere, so they are passed over.
+        # Documents without all key properties may be anywhere, so they are skipped.
         pack = compile_key(collection.key, collection.key_defaults)
         pointers = [compile_pointer(pointer) for pointer in collection.key]
         keyed: list[tuple[bytes, Located]] = []
@@ -74,14 +74,14 @@ class StepBuilder:
                 return
 
     def _documents(self, definition: StepDef) -> Iterator[Located]:
-        """Each document, where it is written."""
+        """Yield each document with its position."""
         at = definition.documents_at
         if isinstance(at.value, str):
             name = at.file.name
             base = name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
             try:
                 file = self._resources.document(resolve(base, at.value))
-            except (OSError, CatalogError):  # it was there when the loader read it
+            except (OSError, CatalogError):  # the loader has read it before
                 return
             at = Located(file, (), file.value)
         yield from at.elements()

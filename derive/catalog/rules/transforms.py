@@ -1,4 +1,4 @@
-"""Rules of transforms: what a derivation reads, when, and how the documents find their shard."""
+"""Rules for transforms: sources, read delays and shuffle keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
 
 
 def check_transform_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
-    """Report names that are no tokens, and names that are too much alike."""
+    """Report invalid names and conflicts between names."""
     for transform in transforms:
         if not is_token(transform.name.value):
             report.add("E101", f"'{transform.name.value}' cannot name a transform", transform.name, _TOKEN_HINT)
@@ -35,7 +35,7 @@ def check_transform_names(definition: CollectionDef, transforms: Sequence[Transf
 
 
 def _check_former_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
-    """Report former names that a transform of the derivation has now, or that two transforms have had."""
+    """Report former names that a transform has now, or that two transforms have had."""
     names = {transform.name.value for transform in transforms}
     first: dict[str, Located] = {}
     for transform in transforms:
@@ -55,8 +55,8 @@ class TransformBuilder:
     """Builds the transforms of derivations.
 
     Args:
-        shapes: what the read schema of each collection allows.
-        report: takes the issues.
+        shapes: shape of each collection's read schema, by name.
+        report: report for issues.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], report: Report) -> None:
@@ -64,13 +64,13 @@ class TransformBuilder:
         self._report = report
 
     def build(self, definition: TransformDef, index: int, source: CollectionSpec, *, feedback: bool) -> TransformSpec:
-        """The transform.
+        """Return the transform.
 
         Args:
-            definition: the transform as it was written.
-            index: its index among the derivation's transforms.
+            definition: definition of the transform.
+            index: index among the derivation's transforms.
             source: the collection that it reads.
-            feedback: whether the source lies on a cycle with the derivation.
+            feedback: true if the source lies on a cycle with the derivation.
         """
         position = definition.name.position
         return TransformSpec(
@@ -90,7 +90,7 @@ class TransformBuilder:
     def aligned(
         self, definition: CollectionDef, written: Sequence[TransformDef], built: Sequence[TransformSpec]
     ) -> list[TransformSpec]:
-        """The transforms of a derivation, whose shuffle keys have the same types. Computed keys are given these."""
+        """Return the transforms of a derivation with equal shuffle key types, which computed keys inherit."""
         assert definition.derive is not None
         keyed = [transform for transform in built if transform.shuffle.kind == "key"]
         explicit = definition.derive.shuffle_key_types
@@ -120,7 +120,7 @@ class TransformBuilder:
         ]
 
     def _check_inferred(self, written: Sequence[TransformDef]) -> None:
-        # A transform whose key is wrong would have given the types.
+        # An invalid key hides the types, so do not report them as unknown.
         if any(transform.shuffle is not None and "key" in transform.shuffle.value for transform in written):
             return
         for transform in written:

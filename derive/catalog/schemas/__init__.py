@@ -1,1 +1,1 @@
-"""The schemas of collections: their subschemas, what they allow, and what in them cannot be meant."""
+"""The schemas of collections: their subschemas, their shapes, and implausible constructs in them."""

@@ -1,4 +1,4 @@
-"""Examination: each schema of a catalog is examined once, however many collections share it."""
+"""Examine each schema of a catalog once, even if several collections share it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from derive.schema.validator import compile_validator
 
 @dataclass(frozen=True)  # without slots, for the cached property
 class ExaminedSchema:
-    """What is known of a schema.
+    """The result of examining a schema.
 
     Attributes:
-        shape: what the schema allows.
-        annotations: the `reduce` annotations of each location.
+        shape: shape of the schema.
+        annotations: `reduce` annotations by location.
     """
 
     shape: Shape
@@ -36,7 +36,7 @@ class ExaminedSchema:
 
     @cached_property
     def fields(self) -> Mapping[str, str]:
-        """The pointer of each field that is inferred from the schema."""
+        """Return the pointer of each inferred field, by field."""
         return {projection.field: projection.pointer for projection in project(self.shape, (), {})}
 
 
@@ -44,9 +44,9 @@ class SchemaExaminer:
     """Examines schemas.
 
     Args:
-        resources: holds their files, already loaded.
-        report: takes the issues.
-        notes: takes what is not wrong, and worth knowing.
+        resources: loader with the files of schemas.
+        report: report for issues.
+        notes: list for remarks that are no errors.
     """
 
     def __init__(self, resources: Resources, report: Report, notes: list[Issue]) -> None:
@@ -56,11 +56,11 @@ class SchemaExaminer:
         self._good: dict[str, ExaminedSchema] = {}
 
     def examine(self, at: Located, schema: JSON, name: str) -> ExaminedSchema | None:
-        """What is known of a schema; None, and an issue, if it is not valid.
+        """Return the result for a schema; None, and an issue, if it is invalid.
 
         Args:
-            at: where it is written: an object, or the name of its file.
-            schema: the schema, self-contained.
+            at: place of the schema: an object, or the name of its file.
+            schema: the self-contained schema.
             name: name of its collection.
         """
         shared = resolve(url_of(at), at.value) if isinstance(at.value, str) else None
@@ -92,7 +92,7 @@ class SchemaExaminer:
         return ExaminedSchema(shape, annotations_by_location(subschemas))
 
     def _compiles(self, compiled: Callable[[], object], at: Located, before: int) -> bool:
-        """Whether a schema compiles; an issue if not, unless another rule has already told why and where."""
+        """Return true if a schema compiles; add an issue otherwise, unless another rule has reported the cause."""
         try:
             compiled()
         except FlowError as exc:

@@ -1,6 +1,6 @@
-"""Plausibility: some schemas are valid JSON Schema and yet cannot be what their author meant.
+"""Plausibility: rules against schemas that are valid but certainly unintended.
 
-Each rule looks at one subschema and at what the whole schema allows at its location.
+Each rule checks one subschema against the shape of the whole schema at its location.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from derive.suggest import suggest
 
 
 def check_plausibility(subschemas: Sequence[Subschema], shape: Shape, resources: Resources, report: Report) -> None:
-    """Report defaults and reductions that do not fit a schema, and locations that must exist and cannot.
+    """Report defaults and reductions that contradict a schema, and required locations that cannot exist.
 
     Args:
-        subschemas: of the schema.
-        shape: what the schema allows.
-        resources: has loaded its files.
-        report: takes the issues.
+        subschemas: subschemas of the schema.
+        shape: shape of the schema.
+        resources: loader with its files.
+        report: report for issues.
     """
     check_reductions(subschemas, shape, report)
     for subschema in subschemas:
@@ -39,7 +39,7 @@ def check_plausibility(subschemas: Sequence[Subschema], shape: Shape, resources:
 
 
 def check_keywords(subschemas: Sequence[Subschema], report: Report) -> None:
-    """Report keywords that JSON Schema does not have. The schema need not be valid."""
+    """Report keywords that JSON Schema does not have, also in an invalid schema."""
     for subschema in subschemas:
         for name in subschema.at.value if isinstance(subschema.at.value, dict) else ():
             if name not in KEYWORDS and name[:2] not in ("x-", "X-"):
@@ -49,7 +49,7 @@ def check_keywords(subschemas: Sequence[Subschema], report: Report) -> None:
 
 
 def unchecked_formats(subschemas: Sequence[Subschema]) -> list[Issue]:
-    """Notes of the formats that no value is checked for."""
+    """Return notes for formats that validation does not check."""
     notes = []
     for subschema in subschemas:
         schema = subschema.at.value
@@ -68,14 +68,14 @@ def _check_default(subschema: Subschema, resources: Resources, report: Report) -
     try:
         valid = _validity(subschema, resources)(at.value)
     except (FlowError, OSError):
-        return  # the schema is not valid or not complete, and other rules report that
+        return  # other rules report an invalid or incomplete schema
     if not valid:
         where = show_location(subschema.location) or "the root"
         report.add("E416", f"the default of '{where}' is {at.value!r}, which its own schema does not allow", at)
 
 
 def _validity(subschema: Subschema, resources: Resources) -> Callable[[JSON], bool]:
-    """A function that tells whether a value is valid under one subschema."""
+    """Return a function that validates a value against one subschema."""
     root = subschema.root
     schema = bundle(root.value, url_of(root), resources.value)
     pointer = "".join(f"/{escape(str(step))}" for step in subschema.at.path[len(root.path) :])
@@ -93,7 +93,7 @@ def _check_existence(subschemas: Sequence[Subschema], shape: Shape, report: Repo
 
 
 def _impossible(shape: Shape, location: Location) -> Iterable[Location]:
-    """Locations that every document must have and that no document can have."""
+    """Yield the locations that every document must have and no document can have."""
     children: list[tuple[str, Shape]] = []
     if shape.types == {"object"}:
         children += [(name, shape.properties[name]) for name in sorted(shape.required) if name in shape.properties]

@@ -1,4 +1,4 @@
-"""Rules of reductions: each `reduce` annotation must fit what its schema allows, or documents would fail one day."""
+"""Rules for reductions: each `reduce` annotation suits its schema, so that no document fails later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINERS = frozenset({"array", "object"})
 _FAR_ITEM = "999999999"
 _ITSELF = "an empty pointer, as in 'key: [\"\"]', is the value itself"
 _NEEDED = {
-    # strategy: the types it can reduce, their name in messages, the code, and whether the schema must name the types
+    # strategy: the types it can reduce, their name in messages, the issue code, and true if the schema must name types
     "sum": (_NUMBERS, "a number", "E412", True),
     "merge": (_CONTAINERS, "an object or an array", "E413", True),
     "set": (frozenset({"object"}), "an object", "E414", True),
@@ -33,7 +33,7 @@ _NEEDED = {
 
 
 def annotations_by_location(subschemas: Iterable[Subschema]) -> Mapping[Location, list[Located]]:
-    """The `reduce` annotations of each location."""
+    """Return the `reduce` annotations by location."""
     by_location: dict[Location, list[Located]] = {}
     for subschema in subschemas:
         if subschema.reduction is not None:
@@ -42,12 +42,12 @@ def annotations_by_location(subschemas: Iterable[Subschema]) -> Mapping[Location
 
 
 def check_reductions(subschemas: Sequence[Subschema], shape: Shape, report: Report) -> None:
-    """Report annotations that are not valid, never apply, or cannot reduce what their schema allows.
+    """Report annotations that are invalid, never apply, or contradict their schema.
 
     Args:
-        subschemas: of the schema.
-        shape: what the schema allows.
-        report: takes the issues.
+        subschemas: subschemas of the schema.
+        shape: shape of the schema.
+        report: report for issues.
     """
     annotations = annotations_by_location(subschemas)
     for subschema in subschemas:
@@ -130,14 +130,14 @@ class _AnnotationCheck:
             if term.types - _CONTAINERS:
                 message = f"'set' needs an array or an object at '{where}', and the schema allows {_show_types(term)}"
                 self._report.add("E414", message, at)
-                return  # which all three are, if one schema is for all of them
+                return  # all three terms share one type, if they share one schema
             if term.types == {"array"} and not annotation.key:
                 message = f"'set' at '{self._where}' needs a key, as '{where}' is an array"
                 self._report.add("E419", message, at, f"{_ITSELF}: right for strings and numbers")
                 return
 
     def _pointers(self, annotation: Annotation) -> list[Located]:
-        """The pointers of the annotation's key, without those that are no JSON pointers, which are reported."""
+        """Return the pointers of the annotation's key; invalid ones are reported."""
         pointers = []
         for at in self._at["key"].elements():
             if is_pointer(at.value):
@@ -158,7 +158,7 @@ class _AnnotationCheck:
 
 
 def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
-    """The shapes of the values in which the pointers of a strategy's key are looked up."""
+    """Yield the shapes of the values to which a strategy's key pointers apply."""
     if strategy in ("maximize", "minimize"):
         yield allowed
         return
@@ -168,7 +168,7 @@ def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
 
 
 def _allowed(subschema: Subschema, shape: Shape) -> tuple[Shape, bool]:
-    """The shape of what a subschema applies to, and whether its annotation applies to all values of that shape."""
+    """Return the shape at a subschema's location, and true if its annotation applies to all values of that shape."""
     typed = "type" in subschema.at.value
     if any(token.startswith(MATCHING) for token in subschema.location):
         return infer(subschema.at.value), typed

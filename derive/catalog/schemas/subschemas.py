@@ -1,7 +1,7 @@
-"""Subschemas: where each one is written, and which location of a document it describes.
+"""Subschemas with their positions and the locations that they describe.
 
-Inference tells what a schema allows and forgets which subschema says so. A rule must tell where its issue is written,
-so it looks at the files themselves and follows references from one file to the next.
+A shape does not record its subschemas. A rule must report a position, so this module walks the files themselves, and
+follows references between files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from derive.protocol.resource import resolve
 from derive.suggest import suggest
 
 Location: TypeAlias = tuple[str, ...]
-"""Property names and indexes (as text) from the root of a document; `OTHERS`, `ITEMS` and `MATCHING` stand for many."""
+"""Property names and indices (as text) from the root of a document; `OTHERS`, `ITEMS` and `MATCHING` stand for many."""
 
 OTHERS, ITEMS, MATCHING = "\0*", "\0-", "\0~"
-"""What `additionalProperties`, `items` and `patternProperties` describe."""
+"""Tokens for the locations of `additionalProperties`, `items` and `patternProperties`."""
 
 _IN_PLACE = ("oneOf", "anyOf")
 _BRANCHES = ("then", "else")
@@ -33,14 +33,14 @@ _REST = {"additionalProperties": OTHERS, "unevaluatedProperties": OTHERS, "uneva
 
 @dataclass(frozen=True, slots=True)
 class Subschema:
-    """A subschema as it applies to one location.
+    """A subschema that applies to one location.
 
     Attributes:
-        location: the location it describes.
-        at: where it is written.
-        root: the schema document that its references start from.
-        conditional: whether it applies to some documents only.
-        overridden: whether its `reduce` has no effect, because there is one beside the reference that leads here.
+        location: the location.
+        at: place of the subschema.
+        root: root of its schema document, the base of references.
+        conditional: true if it applies to some documents only.
+        overridden: true if its `reduce` has no effect because of another one beside the reference to it.
     """
 
     location: Location
@@ -51,23 +51,23 @@ class Subschema:
 
     @property
     def reduction(self) -> Located | None:
-        """Its `reduce` annotation, if that has an effect."""
+        """Return its `reduce` annotation; None if there is none, or it has no effect."""
         schema = self.at.value
         return self.at["reduce"] if isinstance(schema, dict) and "reduce" in schema and not self.overridden else None
 
 
 def show_location(location: Location) -> str:
-    """A location as a JSON pointer; `*` stands for all other properties or items."""
+    """Return a location as a JSON pointer; `*` stands for all other properties or items."""
     return "".join(f"/{'*' if token.startswith(chr(0)) else escape(token)}" for token in location)
 
 
 def subschemas_of(at: Located, resources: Resources, report: Report) -> list[Subschema]:
-    """The schema itself and every schema within it.
+    """Return a schema and all its subschemas.
 
     Args:
         at: the schema, or the string that names its file.
-        resources: has loaded its files.
-        report: takes an issue for each reference that leads nowhere.
+        resources: loader with its files.
+        report: report for issues of dangling references.
     """
     walk = _Walk(resources, report)
     if isinstance(at.value, str):
@@ -91,7 +91,7 @@ class _Walk:
         conditional: bool = False,
         overridden: bool = False,
     ) -> Iterator[Subschema]:
-        """One subschema and those below it; `followed` are the targets of references on the way to it."""
+        """Yield a subschema and its descendants; `followed` are the targets of references on the path."""
         yield Subschema(location, at, root, conditional, overridden)
         schema = at.value
         if not isinstance(schema, dict):
@@ -118,7 +118,7 @@ class _Walk:
             )
 
     def follow(self, at: Located, root: Located, reference: str) -> tuple[Located, Located] | None:
-        """The target of a reference and the root of its document; None, and an issue, if there is no such target."""
+        """Return the target of a reference and the root of its document; None, and an issue, for a dangling one."""
         name, _, fragment = reference.partition("#")
         if name:
             try:
@@ -134,7 +134,7 @@ class _Walk:
 
 
 def _children(at: Located, location: Location) -> Iterator[tuple[Located, Location, bool]]:
-    """The subschemas directly below one: each with its location, and whether it applies to some documents only."""
+    """Yield the direct subschemas: each with its location, and true if it applies to some documents only."""
     schema = at.value
     if isinstance(schema.get("allOf"), list):
         yield from ((child, location, False) for child in at["allOf"].elements())
@@ -163,7 +163,7 @@ def _identity(at: Located) -> object:
 
 
 def url_of(at: Located) -> str:
-    """The URL from which the file of a value was loaded."""
+    """Return the URL of a value's file."""
     name = at.file.name
     return name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
 
