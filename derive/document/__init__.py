@@ -1,1 +1,1 @@
-"""JSON documents as values: pointers, order, packed keys, clocks."""
+"""JSON documents: pointers, order, packed keys and timestamps."""

@@ -1,6 +1,6 @@
-"""Clocks as text: RFC 3339 times, durations, and the UUIDs that readers of a collection may ask for.
+"""Timestamps as text: RFC 3339 times, durations, and the UUIDs of documents.
 
-A clock is an int64 of microseconds since the Unix epoch.
+A timestamp is an int64 of microseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RFC3339 = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (formatting without a zone is faster, and ours is known)
 _LAST = 253_402_300_799_999_999
-"""The clock of the last microsecond of the year 9999."""
+"""The timestamp of the last microsecond of the year 9999."""
 _UUID_EPOCH = 122_192_928_000_000_000
 """100-nanosecond intervals from 1582-10-15 to the Unix epoch (RFC 4122, section 4.1.4)."""
 
@@ -42,7 +42,7 @@ _PART = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)\s*", re.ASCII)
 
 
 def parse_rfc3339(text: str) -> int:
-    """The clock of an RFC 3339 time; digits below a microsecond are cut off.
+    """Return the timestamp of an RFC 3339 time, truncated to microseconds.
 
     Raises:
         ValueError: the text is no such time.
@@ -54,15 +54,15 @@ def parse_rfc3339(text: str) -> int:
 
 
 def format_rfc3339(clock: int) -> str:
-    """A clock as an RFC 3339 time in UTC, always with six digits, so that texts sort as times do.
+    """Return a timestamp as an RFC 3339 time in UTC, always with six digits, so that texts sort like times.
 
-    Of what is later than any such time, which is where a collection that was dropped ends, it is the last one.
+    Timestamps beyond the year 9999, such as the end of a dropped collection, become the last one of that year.
     """
     return (_NAIVE_EPOCH + timedelta(microseconds=min(clock, _LAST))).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of a duration such as `15m`, `1 hour` or `1h 30s`.
+    """Return the microseconds of a duration such as `15m`, `1 hour` or `1h 30s`.
 
     Raises:
         ValueError: the text is no duration.
@@ -79,7 +79,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(micros: int) -> str:
-    """A duration in the largest units that express it exactly, such as `1h 30m`; days count as hours."""
+    """Return a duration in the largest units that are exact, such as `1h 30m`; days count as hours."""
     if micros == 0:
         return "0s"
     parts = []
@@ -91,7 +91,7 @@ def format_duration(micros: int) -> str:
 
 
 def document_uuid(clock: int, seq: int, key: bytes) -> str:
-    """The version 1 UUID of a document: its time is the clock, its node is made from the key.
+    """Return the version 1 UUID of a document, made from its timestamp, its sequence number and its key.
 
     Source: RFC 4122, section 4.2.
     """

@@ -1,7 +1,7 @@
-"""From JSON arrays to columns: texts and numbers are told apart by commas, and no Python object is made of them.
+"""Read JSON arrays into columns: split texts and numbers at commas without creating Python objects.
 
-Values of other kinds, texts with commas or escapes, and numbers that can be written in another way are parsed. So what
-a column holds is what `parse_exact` gives, and what is written of it what `dump_exact` writes.
+Values of other types, texts with commas or escapes, and numbers with another possible spelling are parsed. A column
+therefore has the values of `parse_exact`, and is written like `dump_exact`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from derive.document.pointer import JSON
 from derive.document.without_pandas import spare_pandas
 from derive.document.written_column import WrittenColumn
 
-spare_pandas()  # before the first array
+spare_pandas()  # must precede the first array
 
 _COMMA, _QUOTE, _MINUS, _POINT, _ZERO, _SPACE = b',"-.0 '
 _MOST_CHARACTERS = 15
-"""An integer of so many is a double."""
+"""Number of characters up to which every integer is a double."""
 
 _MOST_BYTES = (1 << 31) - 1
 _SMALL = b"0.0000"
-"""Is in numbers that may be written with an exponent as well."""
+"""Part of numbers that may also be spelled with an exponent."""
 
 
 def read_column(texts: Sequence[bytes], count: int) -> Sequence[JSON]:
-    """The values of several JSON arrays, behind one another.
+    """Return the values of several JSON arrays, concatenated.
 
     Args:
-        texts: the arrays, without spaces, none of them empty; numbers are written as JavaScript does, the shortest way.
-        count: of all values, at least one.
+        texts: non-empty arrays without spaces; numbers have JavaScript's shortest spelling.
+        count: number of all values, at least one.
 
     Raises:
-        ValueError: a text is no JSON array, or there are not so many values.
+        ValueError: a text is no JSON array, or the number of values differs from `count`.
     """
     if all(text[:1] == b"[" and text[-1:] == b"]" for text in texts):
         joined = b",".join([text[1:-1] for text in texts])
@@ -56,7 +56,7 @@ def _parsed(text: bytes) -> list[JSON]:
 
 
 def _read_texts(joined: bytes, count: int) -> WrittenColumn | None:
-    """Texts between quotes, with commas between them; None if that is not all there is."""
+    """Return texts between quotes, separated by commas; None if `joined` has anything else."""
     characters = np.frombuffer(joined, np.uint8)
     commas = np.flatnonzero(characters == _COMMA)
     content = joined.translate(None, b'",')
@@ -72,7 +72,7 @@ def _read_texts(joined: bytes, count: int) -> WrittenColumn | None:
     )
     if not is_simple:
         return None
-    # Each text has two quotes around it, and all but the first a comma in front of these.
+    # Each text has two quotes around it, and all but the first have a comma before them.
     borders = commas + 1 - 3 * np.arange(1, count)
     are_lengths = bool((np.diff(borders, prepend=0, append=len(content)) >= 0).all())
     return WrittenColumn(_strings(content, borders)) if are_lengths else None
@@ -87,7 +87,7 @@ def _is_unicode(content: bytes) -> bool:
 
 
 def _read_numbers(joined: bytes, count: int) -> WrittenColumn | None:
-    """Numbers without exponents, with commas between them; None if that is not all there is."""
+    """Return numbers without exponents, separated by commas; None if `joined` has anything else."""
     if joined.translate(None, b"0123456789-.,") or _SMALL in joined or len(joined) > _MOST_BYTES:
         return None
     characters = np.frombuffer(joined + b",", np.uint8)
@@ -107,7 +107,7 @@ def _read_numbers(joined: bytes, count: int) -> WrittenColumn | None:
 
 
 def _are_plain(characters: np.ndarray, ends: np.ndarray, is_integer: np.ndarray) -> bool:
-    """Whether numbers are valid, integers are doubles, and no zero could be left away."""
+    """Return true if all numbers are valid, integers are exact doubles, and zeros are significant."""
     starts = np.append(0, ends[:-1] + 1)
     is_negative = characters[starts] == _MINUS
     digits = starts + is_negative
@@ -122,7 +122,7 @@ def _are_plain(characters: np.ndarray, ends: np.ndarray, is_integer: np.ndarray)
 
 
 def _strings(content: bytes, borders: np.ndarray) -> pa.StringArray:
-    """Texts that follow one another, of which it is known where all but the first begin."""
+    """Split concatenated texts at the given borders, the beginnings of all but the first."""
     offsets = np.empty(len(borders) + 2, dtype=np.int32)
     offsets[0], offsets[1:-1], offsets[-1] = 0, borders, len(content)
     return pa.StringArray.from_buffers(len(borders) + 1, pa.py_buffer(offsets), pa.py_buffer(content))

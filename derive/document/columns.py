@@ -1,6 +1,6 @@
-"""Documents as columns: what many documents that have the same properties hold, property by property.
+"""Documents as columns: the values of many documents with the same properties, by property.
 
-What is said once of a whole column (that all of its values are texts, say) need not be asked of each value.
+A check of a whole column (for example, that it has only texts) replaces a check of each value.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 Kinds: TypeAlias = "frozenset[type[Any]]"
-"""Python types of values: all that there are among some values, and maybe more."""
+"""Python types of some values: a superset of the types that occur."""
 
 _NUMBERS = frozenset({float, int})
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Documents of one or more properties, which each of them has, in the same order.
+    """Documents with the same properties in the same order, at least one.
 
     Attributes:
-        names: of the properties, all different.
-        values: of each property, one of each document.
-        kinds: of the values of each property.
+        names: distinct names of the properties.
+        values: values of each property, one per document.
+        kinds: types of the values of each property.
     """
 
     names: tuple[str, ...]
@@ -39,12 +39,12 @@ class Columns:
 
     @staticmethod
     def of(names: tuple[str, ...], values: Sequence[Sequence[JSON]]) -> Columns:
-        """Columns of names and values."""
+        """Return columns of names and values."""
         return Columns(names, tuple(values), tuple(map(kinds_of, values)))
 
     @staticmethod
     def of_documents(documents: Sequence[dict[str, JSON]]) -> Columns | None:
-        """Columns of documents, of which there is at least one; None if they differ in properties or their order."""
+        """Return columns of documents, at least one; None if they differ in properties or in their order."""
         names = tuple(documents[0])
         if not names or countOf(map(tuple, documents), names) < len(documents):
             return None
@@ -54,11 +54,11 @@ class Columns:
         return len(self.values[0])
 
     def slice(self, begin: int, end: int) -> Columns:
-        """Documents from one number up to another."""
+        """Return the documents with indices in `[begin, end)`."""
         return Columns(self.names, tuple(column[begin:end] for column in self.values), self.kinds)
 
     def take(self, numbers: np.ndarray) -> Columns:
-        """The documents of these numbers, in the order of these."""
+        """Return the documents with these indices, in their order."""
         if len(numbers) < 2:
             begin = int(numbers[0]) if len(numbers) else 0
             return self.slice(begin, begin + len(numbers))
@@ -67,7 +67,7 @@ class Columns:
         return Columns(self.names, tuple(taken), self.kinds)
 
     def replace(self, index: int, values: Sequence[JSON]) -> Columns:
-        """The same documents with other values of one property."""
+        """Return the same documents with other values of one property."""
         column, kinds = (values,), (kinds_of(values),)
         return Columns(
             self.names,
@@ -76,7 +76,7 @@ class Columns:
         )
 
     def at(self, tokens: tuple[str, ...]) -> tuple[Sequence[JSON], Kinds]:
-        """The values at a location, by the tokens of its pointer, and their types; `MISSING` where it is not."""
+        """Return the values at a location, by the tokens of its pointer, and their types; `MISSING` where absent."""
         if not tokens:
             return self.documents(), frozenset({dict})
         name, *below = tokens
@@ -90,18 +90,21 @@ class Columns:
         return values, frozenset(map(type, values))
 
     def documents(self) -> list[dict[str, JSON]]:
-        """The documents themselves."""
+        """Return the documents as objects."""
         names = self.names
         return [dict(zip(names, row, strict=True)) for row in zip(*self.values, strict=True)]
 
 
 def kinds_of(column: Sequence[JSON]) -> Kinds:
-    """The types of a column's values."""
+    """Return the types of a column's values."""
     return column.kinds if type(column) is WrittenColumn else frozenset(map(type, column))
 
 
 def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:
-    """Whether certainly no number of a column is infinite, or none: if one is, so is a sum of which it is a term."""
+    """Return true if certainly no number of a column is infinite or NaN.
+
+    Such a number makes the sum infinite or NaN.
+    """
     if type(column) is WrittenColumn:
         return True
     try:

@@ -1,8 +1,8 @@
 """JSON text with integers of any size.
 
-`orjson` silently reads an integer beyond 64 bits as a rounded float, and refuses to write one. JSON has no such limit,
-and neither have keys, sums or schemas. So a text is scanned for runs of digits that could be such an integer, which is
-many times faster than parsing; only a text that has one is read by Python's own, slower parser.
+`orjson` silently reads an integer beyond 64 bits as a rounded float, and refuses to write one. JSON, keys, sums and
+schemas have no such limit. A text is therefore scanned for digits of such an integer, which is many times faster than
+parsing. Only a text with such digits goes to Python's own, slower parser.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from derive.document.pointer import JSON
 from derive.errors import DocumentError
 
 MOST_LEVELS = 250
-"""How many levels of objects and arrays a document may have: `orjson` writes 254, and some are around documents."""
+"""Largest number of nested objects and arrays in a document: `orjson` writes 254, and a few surround documents."""
 
 TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
 
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
-"""The integers that `orjson` reads and writes."""
+"""Range of the integers that `orjson` reads and writes."""
 
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
@@ -34,34 +34,33 @@ _RUN = re.compile(rb"\d{19,}")
 
 
 def parse_exact(text: bytes) -> JSON:
-    """The value of a JSON text, every integer of it exact.
+    """Parse a JSON text with exact integers.
 
     Numbers with a fraction or an exponent are floats, and a float beyond a double's range is refused.
 
     Raises:
-        ValueError: the text is not JSON (RFC 8259, in UTF-8), or an integer has more digits than Python converts
-            (4,300).
+        ValueError: the text is not JSON (RFC 8259, in UTF-8), or an integer has more than 4,300 digits.
     """
     if not has_wide_integer(text):
         return orjson.loads(text)
-    # Python's parser lets more pass than JSON: lone surrogates, for one. A run of digits is as valid as a digit.
+    # Python's parser accepts more than JSON, for example lone surrogates. A digit is as valid as a run of digits.
     orjson.loads(_RUN.sub(b"0", text))
     try:
         return json.loads(text, parse_float=_finite)
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
     except ValueError as exc:
-        if "set_int_max_str_digits" in str(exc):  # advice for who writes Python
+        if "set_int_max_str_digits" in str(exc):  # advice for Python programmers
             raise ValueError("an integer has more than 4,300 digits") from None
         raise
 
 
 def dump_exact(value: JSON) -> bytes:
-    """The JSON text of a value, without spaces, every integer of it exact.
+    """Return the JSON text of a value, without spaces and with exact integers.
 
     Raises:
-        TypeError: the value is no JSON value; it may hold `orjson.Fragment`s.
-        DocumentError: the value is nested too deeply.
+        TypeError: the value is no JSON value; `orjson.Fragment`s within it are permitted.
+        DocumentError: the value has too many levels.
     """
     try:
         return orjson.dumps(value)
@@ -75,7 +74,7 @@ def dump_exact(value: JSON) -> bytes:
 
 
 def is_too_deep(value: JSON) -> bool:
-    """Whether a value is of more than `MOST_LEVELS` levels."""
+    """Return true if a value has more than `MOST_LEVELS` levels."""
     level: list[JSON] = [value]
     for _ in range(MOST_LEVELS):
         level = [
@@ -91,9 +90,9 @@ def is_too_deep(value: JSON) -> bool:
 
 
 def has_wide_integer(text: bytes) -> bool:
-    """Whether a JSON text has an integer that does not fit 64 bits.
+    """Return true if a JSON text may have an integer beyond 64 bits.
 
-    A text that has such digits only inside a string may be counted too; no such integer is ever missed.
+    A text with such digits inside a string may count too; every such integer is detected.
     """
     if not _has_long_run(text):
         return False
@@ -101,14 +100,14 @@ def has_wide_integer(text: bytes) -> bool:
 
 
 def _number(digits: bytes) -> int:
-    return int(digits[:40])  # of 40 digits none fits, and `int` refuses thousands
+    return int(digits[:40])  # no number of 40 digits is in range, and `int` rejects thousands of digits
 
 
 def _has_long_run(text: bytes) -> bool:
-    """Whether 20 digits follow one another, or 19 follow a minus."""
+    """Return true if the text has 20 consecutive digits, or 19 after a minus."""
     if len(text) >= _SHORT_TEXT:
         return _has_long_run_in_many(text)
-    # Of 19 digits in a row, every fourth character is one, four times. This alone answers for most texts.
+    # In 19 consecutive digits, every fourth character is a digit, four times. This test rejects most texts.
     if b"0000" not in text[::_STRIDE].translate(_DIGITS):
         return False
     digits = text.translate(_DIGITS)
@@ -122,8 +121,8 @@ def _has_long_run_in_many(text: bytes) -> bool:
     quarter = characters[::_STRIDE] - np.uint8(48) < 10
     pairs = quarter[:-1] & quarter[1:]
     starts = np.flatnonzero(pairs[:-2] & pairs[2:]) * _STRIDE
-    # Where four are digits (in UUIDs, now and then), the characters between are looked at; where long numbers are
-    # usual, the first places show it.
+    # Check the characters between four such digits, which also occur in UUIDs. The first places suffice for texts with
+    # many long numbers.
     for some in (starts[:_FEW], starts[_FEW:]):
         for between in (1, 2, 3, 5, 6, 7, 9, 10, 11):
             if not some.size:

@@ -1,4 +1,4 @@
-"""JSON as people write it for tools: with comments and trailing commas."""
+"""JSON with comments and trailing commas, as in configuration files of tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 
 
 def plain_json(text: str) -> str:
-    """The text as JSON: comments and trailing commas become spaces, and everything stays in its place."""
+    """Replace comments and trailing commas by spaces, so that all other text keeps its position."""
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[1] else re.sub(r"[^\r\n]", " ", match[0])
@@ -22,7 +22,7 @@ def plain_json(text: str) -> str:
 
 
 def parse_jsonc(text: str) -> JSON:
-    """The value of a text; None if it is no JSON, with or without comments."""
+    """Return the value of a text; None if it is no JSON, with or without comments."""
     try:
         return json.loads(plain_json(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Packed keys: FoundationDB's tuple encoding, whose bytes sort as the values do.
+"""Packed keys: FoundationDB's tuple encoding, whose bytes sort like the values.
 
 Source: the tuple layer specification of FoundationDB (design/tuple.md). Packing is on the hot path, so the four scalar
 kinds a key may have are packed here; `fdb.tuple` is the oracle in the tests.
@@ -22,11 +22,11 @@ _SMALL = (b"\x14", b"\x15", b"\x16", b"\x17", b"\x18")
 
 _MOST_BYTES = 255
 _SHOWN = 200
-"""The most bytes that the encoding gives an integer."""
+"""Largest size of an integer in the encoding, bytes."""
 
 
 def pack(values: Sequence[JSON]) -> bytes:
-    """Pack values, one after the other; arrays and objects go as their JSON text.
+    """Pack values one after the other; arrays and objects are packed as their JSON text.
 
     Raises:
         DocumentError: an integer is too large for the encoding.
@@ -35,7 +35,7 @@ def pack(values: Sequence[JSON]) -> bytes:
 
 
 def pack_value(value: JSON) -> bytes:
-    """Pack a value that is no key, in which an integer of any size goes: one that is too large as its JSON text."""
+    """Pack a value that is no key; an integer that is too large for the encoding is packed as its JSON text."""
     if type(value) is int and value.bit_length() > 8 * _MOST_BYTES:
         return b"\x01" + dump_exact(value) + b"\0"
     return _pack(value)
@@ -85,7 +85,7 @@ def _pack_float(value: float) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[JSON, ...]:
-    """The values of a packed key; arrays and objects are the bytes of their JSON text."""
+    """Return the values of a packed key; arrays and objects are the bytes of their JSON text."""
     values: list[JSON] = []
     offset = 0
     while offset < len(packed):
@@ -130,27 +130,27 @@ def _unpack_int(packed: bytes, code: int, offset: int) -> tuple[int, int]:
 
 
 def show_key(packed: bytes) -> str:
-    """A packed key as JSON, for messages; of a long one, its beginning."""
+    """Return a packed key as JSON for messages, truncated if it is long."""
     values = [orjson.Fragment(component) if isinstance(component, bytes) else component for component in unpack(packed)]
     text = dump_exact(values).decode()
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:
-    """A function from a document to its packed key; `compile_keys` is for many documents."""
+    """Return a function from a document to its packed key; `compile_keys` is for many documents."""
     pack_all = compile_keys(pointers, defaults)
     return lambda document: pack_all([document])[0]
 
 
 def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[Sequence[JSON]], list[bytes]]:
-    """A function from documents to their packed keys.
+    """Return a function from documents to their packed keys.
 
-    It goes component by component: what is said once of a whole column need not be asked of each value. The function
-    raises a `DocumentError` if a component is an integer too large for the encoding.
+    The function packs one component at a time, so that checks are per column instead of per value. It raises a
+    `DocumentError` if an integer is too large for the encoding.
 
     Args:
         pointers: locations of the key's components.
-        defaults: for each, the value of a document that lacks it.
+        defaults: values of the components for documents that lack them.
     """
     columns = [_compile_column(pointer, default) for pointer, default in zip(pointers, defaults, strict=True)]
 
@@ -166,10 +166,10 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
 def key_errors(
     pack_all: Callable[[Sequence[JSON]], list[bytes]], documents: Sequence[JSON]
 ) -> Iterator[tuple[int, DocumentError]]:
-    """The indexes of documents whose keys cannot be packed, and why.
+    """Yield the index and the error of each document whose key cannot be packed.
 
     Args:
-        pack_all: a function that `compile_keys` returned.
+        pack_all: a function of `compile_keys`.
         documents: the documents.
     """
     for index, document in enumerate(documents):
@@ -193,7 +193,7 @@ def _compile_column(pointer: str, default: JSON) -> Callable[[Sequence[JSON]], l
 
 
 def pack_column(values: Sequence[JSON]) -> list[bytes]:
-    """The values of one component of many keys, packed.
+    """Pack the values of one component of many keys.
 
     Raises:
         DocumentError: an integer is too large for the encoding.
@@ -207,5 +207,5 @@ def pack_column(values: Sequence[JSON]) -> list[bytes]:
 
 
 def _integral(value: JSON) -> JSON:
-    # 1.0 is the integer 1: one key, however it was spelled.
+    # 1.0 equals the integer 1: both spellings are one key.
     return int(value) if type(value) is float and value.is_integer() else value

@@ -1,6 +1,6 @@
-"""Packed keys of columns: one step packs a component of many keys where its values are all texts, or all integers.
+"""Pack keys of columns: one step packs a component of many keys if its values are all texts, or all integers.
 
-The bytes are those of `derive.document.key`, which packs whatever else a component may be.
+The bytes equal those of `derive.document.key`, which packs all other components.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.document.without_pandas import spare_pandas
 from derive.document.written_column import WrittenColumn
 
-spare_pandas()  # before the first scalar
+spare_pandas()  # must precede the first scalar
 
 Values: TypeAlias = Sequence[JSON] | pa.Array
-"""Values of a component; all texts or all integers of 64 bits if they are an array, which has no nulls."""
+"""Values of a component; an array has only texts or only integers of 64 bits, without nulls."""
 
 _TEXT, _END = pa.scalar(b"\x02"), pa.scalar(b"\0")
 _EMPTY = pa.scalar(b"")
 _TEXTS, _INTEGERS = frozenset({str}), frozenset({int})
 _I64 = 1 << 63
 _ZERO = 0x14
-"""The code of the integer 0; those of others differ from it by how many bytes they take."""
+"""Code of the integer 0; the code of another integer is higher or lower by its size in bytes."""
 
 
 class KeyColumns:
-    """The keys of documents that are columns.
+    """The keys of documents in columns.
 
     Args:
         pointers: locations of the key's components.
-        defaults: for each, the value of a document that lacks it.
+        defaults: values of the components for documents that lack them.
     """
 
     def __init__(self, pointers: Sequence[str], defaults: Sequence[JSON]) -> None:
         self._components = [(parse_pointer(item), default) for item, default in zip(pointers, defaults, strict=True)]
 
     def pack(self, columns: Columns) -> pa.BinaryArray:
-        """Packed keys.
+        """Return packed keys.
 
         Raises:
             DocumentError: an integer is too large for the encoding.
@@ -51,7 +51,7 @@ class KeyColumns:
         return _packed([_values(tokens, default, columns) for tokens, default in self._components], len(columns))
 
     def are_apart(self, columns: Columns) -> bool:
-        """Whether all keys certainly can be packed, and no two of them are the same."""
+        """Return true if certainly all keys can be packed, and are distinct."""
         values = []
         for tokens, default in self._components:
             column, kinds = _values(tokens, default, columns)
@@ -63,7 +63,7 @@ class KeyColumns:
 
 
 def pack_components(components: Sequence[Values], count: int) -> pa.BinaryArray:
-    """Packed keys of so many documents, of the values of each component.
+    """Pack the keys of `count` documents from the values of each component.
 
     Raises:
         DocumentError: an integer is too large for the encoding.
@@ -85,7 +85,7 @@ def _packed(components: Sequence[tuple[Values, Kinds]], count: int) -> pa.Binary
 
 
 def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[Sequence[JSON], Kinds]:
-    """The values of a component, and their types."""
+    """Return the values of a component, and their types."""
     values, kinds = columns.at(tokens)
     if type(MISSING) not in kinds:
         return values, kinds
@@ -94,7 +94,7 @@ def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[S
 
 
 def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
-    """What, joined, are the packed values."""
+    """Return the pieces that are joined to the packed values."""
     if type(values) is WrittenColumn:
         kinds, values = values.kinds, values.packable()
     if kinds == _TEXTS:
@@ -108,7 +108,7 @@ def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
 
 
 def pack_integers(values: Values) -> pa.BinaryArray | None:
-    """Integers, packed; None if one is beyond 64 bits."""
+    """Pack integers; return None if one exceeds 64 bits."""
     try:
         numbers = np.array(values, dtype=np.int64)
     except OverflowError:
@@ -128,7 +128,7 @@ def _size_of(number: int) -> int:
 
 
 def _bytes_of(numbers: np.ndarray) -> np.ndarray:
-    """The eight bytes of each integer, the most significant one first."""
+    """Return the eight bytes of each integer, the most significant one first."""
     content: np.ndarray = numbers.astype(f">{numbers.dtype.str[1:]}").view(np.uint8).reshape(-1, 8)
     return content
 
@@ -139,8 +139,8 @@ def _binary(content: np.ndarray, offsets: np.ndarray) -> pa.BinaryArray:
 
 
 def _pack_unlike(numbers: np.ndarray) -> pa.BinaryArray:
-    """Integers, packed, that take different numbers of bytes."""
-    # Of a negative one, what is added to it to make it positive is all ones: its last bytes are those of it less one.
+    """Pack integers of different sizes."""
+    # A negative integer is packed as its ones' complement: its bytes are those of the integer minus one.
     is_negative = numbers < 0
     bits = numbers.view(np.uint64) - is_negative
     magnitudes = np.where(is_negative, ~bits, bits)

@@ -11,13 +11,13 @@ _RANKS = {type(None): 1, bool: 2, int: 3, float: 3, str: 4, list: 5, dict: 6}
 
 
 def compare(left: JSON, right: JSON) -> int:
-    """-1, 0 or 1 as `left` comes before, with or after `right`; a missing value comes before everything.
+    """Return -1, 0 or 1 as `left` sorts before, with or after `right`; a missing value sorts first.
 
     Numbers compare by value, whether integers or not; strings by code points; arrays item by item; objects as their
     sorted (name, value) pairs.
     """
     kind = type(left)
-    if kind is type(right) and (kind is int or kind is str or kind is float):  # by far the most
+    if kind is type(right) and (kind is int or kind is str or kind is float):  # by far the most frequent case
         return int(left > right) - int(left < right)
     rank_left, rank_right = _rank(left), _rank(right)
     if rank_left != rank_right:
@@ -32,7 +32,7 @@ def compare(left: JSON, right: JSON) -> int:
 
 
 def order_key(value: JSON) -> Any:
-    """The sort key of a value: `sorted(values, key=order_key)` is in document order."""
+    """Return the sort key of a value: `sorted(values, key=order_key)` is in document order."""
     return _ORDER_KEY(value)
 
 

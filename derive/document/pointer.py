@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901), compiled to functions: a location is looked up in every document of a collection."""
+"""JSON pointers (RFC 6901), compiled to functions for use on every document of a collection."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class _Missing(Enum):
 
 
 MISSING: Final = _Missing.MISSING
-"""What stands for a location that a document does not have; not a JSON value, and not null."""
+"""Marker for a location that a document does not have; neither a JSON value nor null."""
 
 
 def unescape(token: str) -> str:
-    """The property name that a pointer token stands for."""
+    """Return the property name of a pointer token."""
     return token.replace("~1", "/").replace("~0", "~")
 
 
 def escape(name: str) -> str:
-    """The pointer token that stands for a property name."""
+    """Return the pointer token of a property name."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 @lru_cache(maxsize=65_536)
 def parse_pointer(pointer: str) -> tuple[str, ...]:
-    """Property names (or indexes, as text) along a pointer; none for the root.
+    """Return the tokens of a pointer: property names or indices, as text; empty for the root.
 
     Raises:
         ValueError: the pointer is neither empty nor begins with a slash.
@@ -47,7 +47,7 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
 
 
 def compile_pointer(pointer: str) -> Callable[[JSON], JSON]:
-    """A function from a document to the value at a location, or `MISSING`."""
+    """Return a function from a document to the value at a location, or `MISSING`."""
     tokens = parse_pointer(pointer)
     if not tokens:
         return lambda document: document

@@ -1,7 +1,7 @@
-"""Packed values of columns: one step packs a field of many documents, whatever scalars it holds.
+"""Pack values of columns: one step packs a scalar field of many documents.
 
-The bytes are those of `pack` in `derive.document.key`. A key's component is packed as the integer that it is equal to;
-a value stays what it is, and 1.0 is a float.
+The bytes equal those of `pack` in `derive.document.key`, except that 1.0 stays a float here: a key's component is
+packed as the integer that it equals.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _SIGN = np.uint64(1 << 63)
 
 
 def pack_array(values: pa.Array) -> pa.BinaryArray:
-    """Each value of an array of texts, integers, floats or booleans, packed; nulls are packed as such."""
+    """Pack each value of an array of texts, integers, floats or booleans, including nulls."""
     packed = _packed(values.fill_null(_filling(values.type)) if values.null_count else values)
     return pc.if_else(values.is_valid(), packed, _NULL) if values.null_count else packed
 
 
 def pack_values(values: Sequence[JSON]) -> pa.BinaryArray:
-    """Each of some JSON values, packed; an integer that is too large for the encoding goes as its JSON text."""
+    """Pack JSON values; an integer that is too large for the encoding is packed as its JSON text."""
     return pa.array([pack_value(value) for value in values], pa.binary())
 
 
 def join_columns(columns: Sequence[pa.BinaryArray], count: int) -> pa.BinaryArray:
-    """What is packed of several fields of so many documents, behind one another."""
+    """Concatenate the packed fields of `count` documents, row by row."""
     if not columns:
         return pa.array([b""] * count, pa.binary())
     return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, _NOTHING)
 
 
 def _filling(kind: pa.DataType) -> pa.Scalar:
-    """A value to have in place of nulls."""
+    """Return a value to replace nulls."""
     if pa.types.is_boolean(kind):
         return pa.scalar(False)
     return pa.scalar("" if pa.types.is_string(kind) else 0, kind)
@@ -74,7 +74,7 @@ def _pack_floats(values: np.ndarray) -> pa.BinaryArray:
 
 
 def _fixed(cells: np.ndarray) -> pa.BinaryArray:
-    """An array of binary values that all have the same length."""
+    """Return an array of binary values of equal length, one per row of `cells`."""
     count, size = cells.shape
     offsets = np.arange(count + 1, dtype=np.int32) * size
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(cells)])

@@ -1,8 +1,8 @@
-"""Arrow without pandas, which takes longer to load than most commands to run.
+"""Use Arrow without pandas, whose import takes longer than most commands.
 
-To make an array of values, Arrow first asks whether they are something of pandas, and loads it for that if it is
-installed: PySpark wants it to be. No value here ever is. So the question is put once while pandas cannot be loaded, and
-Arrow keeps the answer. Whoever loads pandas later finds it, and so does Arrow where it is told to make something of it.
+Before it creates an array, Arrow checks for pandas values, and imports pandas if it is installed, as PySpark requires.
+No value here is one of pandas. The check is therefore run once while pandas cannot be imported, and Arrow caches the
+result. Later imports of pandas succeed, and Arrow's conversions to pandas work.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 
 
 class _NoPandas:
-    """Finds that there is no pandas."""
+    """An import finder that reports pandas as missing."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Nothing is found by it, and pandas by nobody else either."""
+        """Raise the error of a missing module for pandas, and leave other modules to the other finders."""
         if fullname == "pandas":
             raise ModuleNotFoundError(name=fullname)
 
 
 def spare_pandas() -> None:
-    """Have Arrow make arrays without pandas from now on, unless that is loaded already."""
+    """Make Arrow create arrays without pandas from now on, unless pandas is already imported."""
     if "pandas" in sys.modules:
         return
     finder = _NoPandas()

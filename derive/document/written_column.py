@@ -1,7 +1,7 @@
-"""Written columns: values of a property that came as JSON text, and of which Arrow made arrays all at once.
+"""Written columns: values of a property in JSON text that Arrow has parsed as a whole.
 
-Most of what is published is texts and numbers that nobody looks at again: they are packed into keys, become typed
-columns and are written. No Python object is made of such a value unless somebody asks for it.
+Most published texts and numbers are only packed into keys, stored in typed columns and written. Python objects are
+created for their values on demand only.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 class WrittenColumn(Sequence[JSON]):
     """Values that are all texts, or all numbers.
 
-    Whether a column is one is asked of its type: of a `Sequence`, `isinstance` takes longer than all else of a few.
+    Compare types instead of using `isinstance`, which is slow for a `Sequence`.
 
     Attributes:
-        array: the values, as texts or as doubles, which hold the numbers exactly; there are no nulls.
-        numbers: the JSON text of each number, as `dump_exact` writes it; None if the values are texts.
-        is_integer: which numbers are integers; None if none is.
+        array: the values without nulls, as texts or as doubles, which are exact.
+        numbers: JSON text of each number, as `dump_exact` writes it; None for texts.
+        is_integer: mask of the integers; None if there are none.
     """
 
     array: pa.Array
     numbers: pa.Array | None = None
     is_integer: np.ndarray | None = None
-    _listed: list[list[JSON]] = field(default_factory=list)  # the values, once they were asked for
+    _listed: list[list[JSON]] = field(default_factory=list)  # the Python values, once they are requested
 
     @property
     def kinds(self) -> frozenset[type[Any]]:
-        """Python types of the values."""
+        """Return the Python types of the values."""
         if self.numbers is None:
             return frozenset({str})
         if self.is_integer is None or not self.is_integer.any():
@@ -45,20 +45,20 @@ class WrittenColumn(Sequence[JSON]):
         return frozenset({int}) if self.is_integer.all() else frozenset({int, float})
 
     def take(self, numbers: np.ndarray) -> WrittenColumn:
-        """The values of these numbers, in the order of these."""
+        """Return the values with these indices, in their order."""
         texts = None if self.numbers is None else self.numbers.take(numbers)
         return WrittenColumn(
             self.array.take(numbers), texts, None if self.is_integer is None else self.is_integer[numbers]
         )
 
     def packable(self) -> pa.Array | list[JSON]:
-        """The values: as an array if all are texts, or all integers."""
+        """Return the values: as an array if all are texts or all are integers, else as a list."""
         if self.numbers is None:
             return self.array
         return self.array.cast("int64") if self.kinds == {int} else self.values()
 
     def values(self) -> list[JSON]:
-        """The values as Python has them."""
+        """Return the values as Python objects."""
         if not self._listed:
             self._listed.append(self._made())
         return self._listed[0]

@@ -1,1 +1,1 @@
-"""Reductions: two documents of one key become one, by the annotations of their schema (law L6)."""
+"""Reductions: combine documents of one key by the annotations of their schema (law L6)."""

@@ -1,7 +1,7 @@
-"""Annotated locations: which locations a schema names, and how it reduces their values.
+"""Annotated locations: the locations that a schema names, with the reductions of their values.
 
-Two schemas that say the same otherwise (a part is moved to `$defs`, say) have the same annotated locations. Where a
-schema reduces by what a value is like (`oneOf`, `anyOf`, `if`), the condition is part of the annotation.
+Equivalent schemas (for example with a part moved to `$defs`) have the same annotated locations. The annotation includes
+its condition where the reduction depends on the value (`oneOf`, `anyOf`, `if`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ _CONDITIONS = ("oneOf", "anyOf")
 _BRANCHES = ("if", "then", "else")
 
 _MOST = 20_000
-"""How many parts of a schema are followed to their locations. Where there are more, which references that refer to one
-another can make of a short one, annotations are known by where they are written."""
+"""Limit for the number of schema parts that are followed to their locations.
+
+Mutual references can create that many parts in a short schema. Beyond the limit, annotations are identified by their
+place in the schema.
+"""
 
 
 def annotated_locations(schema: JSON) -> dict[str, str]:
-    """For each location that a schema names, a text of its annotations, which is empty where it has none.
+    """Return a text of the annotations by location; it is empty for a location without annotations.
 
     >>> annotated_locations({"reduce": {"strategy": "merge"}, "properties": {"n": {}}})
     {'': 'merge', '/n': ''}
 
     Args:
-        schema: self-contained.
+        schema: self-contained schema.
     """
     walked = list(islice(_walk(schema, schema, "", frozenset()), _MOST + 1))
     annotations: dict[str, list[str]] = {}
@@ -66,7 +69,7 @@ def _walk(root: JSON, schema: JSON, location: str, above: frozenset[str]) -> Ite
 def _conditional(
     root: JSON, schema: Mapping[str, Any], location: str, above: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """Return the annotations that depend on a value, each with all that decides about it."""
+    """Yield the location and text of each annotation that depends on a value, with the whole condition."""
     groups = [{name: schema[name]} for name in _CONDITIONS if name in schema]
     groups.append({name: schema[name] for name in _BRANCHES if name in schema})
     for group in groups:
@@ -80,7 +83,7 @@ def _conditional(
 
 
 def _keywords(schema: JSON, pointer: str) -> Iterator[tuple[str, str]]:
-    """All annotations, by where they are written."""
+    """Yield all annotations by their place in the schema."""
     members = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
     for name, part in members:
         if name == "reduce" and isinstance(part, dict) and isinstance(part.get("strategy"), str):

@@ -1,4 +1,4 @@
-"""The `reduce` keyword: what a schema says about reducing the values of one location."""
+"""The `reduce` keyword: the reduction of values at one location."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRATEGIES: Mapping[str, frozenset[str]] = {
     "set": frozenset({"key"}),
     "sum": frozenset(),
 }
-"""Each strategy and the options it takes."""
+"""Options of each strategy, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Annotation:
 
     Attributes:
         strategy: one of `STRATEGIES`.
-        key: JSON pointers, relative to the compared values; none for the whole values.
-        delete: the location is removed when its whole history is reduced.
-        associative: unequal values of a part of a history may be reduced.
+        key: JSON pointers, relative to the compared values; empty for the whole values.
+        delete: true if a full reduction removes the location.
+        associative: true if a partial reduction may combine unequal values.
     """
 
     strategy: str
@@ -41,11 +41,11 @@ class Annotation:
 
 
 def parse_annotation(value: JSON, where: str) -> Annotation:
-    """The annotation of a `reduce` keyword.
+    """Parse the value of a `reduce` keyword.
 
     Args:
-        value: the value of the keyword.
-        where: the name of the schema and the location, for messages.
+        value: value of the keyword.
+        where: name of the schema and location, for messages.
 
     Raises:
         SchemaError: the value is no annotation.

@@ -1,9 +1,9 @@
-"""Which parts of a schema apply to a value: always, or on a condition.
+"""The parts of a schema that apply to a value: always, or under a condition.
 
-The annotations of a location are those of every subschema that applies to it and under which the value is valid. Where
-`$ref` and `allOf` lead is known from the schema alone; an annotation beside a `$ref` replaces those of the same
-location that the reference leads to. Under `oneOf`, `anyOf`, `if` and `dependentSchemas` it depends on the value, which
-has to be validated. That is done for each value, and therefore only where there are annotations.
+The annotations of a location are those of every subschema that applies to it and accepts the value. The targets of
+`$ref` and `allOf` follow from the schema; an annotation beside a `$ref` replaces those of the same location in the
+target. Parts of `oneOf`, `anyOf`, `if` and `dependentSchemas` depend on the value, which must be validated. The
+validation is repeated for each value, and therefore limited to schemas with annotations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from derive.reduce.annotation import Annotation, parse_annotation
 from derive.schema.validator import compile_part
 
 Part: TypeAlias = dict[str, Any]
-"""A subschema that is an object; known by its identity, as equal ones in different places are different parts."""
+"""A subschema that is an object, compared by identity: equal subschemas at different places are different parts."""
 
 _ONE = ("additionalProperties", "else", "if", "items", "then", "unevaluatedItems", "unevaluatedProperties")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -29,11 +29,11 @@ _WITHOUT_EFFECT = ("contains", "contentSchema", "not", "propertyNames")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """What applies to a value where a schema does.
+    """The parts that apply to a value together with a schema.
 
     Attributes:
-        parts: the parts that always apply.
-        conditions: they decide which other parts apply.
+        parts: parts that always apply.
+        conditions: conditions of further parts.
     """
 
     parts: tuple[Part, ...] = ()
@@ -42,12 +42,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A condition decides what applies to a value.
+    """A condition for parts of a schema.
 
     Attributes:
-        holds: whether a value meets the condition.
-        then: what applies to values that meet it.
-        otherwise: what applies to values that do not.
+        holds: returns true if a value meets the condition.
+        then: parts for values that meet it.
+        otherwise: parts for other values.
     """
 
     holds: Callable[[JSON], bool]
@@ -59,11 +59,11 @@ class SchemaParts:
     """The parts of one self-contained schema.
 
     Args:
-        schema: JSON Schema whose `$ref`s resolve inside it.
+        schema: self-contained JSON Schema.
         name: name of the collection, for messages.
 
     Raises:
-        SchemaError: an annotation is not valid, or stands where it has no effect.
+        SchemaError: an annotation is invalid, or has no effect at its place.
     """
 
     def __init__(self, schema: JSON, name: str) -> None:
@@ -77,20 +77,20 @@ class SchemaParts:
         self._index(schema, "", None)
 
     def where(self, part: Part) -> str:
-        """The JSON pointer of a part."""
+        """Return the JSON pointer of a part."""
         return self._pointers[id(part)]
 
     def annotation(self, part: Part) -> Annotation | None:
-        """The part's own annotation."""
+        """Return the part's own annotation; None for none."""
         return self._annotations.get(id(part))
 
     @property
     def full_differs(self) -> bool:
-        """Whether some value means something else in a whole history than in a part of one: tombstones, sets."""
+        """Return true if a full reduction of some value differs from a partial one, because of tombstones or sets."""
         return any(annotation.delete or annotation.strategy == "set" for annotation in self._annotations.values())
 
     def apply(self, schemas: Iterable[JSON]) -> Applied:
-        """What applies to a value where all of these schemas do, which are parts of this one."""
+        """Return the parts that apply to a value together with all of these schemas, which are parts of this one."""
         return _joined([self._apply(schema, frozenset()) for schema in schemas])
 
     def _index(self, schema: JSON, pointer: str, useless: str | None) -> None:
@@ -141,7 +141,7 @@ class SchemaParts:
                 yield Condition(_has(name), self._apply(dependent, path))
 
     def _silenced(self, applied: Applied) -> Applied:
-        """The same parts without annotations of their own. Those of their properties and items stay."""
+        """Return the same parts without their own annotations; those of their properties and items stay."""
         parts = tuple([self._without_annotation(part) for part in applied.parts])
         conditions = [
             Condition(condition.holds, self._silenced(condition.then), self._silenced(condition.otherwise))
@@ -152,7 +152,7 @@ class SchemaParts:
         )
 
     def _matters(self, *several: Applied) -> bool:
-        """Whether an annotation can be reached from any of these."""
+        """Return true if any of these reaches an annotation."""
         return any(
             any(map(self._is_annotated, applied.parts))
             or any(self._matters(condition.then, condition.otherwise) for condition in applied.conditions)
@@ -175,7 +175,7 @@ class SchemaParts:
         return self._tests[id(schema)]
 
     def _is_annotated(self, schema: JSON) -> bool:
-        """Whether an annotation can be reached from a schema, also through references."""
+        """Return true if a schema reaches an annotation, also through references."""
         pending, seen = [schema], set()
         while pending:
             schema = pending.pop()
@@ -213,7 +213,7 @@ def _joined(several: list[Applied]) -> Applied:
 
 
 def _children(schema: Part) -> Iterator[tuple[str, str, JSON]]:
-    """The keyword, the pointer below `schema`, and each of the schemas directly in it."""
+    """Yield the keyword, the pointer below `schema`, and the schema of each direct subschema."""
     for keyword in (*_ONE, *_WITHOUT_EFFECT):
         if keyword in schema:
             yield keyword, f"/{keyword}", schema[keyword]

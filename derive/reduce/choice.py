@@ -1,8 +1,8 @@
-"""Conditional annotations: which strategy applies is decided by the later value.
+"""Conditional annotations: the later value decides which strategy applies.
 
-The later value may itself be reduced from a part of a history. If it would then choose another strategy than its parts
-did, the parts have to stay apart, or law L6 breaks: `sum` where the value is 1 and `lastWriteWins` where it is not
-gives 3 for 1, 1, 1 one by one, and 2 if the last two are reduced first.
+The later value may itself be the reduction of a part of a history. If the reduction would choose another strategy than
+its parts, the parts must stay separate for law L6. For example, `sum` for the value 1 and `lastWriteWins` for other
+values reduce 1, 1, 1 to 3 one by one, and to 2 if the last two are reduced first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Chosen:
 
     Attributes:
         reduce: the reducer.
-        nature: equal for reducers that do the same.
-        takes_right: whether the result is the later value, or nothing.
-        deletes: whether the location is removed from a whole history.
+        nature: value that is equal for equivalent reducers.
+        takes_right: true if the result is the later value, or nothing.
+        deletes: true if a full reduction removes the location.
     """
 
     reduce: Reduce
@@ -34,19 +34,19 @@ class Chosen:
 
     @property
     def replaces(self) -> bool:
-        """Whether the result is always the later value."""
+        """Return true if the result is always the later value."""
         return self.takes_right and not self.deletes
 
 
 def compile_choice(
     conditions: tuple[Condition, ...], choose: Callable[[Iterable[Part]], Chosen], *, full_differs: bool
 ) -> Reduce:
-    """The reducer of a location whose annotations depend on the value.
+    """Return the reducer of a location whose annotations depend on the value.
 
     Args:
-        conditions: what the annotations depend on.
-        choose: the reducer for the parts of the schema that apply; called once for each combination that occurs.
-        full_differs: whether a full reduction below may give another value than a partial one.
+        conditions: conditions of the annotations.
+        choose: returns the reducer for the applying parts of the schema; called once per combination.
+        full_differs: true if a full reduction below may differ from a partial one.
     """
     decide = _compile_decision(conditions)
     known: dict[tuple[bool, ...], Chosen] = {}
@@ -69,7 +69,7 @@ def compile_choice(
         except ReductionFailed:
             if same:
                 raise
-            raise NotAssociative from None  # the earlier value may be gone by then
+            raise NotAssociative from None  # the earlier value may have disappeared by then
         after = chosen_for(reduced)
         if after.nature == chosen.nature and (same or chosen.deletes):
             return reduced
@@ -81,7 +81,7 @@ def compile_choice(
 
 
 def _compile_decision(conditions: tuple[Condition, ...]) -> Callable[[JSON], tuple[bool, ...]]:
-    """A function that tells which conditions a value meets, in the order in which they are reached."""
+    """Return a function from a value to the conditions that it meets, in evaluation order."""
     if all(not condition.then.conditions and not condition.otherwise.conditions for condition in conditions):
         tests = [condition.holds for condition in conditions]
         if len(tests) == 1:

@@ -1,4 +1,4 @@
-"""The combiner: it makes one document of those of one key, or as few as their annotations allow.
+"""The combiner: reduces the documents of one key to one, or to as few as their annotations allow.
 
 Reading, testing and the engine all use it.
 """
@@ -19,13 +19,13 @@ __all__ = ["Combiner", "NotAssociative", "key_failure"]
 
 
 def key_failure(name: str, key: bytes, error: ReductionError) -> ReductionError:
-    """Return an error that names the collection and the packed key whose documents cannot be reduced."""
+    """Return an error with the collection and the packed key of documents that cannot be reduced."""
     return ReductionError(f"documents of {show_key(key)} in '{name}' cannot be reduced: {error.message}")
 
 
 @lru_cache(maxsize=256)
 def _compiled(schema: bytes, name: str) -> DocumentReducer:
-    # Small transactions are many, and would each take longer to compile it than to use it.
+    # Small transactions are frequent, and compilation takes longer than their reductions.
     return compile_schema(parse_exact(schema), name)
 
 
@@ -37,11 +37,11 @@ class Combiner:
         name: name of the collection, for messages.
 
     Raises:
-        SchemaError: its annotations are not valid.
+        SchemaError: the annotations are invalid.
 
     Attributes:
-        takes_last: whether `full` always gives the last document, as it is.
-        keeps_single: whether `full` always gives a single document back, as it is.
+        takes_last: true if `full` always returns the last document unchanged.
+        keeps_single: true if `full` always returns a single document unchanged.
     """
 
     def __init__(self, schema: JSON, *, name: str = "") -> None:
@@ -51,16 +51,16 @@ class Combiner:
         self.keeps_single = compiled.keeps_single
 
     def partial_step(self, left: JSON, right: JSON) -> JSON:
-        """Combine two documents of which the first is not the beginning of its key's history.
+        """Reduce two documents, the first of which does not begin its key's history.
 
         Raises:
-            NotAssociative: the documents have to stay separate.
-            ReductionError: a strategy does not fit the documents.
+            NotAssociative: the documents must stay separate.
+            ReductionError: a strategy does not accept the documents.
         """
         return self._reduce(left, right, False)
 
     def partial(self, documents: Iterable[JSON]) -> list[JSON]:
-        """Combine documents from the left into one, or into several where two have to stay separate."""
+        """Reduce documents from the left into one, or into several where two must stay separate."""
         folded: list[JSON] = []
         for document in documents:
             if folded:
@@ -73,16 +73,16 @@ class Combiner:
         return folded
 
     def full(self, documents: Iterable[JSON]) -> JSON:
-        """Reduce the whole history of a key, from the left; `MISSING` if it ends deleted."""
+        """Reduce the whole history of a key from the left; return `MISSING` if it ends with a deletion."""
         value: JSON = MISSING
         for document in documents:
             value = self._reduce(value, document, True)
         return value
 
     def full_step(self, value: JSON, document: JSON) -> JSON:
-        """Reduce one more document onto the value of the whole history before it, `MISSING` if there is none.
+        """Reduce a document onto the value of the whole history before it, or onto `MISSING`.
 
         Raises:
-            ReductionError: a strategy does not fit the values.
+            ReductionError: a strategy does not accept the values.
         """
         return self._reduce(value, document, True)

@@ -9,7 +9,7 @@ from derive.reduce.reducer import NotAssociative, Reduce
 
 
 def compile_extreme(sign: int) -> Reduce:
-    """The reducer that keeps the greater value in document order, or the later of two equal ones.
+    """Return the reducer that keeps the greater value in document order, or the later of two equal values.
 
     Args:
         sign: 1 to keep the greater, -1 to keep the lesser.
@@ -22,15 +22,15 @@ def compile_extreme(sign: int) -> Reduce:
 
 
 def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
-    """The reducer that keeps the value of the greater key, and merges values of equal keys.
+    """Return the reducer that keeps the value with the greater key, and merges values of equal keys.
 
-    In a full reduction, a value that is taken is reduced by itself first. Otherwise it would depend on how documents
-    were grouped (law L6) whether its tombstones are still there.
+    A full reduction first reduces a new value by itself. Otherwise the presence of its tombstones would depend on the
+    grouping of documents (law L6).
 
     Args:
         sign: 1 to keep the greater, -1 to keep the lesser.
-        order: of the values' keys.
-        merge: reduces values of equal keys.
+        order: order of the values' keys.
+        merge: reducer for values of equal keys.
     """
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
@@ -42,7 +42,7 @@ def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
         if ordering < 0:
             return merge(MISSING, right, True) if full else right
         reduced = merge(left, right, full)
-        if not full and order(reduced, right):  # a strategy below has changed the key itself
+        if not full and order(reduced, right):  # a nested strategy has changed the key
             raise NotAssociative
         return reduced
 

@@ -1,4 +1,4 @@
-"""The `jsonSchemaMerge` strategy: two JSON Schemas are reduced to one that allows what either of them allows."""
+"""The `jsonSchemaMerge` strategy: reduce two JSON Schemas to one that allows the values of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.schema.shape import union
 
 
 def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
-    """The union of the shapes of two schemas, as a schema.
+    """Return the union of two schemas' shapes, as a schema.
 
     Raises:
         ReductionFailed: a value is not an object that is a JSON Schema.
@@ -24,7 +24,7 @@ def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
 
 
 def _is_schema(value: JSON) -> bool:
-    # A dialect of another name, or none that is known, is read as the one that all schemas here are in.
+    # A schema with another or unknown dialect is read in the dialect of all schemas here.
     return type(value) is dict and jsonschema_rs.meta.is_valid({**value, "$schema": _DIALECT})
 
 

@@ -1,4 +1,4 @@
-"""Arrays that are sorted by a key and hold each key once: what `merge` and `set` join."""
+"""Arrays with unique keys in order, for `merge` and `set`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.reduce.reducer import Reduce, reduce_at
 
 KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
-"""-1, 0 or 1 as the key of the first value comes before, with or after that of the second."""
+"""Function that returns -1, 0 or 1 as the first value's key sorts before, with or after the second's."""
 
 
 def order_by(pointers: tuple[str, ...]) -> KeyOrder:
-    """The order by the values at these pointers; a missing value comes before null."""
+    """Return the order by the values at these pointers; a missing value sorts before null."""
     getters = [compile_pointer(pointer) for pointer in pointers]
     if len(getters) == 1:
         (get,) = getters
@@ -33,7 +33,7 @@ def order_by(pointers: tuple[str, ...]) -> KeyOrder:
 
 
 def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
-    """A function that tells whether values ascend by those at these pointers, each key once."""
+    """Return a function that checks whether values ascend strictly by the values at these pointers."""
     order = order_by(pointers)
 
     def is_sorted(values: list[JSON]) -> bool:
@@ -46,7 +46,7 @@ def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
     def is_sorted_by_one(values: list[JSON]) -> bool:
         keys = [get(value) for value in values]
         kinds = set(map(type, keys))
-        if kinds in ({int}, {str}):  # whose own order is document order
+        if kinds in ({int}, {str}):  # their own order equals document order
             return all(map(operator.lt, keys, keys[1:]))
         return is_sorted(values)
 
@@ -56,14 +56,14 @@ def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
 def join(
     left: list[JSON], right: list[JSON], order: KeyOrder, item: Callable[[int], Reduce], full: bool
 ) -> Iterator[JSON]:
-    """Merge-join: all values in order of their keys, those of equal keys reduced.
+    """Yield all values of a merge-join in key order, with values of equal keys reduced.
 
     Args:
-        left: the earlier values, sorted.
-        right: the later values, sorted.
-        order: of their keys.
-        item: the reducer of the item at an index of `right`.
-        full: whether `left` is the whole history.
+        left: earlier values, sorted.
+        right: later values, sorted.
+        order: order of their keys.
+        item: returns the reducer of the item at an index of `right`.
+        full: true if `left` is the whole history.
     """
     at_left = 0
     for index, value in enumerate(right):
@@ -80,13 +80,13 @@ def join(
 
 
 def select(values: list[JSON], others: list[JSON], order: KeyOrder, *, inside: bool) -> list[JSON]:
-    """The values whose key is among those of `others`, or is not.
+    """Return the values whose keys are among those of `others`, or are not.
 
     Args:
-        values: sorted by key.
-        others: sorted by key.
-        order: of their keys.
-        inside: whether to take the values whose key is there, or the others.
+        values: values sorted by key.
+        others: values sorted by key.
+        order: order of their keys.
+        inside: true to select values with keys in `others`, false to select the rest.
     """
     selected = []
     index = 0

@@ -1,7 +1,7 @@
-"""Reducers: what every strategy is compiled to, and the two exceptions that they raise.
+"""Reducers: the compiled form of strategies, and their two exceptions.
 
-A reducer takes the earlier value (or `MISSING`), the later value, and whether the earlier one is the whole history
-(`full`) or only an earlier part of it. It returns a new value and never changes its arguments.
+A reducer takes the earlier value (or `MISSING`), the later value, and `full`: true if the earlier value is the whole
+history, false if it is only a part. It returns a new value and never changes its arguments.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TypeAlias
 from derive.document.pointer import JSON, escape
 
 Reduce: TypeAlias = Callable[[JSON, JSON, bool], JSON]
-"""(earlier or MISSING, later, full) to the reduced value; MISSING if it is deleted."""
+"""Function from (earlier or MISSING, later, full) to the reduced value; MISSING for a deletion."""
 
 
 class NotAssociative(Exception):
-    """Two partial values cannot become one; the documents that hold them stay separate."""
+    """Two partial values cannot be reduced to one; their documents stay separate."""
 
 
 class ReductionFailed(Exception):
-    """A strategy does not fit its values.
+    """A strategy does not accept its values.
 
     Attributes:
-        reason: what it expects.
+        reason: requirement of the strategy.
         left: the earlier value.
         right: the later value.
         pointer: JSON pointer of the location; each level adds its token on the way up.
@@ -38,7 +38,7 @@ class ReductionFailed(Exception):
 
 
 def reduce_at(token: str | int, reduce: Reduce, left: JSON, right: JSON, full: bool) -> JSON:
-    """Reduce the values of a property or an item; a failure tells its location."""
+    """Reduce the values of a property or an item, and add its token to the location of a failure."""
     try:
         return reduce(left, right, full)
     except ReductionFailed as exc:
@@ -47,5 +47,5 @@ def reduce_at(token: str | int, reduce: Reduce, left: JSON, right: JSON, full: b
 
 
 def take_right(left: JSON, right: JSON, full: bool) -> JSON:
-    """The later value, with everything below it. This is the reducer where there is no annotation."""
+    """Return the later value as it is: the reducer of a location without annotation."""
     return right

@@ -1,6 +1,6 @@
-"""The reduction of each location of a schema, which is found once and not for every document.
+"""The reduction of each location of a schema, computed once for all documents.
 
-A location without an annotation is replaced by the later document's value, with everything below it.
+A location without an annotation is replaced by the later document's value.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from derive.schema.validator import compile_validator
 
 @dataclass(slots=True, eq=False)
 class Reduction:
-    """How the values of one location, and of all locations below it, are reduced.
+    """The reduction of values at one location and all locations below it.
 
-    It is built once and then only read. It may refer to itself, as a recursive schema does.
+    It is built once and read afterwards. It may refer to itself, as a recursive schema does.
 
     Attributes:
-        annotation: the annotation of the location; None if it has none.
-        conflict: what is wrong, if several annotations apply that differ.
+        annotation: annotation of the location; None for none.
+        conflict: message if several different annotations apply; None for none.
         properties: reductions of named properties.
-        patterns: for each pattern of `patternProperties`, whether a name matches it.
-        others: the reduction of all other properties, by which of `patterns` their name matches.
+        patterns: functions that match a name with each pattern of `patternProperties`.
+        others: returns the reduction of an unnamed property, by the matches of its name with `patterns`.
         prefix: reductions of an array's first items.
-        items: the reduction of all other items.
+        items: reduction of all other items.
     """
 
     annotation: Annotation | None = None
@@ -46,8 +46,8 @@ class Choice:
     """A location whose reduction depends on the value.
 
     Attributes:
-        conditions: what the reduction depends on.
-        decide: the reduction if these parts apply, besides those that always do.
+        conditions: conditions of the reduction.
+        decide: returns the reduction if these parts apply besides those that always apply.
     """
 
     conditions: tuple[Condition, ...]
@@ -55,18 +55,18 @@ class Choice:
 
 
 Location: TypeAlias = Reduction | Choice
-"""What is known of a location from its schemas alone."""
+"""Reduction of a location, as far as it follows from its schemas."""
 
 
 class ReductionBuilder:
-    """Reads the reduction out of a self-contained schema.
+    """Builds the reduction of a self-contained schema.
 
     Args:
-        schema: JSON Schema whose `$ref`s resolve inside it.
+        schema: self-contained JSON Schema.
         name: name of the collection, for messages.
 
     Raises:
-        SchemaError: its annotations are not valid.
+        SchemaError: the annotations are invalid.
     """
 
     def __init__(self, schema: JSON, name: str) -> None:
@@ -77,22 +77,22 @@ class ReductionBuilder:
 
     @property
     def full_differs(self) -> bool:
-        """Whether some value means something else in a whole history than in a part of one; known after `build`."""
+        """Return true if a full reduction of some value differs from a partial one; valid after `build`."""
         return self._parts.full_differs
 
     def build(self) -> Location:
-        """The reduction of the whole document.
+        """Return the reduction of the whole document.
 
         Raises:
-            SchemaError: annotations conflict for all values they apply to. Those that conflict only for values that
-                meet several conditions are found when there are such values.
+            SchemaError: annotations conflict for all values. Conflicts for values that meet several conditions are
+                detected when such values occur.
         """
         root = self._location([self._parts.root])
         self._built = True
         return root
 
     def _location(self, schemas: list[JSON]) -> Location:
-        """The reduction of a location to which all these schemas apply, or a choice of reductions."""
+        """Return the reduction of a location to which all these schemas apply, or a choice of reductions."""
         identity = frozenset(map(id, schemas))
         if identity in self._choices:
             return self._choices[identity]
@@ -101,13 +101,13 @@ class ReductionBuilder:
             return self._reduction(applied.parts)
         choice = Choice(applied.conditions, lambda more: self._reduction((*applied.parts, *more)))
         self._choices[identity] = choice
-        for condition in applied.conditions:  # what cannot go together is known before there are documents
+        for condition in applied.conditions:  # report contradictions before there are documents
             for outcome in (condition.then, condition.otherwise):
                 choice.decide(outcome.parts)
         return choice
 
     def _reduction(self, parts: Iterable[Part]) -> Reduction:
-        """The reduction of a location to which exactly these parts apply."""
+        """Return the reduction of a location to which exactly these parts apply."""
         unique = list({id(part): part for part in parts}.values())
         identity = frozenset(map(id, unique))
         if identity in self._reductions:
@@ -136,7 +136,7 @@ class ReductionBuilder:
 
     def _add_properties(self, reduction: Reduction, parts: list[Part]) -> None:
         patterns = sorted({pattern for part in parts for pattern in part.get("patternProperties", {})})
-        # Rust's own, so that a pattern means here what it means where documents are validated.
+        # The validator's own engine, so that patterns match as they do in validation.
         reduction.patterns = tuple(
             compile_validator({"pattern": regex}, name=self._parts.name).is_valid for regex in patterns
         )
@@ -159,7 +159,7 @@ class ReductionBuilder:
 
 
 def _property_schemas(part: Part, name: str | None, matched: set[str]) -> list[JSON]:
-    """What a part says of a property, by its name and the patterns that match it."""
+    """Return the schemas that a part has for a property, by its name and the patterns that match it."""
     properties = part.get("properties", {})
     schemas = [properties[name]] if name in properties else []
     schemas += [schema for pattern, schema in part.get("patternProperties", {}).items() if pattern in matched]
@@ -167,7 +167,7 @@ def _property_schemas(part: Part, name: str | None, matched: set[str]) -> list[J
 
 
 def _item_schemas(parts: list[Part], index: int) -> list[JSON]:
-    """What the parts say of the item at an index."""
+    """Return the schemas that the parts have for the item at an index."""
     schemas = []
     for part in parts:
         prefix = part.get("prefixItems", ())

@@ -1,9 +1,9 @@
-"""The `set` strategy: a set kept by adding, removing and intersecting.
+"""The `set` strategy: a set that is changed by addition, removal and intersection.
 
-A value is an object of the terms `add`, and `remove` or `intersect`, which are all arrays, sorted by the key, or all
-objects, whose property names are the key. What a value does to a set S of earlier documents is
-`(S − remove) ∪ add` or `(S ∩ intersect) ∪ add`; two partial values compose to one that does both. What is on both
-sides of a union is reduced by the annotations below `add`. The set itself has only `add`.
+A value is an object with the terms `add`, and `remove` or `intersect`. The terms are all arrays sorted by the key, or
+all objects whose property names are the key. A value changes a set S of earlier documents to `(S − remove) ∪ add` or
+`(S ∩ intersect) ∪ add`; two partial values compose to one with the effect of both. An item on both sides of a union is
+reduced by the annotations below `add`. The set itself has only `add`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _TERMS = {"add", "intersect", "remove"}
 
 
 def compile_set(key: tuple[str, ...], union: Reduce) -> Reduce:
-    """The reducer of a set.
+    """Return the reducer of a set.
 
     Args:
-        key: of items, if terms are arrays.
-        union: the reducer of `add`.
+        key: key of the items, if terms are arrays.
+        union: reducer of `add`.
     """
     order, is_sorted = order_by(key), sorted_by(key)
 
@@ -65,11 +65,11 @@ def _has_terms(side: JSON) -> bool:
 
 
 class _Terms:
-    """How terms compose.
+    """Composition of terms.
 
     Args:
-        select: the values of one term that are in another, or are not.
-        unite: the values of both.
+        select: selects the values of one term that are in another one, or are not.
+        unite: unites two terms.
     """
 
     def __init__(self, select: Callable[[JSON, JSON, bool], JSON], unite: Callable[[JSON, JSON], JSON]) -> None:
@@ -77,7 +77,7 @@ class _Terms:
         self._unite = unite
 
     def kept(self, left: dict[str, JSON], right: dict[str, JSON]) -> JSON:
-        """The values of the left's `add` that the right does not take away."""
+        """Return the values of the left `add` that the right value keeps."""
         if "add" not in left:
             return MISSING
         if "intersect" in right:
@@ -85,7 +85,7 @@ class _Terms:
         return self._select(left["add"], right["remove"], False) if "remove" in right else left["add"]
 
     def composed(self, left: dict[str, JSON], right: dict[str, JSON]) -> dict[str, JSON]:
-        """The `remove` or `intersect` that has the effect of both, one after the other; none if neither has any."""
+        """Return the `remove` or `intersect` with the effect of both values in sequence; empty without effect."""
         removed = left.get("remove"), right.get("remove")
         if "intersect" in left:
             kept = left["intersect"]

@@ -1,15 +1,15 @@
-"""What reducing does to a single document: often nothing, which spares who reads it the parsing."""
+"""The reduction of a single document, which often changes nothing, so that readers need not parse it."""
 
 from __future__ import annotations
 
 from derive.reduce.reduction import Choice, Location
 
 _KEEPING = ("append", "firstWriteWins", "lastWriteWins", "maximize", "minimize")
-"""Strategies that take any value as it is, if there is none before it."""
+"""Strategies that keep a value unchanged if there is none before it."""
 
 
 def takes_last(root: Location) -> bool:
-    """Whether the whole history of a key always reduces to its last document, as that is."""
+    """Return true if every full reduction returns the last document unchanged."""
     if isinstance(root, Choice) or root.conflict:
         return False
     annotation = root.annotation
@@ -17,9 +17,9 @@ def takes_last(root: Location) -> bool:
 
 
 def keeps_single(root: Location) -> bool:
-    """Whether a history of one document, which is an object, always reduces to that document as it is.
+    """Return true if every full reduction of a single document, an object, returns it unchanged.
 
-    Where it depends on the values, the answer is no.
+    Return False if that depends on the values.
     """
     if isinstance(root, Choice) or root.conflict:
         return False
@@ -31,7 +31,7 @@ def keeps_single(root: Location) -> bool:
 
 
 def _keeps_any(location: Location) -> bool:
-    """Whether a value of any kind stays as it is."""
+    """Return true if a value of any type is kept unchanged."""
     if isinstance(location, Choice) or location.conflict:
         return False
     annotation = location.annotation

@@ -1,8 +1,8 @@
-"""The strategies, compiled to closures, so that the schema is read once and not for every document.
+"""Compile strategies to closures, so that the schema is interpreted once and not for every document.
 
-A new strategy has its name and options in `STRATEGIES` of `derive.reduce.annotation`, its reducer in a file of its own,
-and its entry in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas fit
-it.
+A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.annotation`, a reducer in a file of its
+own, and an entry in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas
+suit it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CONTAINERS = ("maximize", "merge", "minimize", "set")
 
 @dataclass(frozen=True, slots=True)
 class DocumentReducer:
-    """How whole documents are reduced.
+    """The reduction of whole documents.
 
     Attributes:
-        reduce: the reducer; it raises `ReductionError` where a strategy does not fit the values, and `NotAssociative`.
-        takes_last: whether a whole history always reduces to its last document, as that is.
-        keeps_single: whether a history of one document always reduces to that one, as it is.
+        reduce: the reducer; it raises `ReductionError` if a strategy does not accept the values, and `NotAssociative`.
+        takes_last: true if every full reduction returns the last document unchanged.
+        keeps_single: true if every full reduction of a single document returns it unchanged.
     """
 
     reduce: Reduce
@@ -49,14 +49,14 @@ class DocumentReducer:
 
 
 def compile_schema(schema: JSON, name: str) -> DocumentReducer:
-    """The reducer of whole documents.
+    """Return the reducer of whole documents.
 
     Args:
         schema: self-contained JSON Schema with `reduce` annotations.
         name: name of the collection, for messages.
 
     Raises:
-        SchemaError: the annotations are not valid.
+        SchemaError: the annotations are invalid.
     """
     builder = ReductionBuilder(schema, name)
     root = builder.build()
@@ -80,10 +80,10 @@ def _show(value: JSON) -> str:
 
 
 class _Compiler:
-    """Compiles each reduction once. A recursive one refers to itself through a cell.
+    """Compiles each reduction once; a recursive one refers to itself through a cell.
 
     Args:
-        full_differs: whether some value means something else in a whole history than in a part of one.
+        full_differs: true if a full reduction of some value differs from a partial one.
     """
 
     def __init__(self, *, full_differs: bool) -> None:
@@ -91,7 +91,7 @@ class _Compiler:
         self._done: dict[tuple[Location, Annotation], list[Reduce]] = {}
 
     def compile(self, location: Location, instead: Annotation | None = None) -> Reduce:
-        """The reducer of a location, with another annotation than its own if one is given."""
+        """Return the reducer of a location, with the annotation `instead` of its own if given."""
         if isinstance(location, Choice):
             choice = location
             return compile_choice(
@@ -102,7 +102,7 @@ class _Compiler:
         annotation = instead or location.annotation or _LAST
         cell = self._done.setdefault((location, annotation), [])
         if not cell:
-            cell.append(_later(cell))  # until this one is known, which may contain itself
+            cell.append(_later(cell))  # placeholder for recursive references
             cell[0] = _conflict(location.conflict) if location.conflict else self._make(location, annotation)
         return cell[0]
 
@@ -182,7 +182,7 @@ class _Compiler:
         return merge
 
     def _others(self, reduction: Reduction) -> Callable[[str], Reduce]:
-        """The reducers of properties by their name, if the schema does not name them."""
+        """Return a function from the name of an unnamed property to its reducer."""
         patterns = reduction.patterns
         if not patterns:
             reduce_other = self.compile(reduction.others(()))
@@ -207,7 +207,7 @@ class _Compiler:
                 and not full
                 and any(_is_tombstone(item(index), item_value) for index, item_value in enumerate(before))
             ):
-                raise NotAssociative  # where it is taken out, all that follows gets another index
+                raise NotAssociative  # the removal of a tombstone shifts the following indices
             reduced = [
                 reduce_at(index, item(index), before[index] if index < len(before) else MISSING, value, full)
                 for index, value in enumerate(right)
@@ -226,14 +226,14 @@ class _Compiler:
             if not is_sorted(before) or not is_sorted(right):
                 raise ReductionFailed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
             if by_index and before and not full:
-                raise NotAssociative  # items change their places
+                raise NotAssociative  # items change their indices
             return list(join(before, right, order, item, full))
 
         return merge
 
 
 def _later(cell: list[Reduce]) -> Reduce:
-    """The reducer that the cell will hold."""
+    """Return a reducer that calls the future content of the cell."""
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         return cell[0](left, right, full)

@@ -1,4 +1,4 @@
-"""The `sum` strategy: integers and decimal strings are exact, floating-point numbers must stay finite."""
+"""The `sum` strategy: integers and decimal strings are exact, and floating-point numbers must stay finite."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OVERFLOW = "'sum' resulted in numeric overflow"
 
 
 def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
-    """The sum of two numbers; the later one as it is, if there is no earlier one.
+    """Return the sum of two numbers; the later one unchanged if there is no earlier one.
 
-    Two integers give an integer of any size; an integer and a floating-point number a floating-point number. A string
-    that is a decimal number (`"10.25"`, `"-3e2"`) makes the result one, with all digits of both. Its exponent may be
-    as that of IEEE 754's decimal128 at most.
+    The sum of two integers is an integer of any size, and that of an integer and a floating-point number is a
+    floating-point number. A decimal string (`"10.25"`, `"-3e2"`) makes the sum a decimal string with all digits. Its
+    exponent is limited to that of IEEE 754's decimal128.
 
     Raises:
-        ReductionFailed: a value is not a number, or the sum is beyond what can be held.
+        ReductionFailed: a value is not a number, or the sum is out of range.
     """
     if left is MISSING:
         reduce_sum(0, right, full)
@@ -59,7 +59,7 @@ def _exact_sum(left: JSON, right: JSON) -> str:
         for term in terms:
             if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
                 raise ReductionFailed(_OVERFLOW, left, right)
-        # With 0 between them no sum has a positive exponent or is a negative zero, in whatever order they are added.
+        # The added 0 avoids positive exponents and a negative zero, so that sums do not depend on the order.
         return format(_EXACT.add(_EXACT.add(terms[0], decimal.Decimal(0)), terms[1]), "f")
     except (decimal.DecimalException, ValueError):
         raise ReductionFailed(_OVERFLOW, left, right) from None

@@ -1,4 +1,4 @@
-"""Time: what to read and how far.
+"""Time: the intervals that tasks read next.
 
-Pure functions over frontiers and descriptors of segments; nothing here opens a file.
+Pure functions over frontiers and descriptions of segments; no function opens a file.
 """

@@ -1,7 +1,7 @@
-"""Cycles: tasks that read one another, or themselves, and what bounds them.
+"""Cycles: bounds for tasks that read one another, or themselves.
 
-On a cycle nothing can be published before the earliest document that any of its tasks has yet to process. So its tasks
-take turns: in each round every one of them goes as far as that allows, and ticks without documents are skipped.
+A task on a cycle can publish nothing before the earliest document that any task of the cycle has yet to process. The
+tasks therefore take turns: in each round every task advances up to that bound, and ticks without documents are skipped.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from derive.time.positions import offset_of
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """How far time has come for a task, as of one look.
+    """The progress of time for a task, at one look.
 
     Attributes:
-        uppers: of its sources, by name.
-        earliest: nothing is published on the task's cycle before it; `now` where that does not matter, because the task
-            is on none, or feeds back in memory.
-        now: up to which the sources are sealed.
+        uppers: `upper` of each source, by name.
+        earliest: lower bound of later publications on the task's cycle; `now` if the task is on no cycle, or feeds back
+            in memory.
+        now: timestamp up to which the sources are sealed.
     """
 
     uppers: Mapping[str, int]
@@ -32,12 +32,12 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a task does next: some of its inputs go on to a time.
+    """The next step of a task: some of its inputs advance.
 
     Attributes:
-        behind: those that have yet to go there.
-        bound: the adjusted clock to which they go at most, a tick boundary.
-        first: the least adjusted clock of a document that they have to process, if that is before the bound.
+        behind: the inputs that advance.
+        bound: upper bound of their adjusted timestamps, a tick boundary.
+        first: least adjusted timestamp of a document to process, or the bound if there is none.
     """
 
     behind: tuple[InputSpec, ...]
@@ -46,12 +46,12 @@ class Step:
 
     @property
     def has_documents(self) -> bool:
-        """Whether there is more to do than to let time pass."""
+        """Return true if the step does more than advance time."""
         return self.first < self.bound
 
 
 class Level:
-    """The inputs of one priority of a task, which go on together.
+    """The inputs of a task with the same priority, which advance together.
 
     Args:
         specs: the inputs.
@@ -59,7 +59,7 @@ class Level:
 
     Attributes:
         specs: the inputs.
-        tick: as above.
+        tick: length of the task's ticks, microseconds.
     """
 
     __slots__ = ("_reads", "specs", "tick")
@@ -70,7 +70,7 @@ class Level:
         self._reads = [(spec.source, offset_of(spec, tick), spec.feedback) for spec in specs]
 
     def bound(self, horizon: Horizon) -> int:
-        """The tick boundary below which all that they read is final."""
+        """Return the tick boundary below which all sources are final."""
         frontier, earliest, uppers = horizon.now, horizon.earliest, horizon.uppers
         for source, offset, feedback in self._reads:
             upper = uppers[source]
@@ -81,10 +81,10 @@ class Level:
 
 
 def by_priority(inputs: Sequence[InputSpec], tick: int) -> tuple[Level, ...]:
-    """The inputs of a task by priority, the highest first.
+    """Return the inputs of a task by priority, the highest first.
 
     Args:
-        inputs: of the task.
+        inputs: inputs of the task.
         tick: length of its ticks, microseconds.
     """
     priorities = sorted({spec.priority for spec in inputs}, reverse=True)
@@ -92,14 +92,14 @@ def by_priority(inputs: Sequence[InputSpec], tick: int) -> tuple[Level, ...]:
 
 
 def earliest_to_come(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, int]) -> int:
-    """The least adjusted clock that a document may have which a task on a cycle has yet to be given from outside.
+    """Return the least adjusted timestamp of a document that can still reach a task on a cycle from outside.
 
-    What is still to come on the cycle itself is left out: it has a cause, which comes first.
+    Documents from the cycle itself are ignored: their cause comes first.
 
     Args:
-        inputs: of the task.
+        inputs: inputs of the task.
         tick: length of its ticks, microseconds.
-        uppers: of its sources, by name.
+        uppers: `upper` of each source, by name.
     """
     return min(
         (uppers[spec.source] + offset_of(spec, tick) for spec in inputs if not spec.feedback), default=END_OF_TIME
@@ -112,16 +112,16 @@ def next_step(
     first: Callable[[Sequence[InputSpec]], int | None],
     horizon: Horizon,
 ) -> Step | None:
-    """What a task does next, as far as frontiers allow; None if nothing can move, not even time.
+    """Return the next step of a task within its frontiers; None if not even time can advance.
 
-    It belongs to the highest priority that has a document to process. Where none has, time moves as far as all of them
-    allow: what they publish later has its own time, and no later one.
+    The step belongs to the highest priority with a document to process. Without documents, time advances as far as all
+    inputs allow: later documents keep their own timestamps.
 
     Args:
-        levels: the task's inputs, `by_priority`.
-        position: says below which adjusted clock an input has processed everything.
-        first: says the least adjusted clock of a stored document that some inputs have yet to process, if any waits.
-        horizon: how far time has come.
+        levels: inputs of the task, from `by_priority`.
+        position: returns the adjusted timestamp below which an input has processed everything.
+        first: returns the least adjusted timestamp of a document that some inputs have yet to process; None for none.
+        horizon: progress of time.
     """
     bounds: list[int] = []
     for level in levels:
@@ -142,15 +142,15 @@ def next_step_apart(
     first: Callable[[Sequence[InputSpec]], int | None],
     horizon: Horizon,
 ) -> Step | None:
-    """The same for a task whose inputs have nothing to do with one another: none waits for the source of another.
+    """Return the next step of a task with independent inputs, which do not wait for one another's sources.
 
-    Those of one priority that have documents go on as far as the one of them that can go least far.
+    Inputs of one priority with documents advance up to the least of their bounds.
 
     Args:
-        levels: the task's inputs, `by_priority`.
+        levels: inputs of the task, from `by_priority`.
         position: as for `next_step`.
         first: as for `next_step`.
-        horizon: how far time has come.
+        horizon: progress of time.
     """
     for level in levels:
         ready: list[tuple[int, int, InputSpec]] = []

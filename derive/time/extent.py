@@ -1,7 +1,7 @@
-"""The extent of a transaction: how far it goes, how much that is, and into which slices of time it is cut.
+"""The extent of a transaction: its end, its size, and its division into slices of time.
 
-A transaction ends at a tick boundary, and so does a slice of one, because documents of a tick belong together. How much
-lies between two times is an estimate, which takes the clocks of a segment as evenly spread.
+Transactions and slices end at tick boundaries, because the documents of a tick belong together. Sizes are estimates
+that assume evenly spread timestamps within a segment.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from derive.time.source_read import SourceRead
 
 
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:
-    """The end of the next transaction: at most `bound`, and with about as much before it as its limits allow.
+    """Return the end of the next transaction: at most `bound`, and as late as its limits allow.
 
     Args:
-        reads: what there is to read before `bound`.
-        begin: adjusted clock below which nothing is left to read, and below `bound`.
+        reads: reads of all documents before `bound`.
+        begin: adjusted timestamp before `bound`, below which everything is processed.
         bound: a tick boundary.
         tick: length of a tick, microseconds.
-        limits: of the transaction.
+        limits: limits of the transaction.
     """
     if limits.hold(size_of(reads)):
         return bound
@@ -36,7 +36,7 @@ def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, l
 
 
 def size_of(reads: Sequence[SourceRead]) -> Size:
-    """About how much these reads hold."""
+    """Return the approximate size of these reads."""
     documents = size = 0
     for read in reads:
         for segment in read.segments:
@@ -49,13 +49,13 @@ def size_of(reads: Sequence[SourceRead]) -> Size:
 
 
 def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:
-    """Whether all that these reads hold is of one tick, which is never cut."""
+    """Return true if the content of these reads is within one tick, which cannot be divided."""
     begin, end = _span(reads)
     return tick_begin(begin, tick) == tick_begin(end - 1, tick)
 
 
 def _span(reads: Sequence[SourceRead]) -> tuple[int, int]:
-    """The adjusted clocks between which lies what these reads hold; they hold something."""
+    """Return the adjusted timestamps that bound the content of these non-empty reads."""
     begins = [max(segment.clock_min, read.clock_begin) + read.offset for read in reads for segment in read.segments]
     ends = [min(segment.clock_max + 1, read.clock_end) + read.offset for read in reads for segment in read.segments]
     return min(begins), max(ends)
@@ -64,21 +64,22 @@ def _span(reads: Sequence[SourceRead]) -> tuple[int, int]:
 def slice_borders(
     reads: Sequence[SourceRead], end: int, tick: int, clamp: int, abreast: int, limits: Limits
 ) -> tuple[int, ...]:
-    """Cut a transaction into slices of time that begin and end at tick boundaries.
+    """Divide a transaction into slices of time with borders at tick boundaries.
 
-    No tick is divided, so documents that combine are always in one slice; everything that is clamped to the output's
-    `upper` is of one tick, too.
+    No tick is divided, so documents that combine are in the same slice. All timestamps that are clamped to the output's
+    `upper` count as one tick.
 
     Args:
-        reads: what the transaction reads.
-        end: adjusted clock at which it ends.
+        reads: reads of the transaction.
+        end: adjusted timestamp of its end.
         tick: length of a tick, microseconds.
         clamp: the output's `upper`.
-        abreast: how many slices are expected to run at the same time.
-        limits: of a slice.
+        abreast: expected number of slices that run at the same time.
+        limits: limits of a slice.
 
     Returns:
-        Ascending borders in adjusted time; slice i is `[borders[i], borders[i + 1])`. None if there is nothing to read.
+        Ascending borders in adjusted time, where slice i is `[borders[i], borders[i + 1])`; empty if there is nothing
+            to read.
     """
     if not any(read.segments for read in reads):
         return ()
@@ -89,7 +90,7 @@ def slice_borders(
     rounds = -(-total // (limits.slice_documents * abreast))
     count = 1 if limits.is_small(size) else rounds * abreast
     borders = [first]
-    # Borders at equal counts: the clock below which the wanted share of documents lies, by bisection.
+    # Find the borders of equal counts by bisection.
     for number in range(1, count):
         low, high = borders[-1], last
         while high - low > tick:

@@ -1,7 +1,6 @@
-"""Frontiers and ticks: how far a collection is known, and the grain at which that advances.
+"""Frontiers and ticks: the bounds of a collection's known contents, and the grain of their progress.
 
-A frontier is one int64 clock (microseconds since the Unix epoch). `upper` says that everything below it is final,
-`since` that everything from it on is exact.
+A frontier is a timestamp. Contents below `upper` are final, and contents at or above `since` are exact.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ BEGINNING = 0
 """The least frontier: nothing is known yet."""
 
 END_OF_TIME = 1 << 62
-"""Later than every clock, with room to add a read delay."""
+"""A frontier later than every timestamp, with room to add a read delay."""
 
 
 def tick_begin(clock: int, tick: int) -> int:
-    """The last tick boundary at or before `clock`."""
+    """Return the last tick boundary at or before `clock`."""
     return clock - clock % tick
 
 
 def tick_end(clock: int, tick: int) -> int:
-    """The first tick boundary after `clock`."""
+    """Return the first tick boundary after `clock`."""
     return tick_begin(clock, tick) + tick

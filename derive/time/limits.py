@@ -1,4 +1,4 @@
-"""Limits: how much a task takes on at once."""
+"""Limits for the size of transactions and slices."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How work is cut. Numbers of documents and bytes are estimates; bytes are as stored, which is compressed.
+    """Limits for work. Sizes are estimates; bytes are compressed, as stored.
 
     Attributes:
-        documents: one transaction covers about so many at most; a tick is never cut.
-        bytes: the same in bytes.
-        slice_documents: one slice covers about so many at most: enough for what a Spark task costs not to matter.
-        small_documents: so many are not worth a second task, …
-        small_bytes: … if they have no more bytes than these.
+        documents: approximate limit for the documents of a transaction; a tick is never divided.
+        bytes: approximate limit for the bytes of a transaction.
+        slice_documents: approximate limit for the documents of a slice, large compared to the cost of a Spark task.
+        small_documents: number of documents up to which a second task is not worth its cost, …
+        small_bytes: … if they have no more bytes than this.
     """
 
     documents: int = 2_000_000
@@ -24,21 +24,21 @@ class Limits:
     small_bytes: int = 8 << 20
 
     def hold(self, size: Size) -> bool:
-        """Whether a transaction of this size is within them."""
+        """Return true if a transaction of this size is within the limits."""
         return size.documents <= self.documents and size.bytes <= self.bytes
 
     def is_small(self, size: Size) -> bool:
-        """Whether there is too little to read for more than one task to be worth its while."""
+        """Return true if the size is too small for more than one task."""
         return size.documents <= self.small_documents and size.bytes <= self.small_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """About how much there is to read.
+    """Approximate size of a read.
 
     Attributes:
-        documents: how many.
-        bytes: as stored.
+        documents: number of documents.
+        bytes: bytes as stored.
     """
 
     documents: int
@@ -47,12 +47,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What waits for a task.
+    """Waiting work of a task.
 
     Attributes:
-        task: its name.
-        size: about how much there is to read.
-        parts: into how many parts that can be worked on side by side it is cut.
+        task: name of the task.
+        size: approximate size.
+        parts: number of parts that can be processed in parallel.
     """
 
     task: str

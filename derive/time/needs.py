@@ -1,8 +1,8 @@
-"""What a task still needs of its sources, which is what keeps their history from being compacted.
+"""Needs: the history that tasks still need of their sources, which must not be compacted.
 
-An input needs what it has not processed: clocks at or above its position, less its read delay. A task that stops keeps
-that right. An input that is new, or backfilled, begins with what its source still knows: one document per key of what
-was compacted. What is derived is then exactly what follows from that.
+An input needs the documents that it has not processed: timestamps at or above its position, less its read delay. A
+stopped task keeps its read capability. A new or backfilled input begins with the known history of its source, which has
+one document per key where it was compacted. The derived documents follow from exactly that history.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from derive.time.positions import offset_of
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What an input finds of its source.
+    """The read capability of an input on its source.
 
     Attributes:
-        since: below it, the source is not known as it was.
-        is_kept: the input has held this right, or one to more, until now, so nothing it has yet to process went
-            meanwhile.
+        since: timestamp below which the source's history is compacted.
+        is_kept: true if the input has held this capability, or an earlier one, until now, so that no unprocessed
+            document was compacted.
     """
 
     since: int
@@ -32,12 +32,12 @@ class Right:
 
 
 def needs(inputs: Sequence[InputSpec], tick: int, positions: Mapping[str, int]) -> dict[str, int]:
-    """For each input of a task (by `state_key`), the least clock of its source that it has yet to process.
+    """Return the least timestamp that each input of a task has yet to process, by `state_key`.
 
     Args:
-        inputs: of the task.
+        inputs: inputs of the task.
         tick: length of its ticks, microseconds.
-        positions: by `state_key`, the adjusted clock below which an input has processed everything.
+        positions: adjusted timestamp below which each input has processed everything, by `state_key`.
     """
     return {spec.state_key: _need(spec, tick, positions) for spec in inputs}
 
@@ -50,7 +50,7 @@ def _need(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> int:
 def compacted(
     inputs: Sequence[InputSpec], positions: Mapping[str, int], rights: Mapping[str, Right]
 ) -> list[tuple[InputSpec, int]]:
-    """Inputs that begin with a history that was compacted, each with the `since` of its source."""
+    """Return the inputs that begin with a compacted history, each with the `since` of its source."""
     return [
         (spec, rights[spec.state_key].since)
         for spec in inputs
@@ -61,9 +61,9 @@ def compacted(
 def lost(
     task: str, inputs: Sequence[InputSpec], tick: int, positions: Mapping[str, int], rights: Mapping[str, Right]
 ) -> TaskError | None:
-    """The error of a task that has to go on in the midst of a history that was compacted while it was away.
+    """Return the error of a task that must resume within a history that was compacted in its absence; None otherwise.
 
-    What is left of that history stands for documents it has processed and for others at once.
+    The compacted history mixes documents that the task has processed with others.
     """
     for spec in inputs:
         right = rights[spec.state_key]

@@ -1,8 +1,8 @@
-"""Pace: how much a task takes on at once, which is less after it has lost workers.
+"""Pace: the size of a task's transactions, which shrinks after a loss of workers.
 
-A worker that is lost has most often run out of memory. The next attempt covers half as much as the one that was lost,
-and one that succeeds lets the task take on twice as much again, up to its limits. Each further loss doubles how many
-have to succeed for that, because what was lost once at that size would most often be lost again.
+A lost worker has usually run out of memory. The next attempt has half the size of the lost one, and a success doubles
+the size again, up to the limits. Each further loss doubles the number of successes before the next increase, because
+the lost size would usually fail again.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ _MOST_PATIENCE = 64
 
 
 class Pace:
-    """How much one task takes on at once.
+    """The size of one task's transactions.
 
     Args:
-        limits: the most it ever takes on.
+        limits: upper bound of the limits.
 
     Attributes:
-        limits: what it takes on now.
+        limits: the present limits.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._most = limits
         self.limits = limits
-        self._patience = 0  # how many have to succeed before it takes on more, …
-        self._succeeded = 0  # … and how many have
+        self._patience = 0  # number of successes before the next increase, …
+        self._succeeded = 0  # … and number of successes so far
 
     def slow_down(self, lost: Size) -> None:
-        """Take on half of what was lost."""
+        """Reduce the limits to half of a lost attempt."""
         self._patience = min(2 * self._patience, _MOST_PATIENCE) or 1
         self._succeeded = 0
         self.limits = replace(self.limits, documents=max(lost.documents // 2, 1), bytes=max(lost.bytes // 2, 1))
 
     def speed_up(self) -> None:
-        """Take on twice as much, up to the most there is, if enough in a row has succeeded."""
+        """Double the limits, up to the upper bound, after enough consecutive successes."""
         now, most = self.limits, self._most
         if now == most:
             self._patience = 0

@@ -1,8 +1,8 @@
-"""Positions: where the inputs of a task go on, in adjusted time.
+"""Positions of a task's inputs, in adjusted time.
 
-An input reads documents by their *adjusted clock*, which is their own clock plus the `readDelay`, plus one tick if it
-is a feedback read; `offset_of` says so, and nothing else does. The position of an input is the adjusted clock below
-which it has processed everything, and it is kept by the input's `state_key`.
+An input reads documents by their *adjusted timestamp*: the timestamp plus the `readDelay`, plus one tick for a feedback
+read. Only `offset_of` computes this. The position of an input is the adjusted timestamp below which it has processed
+everything, stored by the input's `state_key`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from derive.protocol.specs import InputSpec
 
 
 class Switch(NamedTuple):
-    """The way of an input from one relation to another that has its name.
+    """The switch of an input from one relation to another relation of the same name.
 
     Attributes:
-        relation: the other one.
-        end: clock below which the input has processed the former relation, or does on its way; its rows before that are
-            retracted.
-        at: clock at which they are, and the rows are added that the other relation has then.
+        relation: the next relation.
+        end: timestamp up to which the input processes the former relation; its earlier rows are retracted.
+        at: timestamp of the retractions, and of the insertions of the next relation's rows.
     """
 
     relation: int
@@ -29,14 +28,14 @@ class Switch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What an input's position is a position in, and how its documents came to the state that is kept.
+    """The source of an input's position, and the shuffle of its state.
 
     Attributes:
         source: name of the collection.
-        offset: microseconds from its clocks to adjusted ones.
-        shuffle: how its documents found their shard, for people; empty if it is not known.
-        relation: the relation for which the name stood; 0 if that is not known.
-        switch: to the relation for which the name stands now; None if the input is on no way there.
+        offset: microseconds from its timestamps to adjusted ones.
+        shuffle: description of the shuffle, for people; empty if unknown.
+        relation: relation with the name; 0 if unknown.
+        switch: switch to the relation with the name now; None without a switch in progress.
     """
 
     source: str
@@ -47,30 +46,30 @@ class Place(NamedTuple):
 
     @staticmethod
     def of(values: Sequence[Any]) -> Place:
-        """Return the place of which a JSON array has the attributes."""
+        """Return the place that a JSON array describes."""
         *before, switch = values if len(values) == len(Place._fields) else (*values, None)
         place = Place(*before)
         return place if switch is None else place._replace(switch=Switch(*switch))
 
     def to_json(self) -> list[Any]:
-        """Return the JSON array of which `of` makes the place again."""
+        """Return the place as a JSON array, the inverse of `of`."""
         return [*self[:-1], None if self.switch is None else list(self.switch)]
 
     @property
     def relations(self) -> tuple[int, ...]:
-        """The relations that the input reads, as far as that is known."""
+        """Return the known relations that the input reads."""
         others = () if self.switch is None else (self.switch.relation,)
         return (self.relation, *others) if self.relation else ()
 
     def arrived(self, position: int) -> Place:
-        """Return the place of an input at an adjusted clock: behind a switch, it is in the other relation."""
+        """Return the place of an input at an adjusted timestamp: after a switch, it is in the next relation."""
         if self.switch is None or position <= self.switch.at + self.offset:
             return self
         return self._replace(relation=self.switch.relation, switch=None)
 
 
 def offset_of(spec: InputSpec, tick: int) -> int:
-    """Microseconds from a source document's clock to its adjusted clock: the read delay and the feedback tick."""
+    """Return the microseconds from a document's timestamp to its adjusted one: read delay and feedback tick."""
     return spec.read_delay + (tick if spec.feedback else 0)
 
 
@@ -81,18 +80,18 @@ def current_positions(
     places: Mapping[str, Place],
     relations: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Where each input goes on, also if it now has another delay or another source.
+    """Return the position of each input, also after a change of its delay or its source.
 
-    With another delay the same documents are processed at other times, and what was processed stays processed. Another
-    source is read from its start, as by an input that is new, or from where the input was when it read that last. How
-    far it was in the old one is kept by `former_key`. A source that was only renamed is the same.
+    With another delay the processed documents stay processed. Another source is read from its start, or from the
+    input's last position in it. The position in the old source is kept under `former_key`. A renamed source is the same
+    source.
 
     Args:
-        inputs: of the task, as they are now.
+        inputs: present inputs of the task.
         tick: length of its ticks, microseconds.
-        positions: by `state_key`, where each went on when the task committed last.
-        places: by `state_key`, what it was a position in.
-        relations: for which names of sources stand; those that are not known are left out.
+        positions: positions at the last commit, by `state_key`.
+        places: places of these positions, by `state_key`.
+        relations: present relation of each source, by name; unknown ones are omitted.
     """
     current = dict(positions)
     known = relations or {}
@@ -112,7 +111,7 @@ def current_positions(
 def current_places(
     inputs: Sequence[InputSpec], places: Mapping[str, Place], relations: Mapping[str, int] | None = None
 ) -> dict[str, Place]:
-    """Return the relations in which `current_positions` are positions, of inputs that had one."""
+    """Return the places of the positions that `current_positions` returns."""
     left = {
         spec.state_key
         for spec in inputs
@@ -127,11 +126,11 @@ def current_places(
 
 
 def _has_left(spec: InputSpec, place: Place, relations: Mapping[str, int]) -> bool:
-    """Whether an input reads another source than it did, which is not just called otherwise."""
+    """Return true if an input reads another source than before, and not just a renamed one."""
     is_renamed = place.relation != 0 and relations.get(spec.source) == place.relation
     return place.source != spec.source and not is_renamed
 
 
 def former_key(key: str, source: str) -> str:
-    """Return the key of an input's position (by `state_key`) in a source that the input does not read any more."""
+    """Return the key of an input's position (by `state_key`) in a former source."""
     return f"{key} of {source}"

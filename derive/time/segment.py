@@ -1,4 +1,4 @@
-"""Descriptors of segments: what is known of a file without a look into it."""
+"""Descriptions of segments: the properties of a file that are known without opening it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Segment:
 
     Attributes:
         collection: name of the collection.
-        path: relative to the data folder.
+        path: path relative to the data folder.
         partition: values of its logical partition, in field order.
-        clock_min: least clock in it.
-        clock_max: greatest clock in it.
-        documents: how many updates.
+        clock_min: least timestamp.
+        clock_max: greatest timestamp.
+        documents: number of updates.
         bytes: size of the file.
-        checksum: SHA-256 of the file, hexadecimal; empty if it was written before there were any.
+        checksum: SHA-256 of the file, hexadecimal; empty for files of old versions.
     """
 
     collection: str
@@ -32,11 +32,11 @@ class Segment:
     checksum: str = ""
 
     def to_json(self) -> list[Any]:
-        """As JSON, for the way from a worker to the driver."""
+        """Return the description as JSON, for the transfer from a worker to the driver."""
         values = (self.clock_min, self.clock_max, self.documents, self.bytes, self.checksum)
         return [self.collection, self.path, list(self.partition), *values]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> Segment:
-        """The segment that `to_json` described."""
+        """Return the segment that `to_json` described."""
         return Segment(value[0], value[1], tuple(value[2]), *value[3:])

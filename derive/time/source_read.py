@@ -1,4 +1,4 @@
-"""What one input reads in a transaction: a range of time, and the segments that hold it."""
+"""Source reads: the interval of time and the segments that one input reads in a transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from derive.time.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class SourceRead:
-    """Which documents one input reads.
+    """The documents that one input reads.
 
     Attributes:
-        index: place of the input among those of its task.
-        offset: microseconds from a document's clock to its adjusted clock.
-        clock_begin: least clock to read.
-        clock_end: clock before which to stop.
-        segments: files that may hold such documents.
+        index: index of the input in its task.
+        offset: microseconds from a document's timestamp to its adjusted one.
+        clock_begin: first timestamp.
+        clock_end: timestamp after the last one.
+        segments: files that may contain such documents.
     """
 
     index: int
@@ -30,7 +30,7 @@ class SourceRead:
     segments: tuple[Segment, ...]
 
     def within(self, adjusted_begin: int, adjusted_end: int) -> SourceRead:
-        """The part of this read with adjusted clocks in `[adjusted_begin, adjusted_end)`."""
+        """Return the part of this read with adjusted timestamps in `[adjusted_begin, adjusted_end)`."""
         begin = max(self.clock_begin, adjusted_begin - self.offset)
         end = min(self.clock_end, adjusted_end - self.offset)
         segments = tuple(segment for segment in self.segments if segment.clock_max >= begin and segment.clock_min < end)
@@ -38,14 +38,14 @@ class SourceRead:
 
 
 def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: int, end: int) -> SourceRead:
-    """What an input reads for adjusted clocks in `[begin, end)`, which its bounds may narrow.
+    """Return the read of an input for adjusted timestamps in `[begin, end)`, within the input's own bounds.
 
     Args:
         spec: the input.
         tick: length of its task's ticks, microseconds.
-        segments: of its source; those that hold nothing of it are left out.
-        begin: adjusted clock from which on to read.
-        end: adjusted clock before which to stop.
+        segments: segments of its source; those outside of the interval are dropped.
+        begin: first adjusted timestamp.
+        end: adjusted timestamp after the last one.
     """
     offset = offset_of(spec, tick)
     clock_begin, clock_end = spec.not_before or BEGINNING, END_OF_TIME if spec.not_after is None else spec.not_after
