@@ -1,7 +1,7 @@
-"""What the layers agree on: validated specs of a catalog, and the protocols connectors implement."""
+"""The values and protocols that the layers share: validated specs of a catalog, and interfaces of connectors."""
 
 import os
 
-# gRPC reads this when it is imported. Whatever is wrong with a connection is an error of a call, and it would say so on
-# standard error as well, also of connections that end because they are no longer needed.
+# gRPC reads this variable at its import. It would otherwise write errors to standard error that calls report anyway,
+# also for connections that end on purpose.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""Collections, and what tasks read of them: the values that every other spec is made of."""
+"""Collections and inputs: the values from which all other specs are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Document: TypeAlias = dict[str, Any]
 """A JSON object of a collection."""
 
 CollectionKind: TypeAlias = Literal["reduced", "consolidated"]
-"""What the rows of a collection are: documents of a key that are reduced, or changes of a multiset of documents."""
+"""Kind of a collection: documents that are reduced per key, or changes of a multiset of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,18 @@ class CollectionSpec:
     """A collection: documents with a key, a schema and projections.
 
     Attributes:
-        name: for example `acmeBank/transfers`.
+        name: name, such as `acmeBank/transfers`.
         key: JSON pointers of the key.
-        key_defaults: for each key pointer, the value where a document lacks it.
-        write_schema: JSON Schema (2020-12, self-contained: every `$ref` resolves inside) of what is published.
-        read_schema: the same for what is read.
-        projections: sorted by field.
-        position: where it is written.
-        write_positions: where each keyword of `write_schema` is written, by its JSON pointer.
-        read_positions: the same for `read_schema`.
-        kind: `reduced`, if its documents are reduced per key; `consolidated`, if it is a multiset, in which each row
-            adds its document or takes it away.
-        redaction: what is redacted of documents before they are stored; the schemas are of what is left. None for
-            nothing.
+        key_defaults: value of each key pointer for documents that lack it.
+        write_schema: JSON Schema of published documents (2020-12, self-contained: every `$ref` resolves inside).
+        read_schema: JSON Schema of documents for readers, likewise.
+        projections: projections, sorted by field.
+        position: position in the catalog.
+        write_positions: position of each keyword of `write_schema`, by its JSON pointer.
+        read_positions: position of each keyword of `read_schema`, by its JSON pointer.
+        kind: `reduced` if documents are reduced per key; `consolidated` for a multiset, whose rows insert or retract
+            documents.
+        redaction: redaction of documents before they are stored, after which the schemas apply; None for none.
     """
 
     name: str
@@ -54,57 +53,57 @@ class CollectionSpec:
 
     @property
     def input_schema(self) -> JSON:
-        """JSON Schema of documents before they are redacted: what the values of a file are taken for."""
+        """Return the JSON Schema of documents before redaction, which gives the types of ingested values."""
         return self.write_schema if self.redaction is None else self.redaction.schema
 
     @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:
-        """Logical partitions, sorted by field."""
+        """Return the logical partitions, sorted by field."""
         return tuple(projection for projection in self.projections if projection.is_partition)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorSpec:
-    """Which logical partitions to read: all included fields match, and no excluded one does.
+    """A selection of logical partitions: all included fields match, and no excluded field does.
 
     Attributes:
-        include: field to the values of which one must match.
-        exclude: field to the values of which none may match.
+        include: permitted values by field.
+        exclude: forbidden values by field.
     """
 
     include: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
 
     def selects(self, partition: Mapping[str, JSON]) -> bool:
-        """Whether documents of this logical partition (field to value) are selected."""
+        """Return true if documents of this logical partition (value by field) are selected."""
         included = all(_among(partition.get(name), values) for name, values in self.include.items() if values)
         excluded = any(_among(partition.get(name), values) for name, values in self.exclude.items())
         return included and not excluded
 
 
 def _among(value: JSON, values: tuple[JSON, ...]) -> bool:
-    # JSON's booleans are not its numbers, though Python says True == 1.
+    # JSON's booleans are no numbers, but Python's True equals 1.
     return any(isinstance(value, bool) == isinstance(other, bool) and value == other for other in values)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What a task reads of one collection, and when: the part of a transform that is about time.
+    """An input of a task: a collection to read, and the times of the read.
 
     Attributes:
-        index: its place among the inputs of the task, from 0.
-        name: unique within the task.
-        source: name of the collection it reads.
-        position: where it is written.
-        selector: which logical partitions of it.
-        not_before: clock of the first document to process, or None.
-        not_after: clock from which documents are no longer processed, or None.
-        priority: higher is read first.
-        read_delay: microseconds added to a document's clock before it may be processed.
-        backfill: raised by the author to read the source from its start again.
-        feedback: the source lies on a cycle with the task, so it is read one tick later.
-        follows: goes on with the relation that has the source's name, whichever that is; else another one stops the
-            task.
+        index: index among the inputs of the task, from 0.
+        name: unique name within the task.
+        source: name of the collection.
+        position: position in the catalog.
+        selector: selection of logical partitions.
+        not_before: timestamp of the first document to process; None for no bound.
+        not_after: timestamp from which documents are no longer processed; None for no bound.
+        priority: priority; higher ones are read first.
+        read_delay: microseconds added to a document's timestamp before it may be processed.
+        backfill: number that the author raises to read the source from its start again.
+        feedback: true if the source lies on a cycle with the task, so that it is read one tick later.
+        follows: true to continue with any relation that has the source's name; false to stop the task when the relation
+            changes.
     """
 
     index: int
@@ -122,5 +121,5 @@ class InputSpec:
 
     @property
     def state_key(self) -> str:
-        """Name of this input's progress: a raised `backfill` starts another."""
+        """Return the name of this input's progress, which changes with a raised `backfill`."""
         return f"{self.name}.v{self.backfill}" if self.backfill else self.name

@@ -1,4 +1,4 @@
-"""What a connector asks of one field of a materialized collection."""
+"""Constraints of a connector on the fields of a materialized collection."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from enum import IntEnum
 
 
 class ConstraintType(IntEnum):
-    """What is asked; the numbers are those of the protocol."""
+    """Kind of a constraint, with the numbers of the protocol."""
 
     FIELD_REQUIRED = 0
-    """This very field must be materialized."""
+    """The field must be materialized."""
     LOCATION_REQUIRED = 1
-    """Some field of this one's location must be."""
+    """Some field of the same location must be materialized."""
     LOCATION_RECOMMENDED = 2
-    """Some field of this one's location should be, unless the author says otherwise."""
+    """Some field of the same location should be materialized, unless the author excludes it."""
     FIELD_OPTIONAL = 3
-    """It is materialized only where the author asks for it."""
+    """The field is materialized only if the author includes it."""
     FIELD_FORBIDDEN = 4
-    """It must not be materialized."""
+    """The field must not be materialized."""
     UNSATISFIABLE = 5
-    """It must be materialized, and cannot be."""
+    """The field must be materialized, and cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a connector asks of one field.
+    """The constraint on one field.
 
     Attributes:
-        type: what it asks.
-        reason: why, for people.
+        type: kind of the constraint.
+        reason: explanation, for people.
     """
 
     type: ConstraintType

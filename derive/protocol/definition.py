@@ -1,4 +1,4 @@
-"""Definitions: what a spec says, wherever it is written. An edit above it moves its lines, and changes no more."""
+"""Compare specs without their positions: an edit above a definition moves its lines, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from derive.position import Position, Script
 
 
 def is_same_definition(one: object, other: object) -> bool:
-    """Whether two specs, or parts of them, differ in nothing but positions.
+    """Return true if two specs, or parts of them, differ in positions only.
 
-    Maps whose entries are in another order differ: the order of properties may be that of columns.
+    Maps with different orders of entries differ, because the order of properties may be the order of columns.
     """
     if type(one) is not type(other):
         return False
@@ -27,7 +27,7 @@ def is_same_definition(one: object, other: object) -> bool:
 
 
 def _parts(value: object) -> Mapping[Any, object] | None:
-    """What a value consists of, by name or index; None if it is one by itself."""
+    """Return the parts of a value by name or index; None for a value without parts."""
     if is_dataclass(value):
         return {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, tuple | list):

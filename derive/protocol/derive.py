@@ -1,7 +1,7 @@
-"""The derive protocol: what the runtime asks of a connector.
+"""The derive protocol between the runtime and a connector.
 
-A connector is stateless and makes sessions; a session serves one shard through one transaction. A session is handed
-batches, not documents: crossing a process or a statement boundary once per document is what makes runtimes slow.
+A connector is stateless and creates sessions; a session serves one shard for one transaction. A session receives
+batches of documents, because crossing a process boundary or executing a statement per document would be slow.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 Level: TypeAlias = Literal["debug", "info", "warn", "error"]
 
 Log: TypeAlias = Callable[[Level, str], None]
-"""Takes what lambdas say, for the log of their task."""
+"""Function that writes a message of a lambda to its task's log."""
 
 Causes: TypeAlias = "Sequence[int] | np.ndarray"
-"""For each published document, the place in a batch of the document that caused it."""
+"""Index in a batch of the causing document, for each published document."""
 
 STATE_TABLES = frozenset({"flow_shard"})
-"""Tables of a shard's database that are the runtime's own: a connector keeps lambdas away from them."""
+"""Tables of the runtime in a shard's database, which a connector hides from lambdas."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Source documents in processing order; the four sequences run in parallel.
+    """Source documents in processing order; the four sequences are parallel.
 
     Attributes:
-        transforms: index of the transform that reads each document; behind the last index, where a session asks for it,
-            the end of a tick, whose clock is the last of the tick and whose document is empty.
-        clocks: adjusted clock, microseconds: the time that `now` means to a lambda.
-        published: the document's own clock, microseconds, which `flow_published_at` shows.
-        documents: parsed and valid under their source's read schema; not to be modified. With `fields`, each is looked
-            for when it is asked for, which takes long: for messages.
-        fields: if the connector reads fields (`ReadsFields`) and they can be had without documents: for each transform,
-            for each field in the order it gave, the values of the transform's own documents, in order. In place of a
-            value that a document lacks there is the schema's default, or None.
-        written: gives a part of the documents as the text of a JSON array, if they are at hand like that. A connector
-            that only sends them on need not have them parsed, which is done when the first of `documents` is asked for.
+        transforms: index of the transform that reads each document. For a session that requests it, the index after the
+            last one marks the end of a tick; its timestamp is the last of the tick, and its document is empty.
+        clocks: adjusted timestamps, microseconds: the time `now` of a lambda.
+        published: timestamps of the documents, microseconds: the field `flow_published_at`.
+        documents: documents that are parsed and valid under their source's read schema; read-only. With `fields`, each
+            access is slow, for messages only.
+        fields: for a connector that reads fields (`ReadsFields`) where documents are not needed: the values of each
+            transform's own documents, by transform and then by field in the connector's order. A missing value is the
+            schema's default, or None.
+        written: returns a slice of the documents as the text of a JSON array, if that is available; None otherwise. A
+            connector that only forwards documents avoids their parsing, which the first access to `documents` causes.
     """
 
     transforms: Sequence[int]
@@ -58,36 +58,36 @@ class ReadBatch:
 
 
 class DeriveSession(Protocol):
-    """One shard's lambdas, open over its state for one transaction."""
+    """One shard's lambdas, with access to its state for one transaction."""
 
     @property
     def flushes(self) -> bool:
-        """Whether batches must also tell it the end of each tick in which there were documents."""
+        """Return true if batches must include the end of each tick with documents."""
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, in order.
 
-        Yields `(index, document)` for each published document, where `index` is the place in the batch of the
-        document that caused it; indexes never decrease. The batch is done when the iterator ends.
+        Yields `(index, document)` for each published document, where `index` is the index of the causing document in
+        the batch; indices never decrease. The batch is done when the iterator ends.
 
         Raises:
-            LambdaError: a lambda failed; it names the transform, the place in its code, and the document.
+            LambdaError: a lambda failed; the error names the transform, the place in its code, and the document.
         """
 
     def prepare_commit(self) -> None:
-        """Write what the next session must know into the state database, inside its open transaction."""
+        """Write the connector's state for the next session into the state database, inside its open transaction."""
 
     def close(self) -> None:
-        """Release everything. Called once, also after an error."""
+        """Release all resources; called once, also after an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedColumns:
-    """Documents that were published and have the same properties, in order.
+    """Published documents with the same properties, in order.
 
     Attributes:
-        causes: for each, the place in the batch of the document that caused it; these never decrease.
-        columns: the documents; values are those of JSON.
+        causes: index of the causing document in the batch, for each document; these never decrease.
+        columns: the documents, with JSON values.
     """
 
     causes: Causes
@@ -96,11 +96,11 @@ class PublishedColumns:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDocuments:
-    """Documents that were published and may differ in their properties, in order.
+    """Published documents with possibly different properties, in order.
 
     Attributes:
-        causes: for each, the place in the batch of the document that caused it; these never decrease.
-        documents: at least one.
+        causes: index of the causing document in the batch, for each document; these never decrease.
+        documents: the documents, at least one.
     """
 
     causes: Causes
@@ -109,13 +109,13 @@ class PublishedDocuments:
 
 @runtime_checkable
 class ColumnSession(Protocol):
-    """What a session may do besides: publish many documents at once, which costs less than one by one."""
+    """Optional interface of a session: publish many documents at once, which is cheaper than one by one."""
 
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
-        """Run the lambdas over a batch, as `invoke` does, and publish the same documents.
+        """Run the lambdas over a batch, and publish the same documents as `invoke`.
 
         Returns:
-            What they publish, some thousand documents at a time; None, and nothing is run, if `invoke` is to do it.
+            The published documents, some thousand at a time; None, without running anything, to fall back to `invoke`.
 
         Raises:
             LambdaError: a lambda failed.
@@ -124,12 +124,12 @@ class ColumnSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedCode:
-    """Code of a derivation that all of its transforms share, such as a module.
+    """Code that all transforms of a derivation share, such as a module.
 
     Attributes:
-        name: what messages call it, such as `module`.
-        text: all of it, files that it imports included: it changes when what the code does is edited.
-        position: where it is written.
+        name: name for messages, such as `module`.
+        text: complete text including imported files, which changes with the behaviour of the code.
+        position: position in the catalog.
     """
 
     name: str
@@ -138,33 +138,34 @@ class SharedCode:
 
 
 class DeriveRuntime(Protocol):
-    """What a language does for tasks that run, and for their shards."""
+    """The runtime side of a language, for running tasks and their shards."""
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> DeriveSession:
-        """A session over a shard's state.
+        """Return a session over a shard's state.
 
         `database` is inside an open transaction, which the runtime commits or rolls back; the session must not end it.
         """
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
-        """Whether documents can meet one another in the state that the lambdas keep."""
+        """Return true if the lambdas keep state through which documents can affect one another."""
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode | None:
-        """The code that is no single transform's; None if each transform's `script` is all there is."""
+        """Return the code that transforms share; None if each transform's `script` is complete."""
 
     def refusal(self, spec: DerivationSpec) -> Issue | None:
-        """What the derivation asks for and its limits do not grant; None if it may run."""
+        """Return an issue if the derivation exceeds its limits; None if it may run."""
 
 
 @runtime_checkable
 class ReadsFields(Protocol):
-    """What a `DeriveRuntime` may fulfil as well: its lambdas name the fields that they need.
+    """Optional interface of a `DeriveRuntime`: its lambdas declare the fields that they need.
 
-    Documents are then neither parsed nor moved where that can be helped. A connector that does not is given documents.
+    The runtime then avoids parsing and moving documents where possible. Other connectors receive documents.
     """
 
     def fields_read(self, spec: DerivationSpec) -> Sequence[Sequence[str]] | None:
-        """For each transform, all fields (names of projections of its source) that its lambda needs.
+        """Return all fields (names of projections of the source) that each transform's lambda needs.
 
-        None if lambdas need documents. It is asked before a session is open, on every worker, and must be the same.
+        Return None if lambdas need documents. Every worker calls this before it opens a session, and must get the same
+        result.
         """

@@ -1,6 +1,6 @@
-"""`materialize.Driver` in gRPC: a typed client, and what serves it.
+"""`materialize.Driver` in gRPC: a typed client and a service.
 
-Everything about the transport that both sides must agree on is here: paths of methods, and how long a message may be.
+This module defines all properties of the transport that both sides share: paths of methods, and the length of messages.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from derive.protocol.stubs import materialize_pb2 as pb
 SERVICE = "materialize.Driver"
 
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
-"""The longest message that is taken; gRPC by itself takes 4 MB."""
+"""Largest accepted message; the default of gRPC is 4 MB."""
 
 BEGUN = "flow-begun"
-"""Metadata of `Apply`: indices of bindings of which something was stored, with commas. Connectors need not know it."""
+"""Metadata key of `Apply`: indices of bindings with stored data, separated by commas; optional for connectors."""
 
 TRANSPORT_OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
 )
-"""For channels and servers."""
+"""Options for channels and servers."""
 
 _CHANNEL_OPTIONS = (
     *TRANSPORT_OPTIONS,
-    # A machine that is gone says nothing. Servers of gRPC take no more than a question in five minutes.
+    # Detect a machine that has disappeared. gRPC servers accept one ping in five minutes.
     ("grpc.keepalive_time_ms", 310_000),
     ("grpc.keepalive_timeout_ms", 60_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -39,9 +39,9 @@ class DriverClient:
     """The methods of a connector, over a channel.
 
     Attributes:
-        spec: what the connector can be configured with.
-        validate: what it asks of the fields of bindings.
-        apply: makes the endpoint ready.
+        spec: describes the connector's configuration.
+        validate: returns the constraints on fields of bindings.
+        apply: prepares the endpoint.
         transactions: the stream of a shard's transactions; a request may be serialized already.
     """
 
@@ -73,12 +73,12 @@ def _serialized(request: pb.TransactionRequest | bytes) -> bytes:
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """A channel to the connector at `host:port`; it connects when it is used."""
+    """Return a channel to the connector at `host:port`, which connects at its first use."""
     return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
 class DriverServicer(Protocol):
-    """What answers the methods."""
+    """The implementation of the methods."""
 
     def spec(self, request: pb.SpecRequest, context: grpc.ServicerContext) -> pb.SpecResponse:
         """Answer `Spec`."""
@@ -96,7 +96,7 @@ class DriverServicer(Protocol):
 
 
 def driver_handler(servicer: DriverServicer) -> grpc.GenericRpcHandler[Any, Any]:
-    """What a gRPC server is given so that it serves the methods."""
+    """Return the handler that a gRPC server needs to serve the methods."""
     methods = {
         "Spec": grpc.unary_unary_rpc_method_handler(
             servicer.spec, pb.SpecRequest.FromString, pb.SpecResponse.SerializeToString

@@ -1,8 +1,8 @@
-"""Endpoints: which connector a materialization talks to, and what that connector is configured with.
+"""Endpoints: the connector of a materialization, and its configuration.
 
-A configuration holds passwords. It is written with references to them, `${env:NAME}` and `${file:PATH}`, which stay as
-they are until a connector is started: a spec that is shown, compared or stored holds none of what they stand for. As
-passwords may be written in clear all the same, a configuration shows as `***`.
+A configuration contains passwords. It is written with references, `${env:NAME}` and `${file:PATH}`, which are resolved
+when a connector is started: a spec that is shown, compared or stored has no resolved values. Because passwords may be
+written in clear nevertheless, the repr of a configuration is `***`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from derive.protocol.collection import JSON
 from derive.protocol.secrets import HIDDEN, escaped, reveal, secret_texts
 
 ENCRYPTED = "sops"
-"""The property that a configuration has which was encrypted by the tool of this name."""
+"""Property of a configuration that was encrypted by the tool of this name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EndpointConfig:
-    """What a connector is configured with.
+    """The configuration of a connector.
 
     Attributes:
-        written: as a person wrote it, with references in place of secrets.
-        url: of the file where it is written, from where relative names of files begin.
-        position: where it is written.
-        positions: where each of its values is written, by JSON pointer.
-        hidden: texts that are secrets, beside those that can be told by what is written.
+        written: the configuration as written, with references to secrets.
+        url: URL of its file, the base of relative file names.
+        position: position in the file.
+        positions: position of each of its values, by JSON pointer.
+        hidden: texts that are secrets besides those that `written` reveals.
     """
 
     written: JSON
@@ -42,11 +42,11 @@ class EndpointConfig:
         return HIDDEN
 
     def reveal(self) -> JSON:
-        """The configuration, with what its references stand for. Nobody but the connector is to see it.
+        """Return the configuration with resolved references, for the connector only.
 
         Raises:
-            TaskError: a variable is not set, or a file cannot be read; it says where that is written. Or all of it is
-                encrypted.
+            TaskError: a variable is not set, a file cannot be read, or the configuration is encrypted; with the
+                position.
         """
         if isinstance(self.written, dict) and ENCRYPTED in self.written:
             hint = "decrypt it to a file that is not shared, or refer to its secrets by '${env:NAME}' or '${file:PATH}'"
@@ -54,17 +54,17 @@ class EndpointConfig:
         return reveal(self.written, self.url, self.positions, self.position)
 
     def revealed(self) -> EndpointConfig:
-        """This configuration without references, for a process that has neither the variables nor the files.
+        """Return this configuration without references, for a process that has neither the variables nor the files.
 
         Raises:
-            TaskError: as `reveal`.
+            TaskError: as for `reveal`.
         """
         return replace(self, written=escaped(self.reveal()), hidden=self.secrets())
 
     def secrets(self) -> frozenset[str]:
-        """Texts to be hidden from what a connector says: all that references stand for, and what looks like a secret.
+        """Return texts to hide in a connector's messages: values of references, and values that look like secrets.
 
-        What cannot be revealed is no secret.
+        References that cannot be resolved are skipped.
         """
         return self.hidden | secret_texts(self.written, self.url)
 
@@ -74,9 +74,9 @@ class ConnectorEndpoint:
     """A connector by its image.
 
     Attributes:
-        image: as a person wrote it, such as `ghcr.io/someone/materialize-postgres:v1`.
-        config: what it is configured with.
-        position: where the image is written.
+        image: image as written, such as `ghcr.io/someone/materialize-postgres:v1`.
+        config: its configuration.
+        position: position of the image.
     """
 
     image: str
@@ -85,20 +85,20 @@ class ConnectorEndpoint:
 
     @property
     def connector(self) -> str:
-        """The image's name without registry, tag and digest, which is how connectors are installed."""
+        """Return the image's name without registry, tag and digest: the name of an installed connector."""
         return self.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEndpoint:
-    """A connector that is a program, which prints its address when it is ready.
+    """A connector that is a local program, which prints its address when it is ready.
 
     Attributes:
         command: the program and its arguments.
-        config: what it is configured with.
-        position: where the command is written.
-        env: variables of its environment, beside our own; an object of strings, which may be secrets.
-        folder: where it runs: that of the catalog's file.
+        config: its configuration.
+        position: position of the command.
+        env: additional environment variables: an object of strings, which may be secrets.
+        folder: working folder: that of the catalog's file.
     """
 
     command: tuple[str, ...]
@@ -110,12 +110,12 @@ class LocalEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class AddressEndpoint:
-    """A connector that is running already.
+    """A connector that is already running.
 
     Attributes:
         address: `host:port`.
-        config: what it is configured with.
-        position: where the address is written.
+        config: its configuration.
+        position: position of the address.
     """
 
     address: str
@@ -124,4 +124,4 @@ class AddressEndpoint:
 
 
 EndpointSpec: TypeAlias = ConnectorEndpoint | LocalEndpoint | AddressEndpoint
-"""What a materialization talks to."""
+"""The endpoint of a materialization."""

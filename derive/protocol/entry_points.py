@@ -1,8 +1,8 @@
-"""Entry points of the packages that are installed: those of one group, and nothing else of any package.
+"""Entry points of installed packages, by group.
 
-`importlib.metadata` knows every way in which a package may be installed, and takes longer to load and to look than most
-commands to run. Nearly always packages lie unpacked in the folders of Python's path, where a look at a small file of
-each is enough; wherever something else is on the path, it is asked.
+`importlib.metadata` supports every kind of installation, and takes longer than most commands. Packages nearly always
+lie unpacked in the folders of Python's path, where reading one small file of each suffices. If the path has other
+entries, `importlib.metadata` is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEPARATORS = re.compile(r"[-_.]+")
 
 
 def entry_points_of(group: str) -> dict[str, str]:
-    """The names in a group, with what they stand for: `module:attribute`, and maybe extras in brackets behind it."""
+    """Return the entry points of a group by name: `module:attribute`, possibly followed by extras in brackets."""
     folders = _folders()
     if folders is None:
         from importlib.metadata import entry_points
@@ -32,18 +32,18 @@ def entry_points_of(group: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for folder in folders:
         for package, text in _texts(folder):
-            texts.setdefault(package, text)  # the first one on the path is the one that is imported
+            texts.setdefault(package, text)  # the first one on the path is imported
     return {name: value for text in texts.values() for name, value in _read(text, group).items()}
 
 
 def load(value: str) -> Any:
-    """What an entry point stands for."""
+    """Return the object of an entry point."""
     module, _, attribute = value.partition("[")[0].strip().partition(":")
     return attrgetter(attribute.strip())(import_module(module.strip()))
 
 
 def load_all(value: str) -> None:
-    """Load the whole package that an entry point is of, also what it would load only when it is needed."""
+    """Import the whole package of an entry point, including modules that are otherwise imported on demand."""
     from pkgutil import walk_packages
 
     package = import_module(value.partition(":")[0].strip())
@@ -52,7 +52,7 @@ def load_all(value: str) -> None:
 
 
 def _folders() -> list[str] | None:
-    """The folders where packages are, or None where they may be in something else, such as an archive, too."""
+    """Return the folders of packages; None if packages may be elsewhere too, such as in an archive."""
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder is not PathFinder):
         return None
     paths = [path or os.curdir for path in sys.path if os.path.exists(path or os.curdir)]
@@ -61,9 +61,9 @@ def _folders() -> list[str] | None:
 
 
 def _texts(folder: str) -> Iterator[tuple[str, str]]:
-    """Names of the packages in a folder, as they are compared, and what says which entry points they have."""
+    """Yield the normalized name of each package in a folder, and the text of its entry points."""
     names: list[str] = []
-    with suppress(OSError):  # nothing is imported from a folder that cannot be looked into, either
+    with suppress(OSError):  # nothing can be imported from an unreadable folder either
         names = os.listdir(folder)
     for kind in _INFO:
         for name in names:
@@ -76,7 +76,7 @@ def _texts(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _read(text: str, group: str) -> dict[str, str]:
-    """The entry points of one group: lines `name = module:attribute` in its section."""
+    """Return the entry points of one group: lines `name = module:attribute` in its section."""
     if group not in text:
         return {}
     entries: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The connectors that are installed, each an entry point of whatever package it comes in."""
+"""Installed connectors, each an entry point of a package."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from derive.protocol.derive import DeriveRuntime
 from derive.protocol.entry_points import entry_points_of, load
 
 ENTRY_POINTS = "derive.connectors"
-"""Entry point group: each names a class that fulfils `DeriveAuthoring` and `DeriveRuntime`."""
+"""Group of entry points that name a class with `DeriveAuthoring` and `DeriveRuntime`."""
 
 
 def installed_connectors() -> list[str]:
-    """Names of the connectors that are installed, sorted."""
+    """Return the names of the installed connectors, sorted."""
     return sorted(_entries())
 
 
 def find_authoring(name: str) -> DeriveAuthoring:
-    """What the connector of this name does for authors.
+    """Return the authoring side of a connector.
 
     Raises:
-        TaskError: none is installed, or it cannot be loaded.
+        TaskError: the connector is not installed, or cannot be loaded.
     """
     connector: DeriveAuthoring = _connector(name)
     return connector
 
 
 def find_runtime(name: str) -> DeriveRuntime:
-    """What the connector of this name does for running tasks.
+    """Return the runtime side of a connector.
 
     Raises:
-        TaskError: none is installed, or it cannot be loaded.
+        TaskError: the connector is not installed, or cannot be loaded.
     """
     connector: DeriveRuntime = _connector(name)
     return connector

@@ -1,4 +1,4 @@
-"""How much of the machine lambdas may take."""
+"""Limits for the resources of lambdas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LambdaLimits:
-    """How much a person who runs a catalog lets its lambdas take.
+    """Limits that the person who runs a catalog sets for its lambdas.
 
     Attributes:
-        answer_seconds: how long a module may take for one document.
-        heap_megabytes: how large the heap of one process may grow.
-        allows_permissions: whether what authors ask for is granted; if not, asking is an error.
-        sqlite_seconds: how long SQL may take for one document.
-        sqlite_megabytes: by how much one document's SQL may have the heap of SQLite grow.
+        answer_seconds: time limit of a module for one document.
+        heap_megabytes: heap limit of one process.
+        allows_permissions: true to grant the permissions that authors request; false to make a request an error.
+        sqlite_seconds: time limit of SQL for one document.
+        sqlite_megabytes: limit for the growth of SQLite's heap by the SQL for one document.
     """
 
     answer_seconds: float = 60.0

@@ -12,16 +12,16 @@ from derive.protocol.endpoint import EndpointSpec
 
 @dataclass(frozen=True, slots=True)
 class FieldsSpec:
-    """Which fields a person wants of a binding.
+    """The fields that a person selects for a binding.
 
     Attributes:
-        recommended: whether the fields that the connector recommends are taken, too.
-        depth: how many levels deep these may lie below the document; None for any.
-        include: fields that must be there, each with what the connector is told of it.
-        exclude: fields that must not be there.
-        key: fields of the collection's key, in its order, if they are chosen; else empty.
-        position: where the fields are written, or the binding, if they are not.
-        positions: where each field is named, by its name.
+        recommended: true to add the fields that the connector recommends.
+        depth: greatest depth of recommended fields, in levels below the document; None for no limit.
+        include: required fields, each with its settings for the connector.
+        exclude: forbidden fields.
+        key: selected fields of the collection's key, in its order; empty for the default.
+        position: position of the selection, or of the binding without one.
+        positions: position of each named field, by name.
     """
 
     position: Position
@@ -33,21 +33,21 @@ class FieldsSpec:
     positions: Mapping[str, Position] = field(default_factory=dict)
 
     def position_of(self, name: str) -> Position:
-        """Where a field is named; where fields are written, if it is not."""
+        """Return the position of a named field; the position of the selection for other fields."""
         return self.positions.get(name, self.position)
 
 
 @dataclass(frozen=True, slots=True)
 class BindingSpec:
-    """One collection, and where in the endpoint it goes.
+    """One collection with its place in the endpoint.
 
     Attributes:
-        input: what is read, and when.
-        collection: whose documents they are.
-        resource: what of the endpoint is meant, such as a table; the connector knows its form.
-        fields: which are wanted.
-        position: where the binding is written.
-        resource_positions: where each value of `resource` is written, by JSON pointer.
+        input: the input.
+        collection: the collection.
+        resource: resource of the endpoint, such as a table, in the connector's format.
+        fields: selected fields.
+        position: position of the binding.
+        resource_positions: position of each value of `resource`, by JSON pointer.
     """
 
     input: InputSpec
@@ -59,26 +59,26 @@ class BindingSpec:
 
     @property
     def label(self) -> str:
-        """What its resource is called: the name without that of the source."""
+        """Return the name of its resource: the name without that of the source."""
         return self.name.removeprefix(f"{self.collection.name} -> ")
 
     @property
     def name(self) -> str:
-        """Unique within the materialization, and the same as long as source and resource are."""
+        """Return the name, unique within the materialization and constant while source and resource are."""
         return self.input.name
 
 
 @dataclass(frozen=True, slots=True)
 class MaterializationSpec:
-    """A materialization: a task that keeps what its bindings say in an endpoint.
+    """A materialization: a task that writes the collections of its bindings to an endpoint.
 
     Attributes:
-        name: unique among all tasks.
-        endpoint: what it talks to.
-        bindings: in catalog order, without those that are disabled.
-        sources: each collection that the bindings read, by name.
+        name: unique name among all tasks.
+        endpoint: the endpoint.
+        bindings: enabled bindings, in catalog order.
+        sources: collections that the bindings read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
-        position: where it is written.
+        position: position in the catalog.
         disabled: `shards.disable` is set.
     """
 
@@ -92,5 +92,5 @@ class MaterializationSpec:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What it reads, in catalog order."""
+        """Return the inputs, in catalog order."""
         return tuple(binding.input for binding in self.bindings)

@@ -1,7 +1,7 @@
 """The order of messages on a stream of transactions.
 
-Both sides keep one of these: the connector tells it what it receives and what it is about to send, and the runtime what
-it is about to send and what it receives. Whatever is out of place is an error that names the state and the message.
+Both sides keep a `StreamOrder`: each records the messages that it receives, and those that it is about to send. A
+message out of order is an error that names the state and the message.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _RESPONSES: Mapping[str, Mapping[str, str]] = {
     "loading": {"loaded": "loading", "prepared": "committing"},
     "committing": {"committed": "loading"},
 }
-"""For each state, what may come, and the state behind it."""
+"""Permitted messages of each state, with the following state."""
 
 _ANSWERED: Mapping[str, str] = {"opened": "open", "prepared": "prepare", "committed": "commit"}
 _AWAITED: Mapping[str, str] = {"load": "opened", "prepare": "opened", "store": "prepared", "commit": "prepared"}
-"""For each request, the response to the one before it that must have come."""
+"""Response to the preceding request that must have arrived before each request."""
 
 
 class StreamOrder:
-    """How far both directions of one stream are.
+    """The progress of both directions of one stream.
 
-    The two directions may be told from two threads, each from one at a time.
+    The two directions may be recorded by two threads, one each.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class StreamOrder:
 
     @property
     def is_storing(self) -> bool:
-        """Whether a transaction has been prepared, and not committed."""
+        """Return true if a transaction has been prepared, and not committed."""
         return self._requesting == "storing"
 
     def request(self, message: Request) -> None:
-        """A message goes from the runtime to the connector.
+        """Record a message from the runtime to the connector.
 
         Raises:
-            ProtocolError: it is out of place.
+            ProtocolError: the message is out of order.
         """
         self._requesting = _step(_REQUESTS, self._requesting, message)
         awaited = _AWAITED.get(message)
@@ -63,10 +63,10 @@ class StreamOrder:
             self._loads[self._counts["prepare"]] += 1
 
     def response(self, message: Response) -> None:
-        """A message goes from the connector to the runtime.
+        """Record a message from the connector to the runtime.
 
         Raises:
-            ProtocolError: it is out of place.
+            ProtocolError: the message is out of order.
         """
         self._responding = _step(_RESPONSES, self._responding, message)
         if message == "loaded":

@@ -1,4 +1,4 @@
-"""Resources: the URLs of the files that a catalog is made of, and how they are told to a person.
+"""Resources: the URLs of a catalog's files, and their form in messages.
 
 The URL of a resource is an absolute path, or an http(s) address.
 """
@@ -11,18 +11,18 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 
 def resolve(base: str, reference: str) -> str:
-    """The URL of a reference written in the resource `base`."""
+    """Return the URL of a reference in the resource `base`."""
     if is_remote(reference) or is_remote(base):
         try:
             return urljoin(base, reference)
-        except ValueError:  # no URL at all, which loading will say
+        except ValueError:  # no valid URL, which loading reports
             return reference
     path = unquote(reference[7:]) if reference.startswith("file://") else reference
     return os.path.normpath(Path(base).parent / path)
 
 
 def show(url: str) -> str:
-    """How a URL is written in messages: a path below the working directory is relative to it."""
+    """Return a URL for messages: a path below the working directory is relative to it."""
     if is_remote(url):
         return url
     relative = os.path.relpath(url)
@@ -30,7 +30,7 @@ def show(url: str) -> str:
 
 
 def is_remote(url: str) -> bool:
-    """Whether a URL is an http(s) address."""
+    """Return true if a URL is an http(s) address."""
     try:
         return urlsplit(url).scheme in ("http", "https")
     except ValueError:
@@ -38,7 +38,7 @@ def is_remote(url: str) -> bool:
 
 
 def reason_of(exc: OSError) -> str:
-    """Why a resource cannot be loaded, in a few words."""
+    """Return a short reason for an error of loading a resource."""
     from urllib.error import URLError
 
     if isinstance(exc, URLError):
@@ -47,5 +47,5 @@ def reason_of(exc: OSError) -> str:
 
 
 def too_large(limit: int) -> OSError:
-    """Return the error of a resource of more bytes than the limit."""
+    """Return the error of a resource that exceeds the size limit."""
     return OSError(f"it has more than {limit >> 20} MiB, the limit of a file that a catalog names")

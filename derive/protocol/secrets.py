@@ -1,7 +1,7 @@
-"""Secrets: references to them in a configuration, what these stand for, and how to keep that out of messages.
+"""Secrets: references in a configuration, their values, and their removal from messages.
 
-`${env:NAME}` is a variable of the environment, `${env:NAME:-text}` one that may be unset, and `${file:PATH}` what a
-file holds, without its last line's end. `$${` is `${` as a text. Anything else that has a dollar in it is itself.
+`${env:NAME}` is an environment variable, `${env:NAME:-text}` one with a default, and `${file:PATH}` the content of a
+file without its last line break. `$${` is the text `${`. All other texts with a dollar are unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from derive.protocol.collection import JSON
 from derive.protocol.resource import is_remote, reason_of, resolve, show, too_large
 
 HIDDEN = "***"
-"""What a secret shows as."""
+"""Replacement of a secret in messages."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(env|file):([^{}]*)\}")
 _SECRET_NAME = re.compile(r"(?i)passw|passphrase|secret|token|credential|(api|private|access).?key|(^|_)auth")
@@ -32,25 +32,25 @@ _SECRET_IN_LINE = re.compile(
     ( "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' | [^\s\[{,}'"&*|>!\#][^,}]* )"""
 )
 _MOST_BYTES = 1 << 20
-"""So large may a file with a secret be."""
+"""Size limit for a file with a secret, bytes."""
 
 _SHORTEST = 3
-"""A text of fewer characters keeps no secret, and hiding it would spoil every message."""
+"""Shortest text that is hidden: shorter ones are no secrets, and their removal would spoil messages."""
 
 
 def references(text: str) -> list[str]:
-    """The references in a text, as they are written."""
+    """Return the references in a text, as written."""
     return [match[0] for match in _REFERENCE.finditer(text) if match[1]]
 
 
 def reveal(value: JSON, url: str, positions: Mapping[str, Position], position: Position) -> JSON:
-    """A value in which all references have been replaced by what they stand for.
+    """Return a value with all references resolved.
 
     Args:
-        value: strings anywhere in it may have references.
-        url: of the file where it is written, from where relative names of files begin.
-        positions: where its values are written, by JSON pointer.
-        position: where all of it is written.
+        value: a JSON value whose strings may have references.
+        url: URL of its file, the base of relative file names.
+        positions: positions of its parts, by JSON pointer.
+        position: position of the whole value.
 
     Raises:
         TaskError: a variable is not set, or a file cannot be read.
@@ -70,7 +70,7 @@ def reveal(value: JSON, url: str, positions: Mapping[str, Position], position: P
 
 
 def escaped(value: JSON) -> JSON:
-    """A value that `reveal` makes this one of: nothing that looks like a reference is one."""
+    """Return a value with escaped references, which `reveal` turns into `value`."""
     if isinstance(value, dict):
         return {name: escaped(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -79,26 +79,26 @@ def escaped(value: JSON) -> JSON:
 
 
 def secret_texts(value: JSON, url: str) -> frozenset[str]:
-    """Texts in a value that are to be hidden: what references stand for, and what is a secret by its name or form."""
+    """Return the texts of a value to hide: values of references, and secrets by name or form."""
     return worth_hiding(_secrets(value, url, named=False))
 
 
 def worth_hiding(texts: Iterable[str]) -> frozenset[str]:
-    """Those of some secrets that are long enough to be any."""
+    """Return the texts that are long enough to hide."""
     return frozenset(text for text in texts if len(text) >= _SHORTEST)
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """A text in which nothing can be read of these secrets."""
+    """Return a text with all occurrences of secrets hidden."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def hide_in_line(line: str) -> str:
-    """A line of a file, in which no secret is to be read that is written there; all else is where it was.
+    """Return a line of a file with hidden secrets; other text keeps its position.
 
-    A line alone does not say what it is of: a value is a secret by the name before it.
+    A single line has no context, so a value counts as a secret by the name before it.
     """
 
     def hidden(match: re.Match[str]) -> str:
@@ -139,13 +139,13 @@ def _secrets_of(text: str, url: str, *, named: bool) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it may come up in messages: all of it, and each of its lines."""
+    """Yield the forms of a secret in messages: the whole text, and each of its lines."""
     yield secret
     yield from (line.strip() for line in secret.splitlines())
 
 
 def _read(match: re.Match[str], url: str, position: Position) -> str:
-    """What a reference stands for."""
+    """Return the value of a reference."""
     kind, name = match[1], match[2]
     if kind is None:
         return "${"

@@ -1,8 +1,8 @@
-"""Validated values a catalog builds to.
+"""Validated values that a catalog builds to.
 
-What a person wrote (`…Def`, in `derive.catalog.definitions`) is checked and becomes these `…Spec` values. The runtime
-sees nothing else: names are resolved, schemas are bundled, durations are integers, and an illegal state cannot be
-built. All are immutable and can be pickled to a Spark worker.
+Definitions (`…Def`, in `derive.catalog.definitions`) are checked and become these `…Spec` values, the only ones that
+the runtime sees. Names are resolved, schemas are bundled, durations are integers, and illegal states cannot be built.
+All values are immutable and can be pickled to a Spark worker.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _Spec = TypeVar("_Spec")
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSpec:
-    """How a transform's documents find their shard.
+    """The assignment of a transform's documents to shards.
 
     Attributes:
-        kind: `key` by locations, `any` by nothing, `lambda` computed.
-        key: for `key`, the JSON pointers into the source document.
-        key_defaults: for each pointer, the value where a document lacks it.
-        key_types: for each component `boolean`, `integer` or `string`.
+        kind: `key` by locations, `any` for no key, `lambda` by a computed key.
+        key: for `key`, JSON pointers into the source document.
+        key_defaults: value of each pointer for documents that lack it.
+        key_types: type of each component: `boolean`, `integer` or `string`.
         script: for `lambda`, the SQL that computes the key.
     """
 
@@ -77,10 +77,10 @@ class TransformSpec:
     """One transform of a derivation.
 
     Attributes:
-        input: what it reads, and when.
-        shuffle: how documents find their shard.
-        script: the lambda's code; None if the connector's config holds it.
-        formerly: the name that it had before, if it was renamed: what is known of that one is of this one.
+        input: the input.
+        shuffle: the assignment of documents to shards.
+        script: code of the lambda; None if the connector's configuration has it.
+        formerly: former name of a renamed transform, whose state it inherits; None otherwise.
     """
 
     input: InputSpec
@@ -90,33 +90,33 @@ class TransformSpec:
 
     @property
     def name(self) -> str:
-        """Unique within the derivation."""
+        """Return the name, unique within the derivation."""
         return self.input.name
 
     @property
     def index(self) -> int:
-        """Its place in the catalog's list, from 0."""
+        """Return the index in the catalog's list, from 0."""
         return self.input.index
 
     @property
     def position(self) -> Position:
-        """Where it is written."""
+        """Return the position in the catalog."""
         return self.input.position
 
 
 @dataclass(frozen=True, slots=True)
 class DerivationSpec:
-    """A derivation: the collection it fills, how, and from what.
+    """A derivation: the derived collection, and its transforms.
 
     Attributes:
-        collection: what it derives.
+        collection: the derived collection.
         connector: name of the derive connector, such as `sqlite`.
-        connector_config: what the connector made of the catalog, which is read by nobody else.
-        transforms: in catalog order.
-        sources: each collection the transforms read, by name.
+        connector_config: the connector's own configuration, opaque to others.
+        transforms: transforms in catalog order.
+        sources: collections that the transforms read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
-        limits: what a run allows its lambdas.
+        limits: limits of a run for its lambdas.
     """
 
     collection: CollectionSpec
@@ -130,22 +130,22 @@ class DerivationSpec:
 
     @property
     def name(self) -> str:
-        """The task's name, which is the derived collection's."""
+        """Return the task's name, which is that of the derived collection."""
         return self.collection.name
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What it reads, in catalog order."""
+        """Return the inputs, in catalog order."""
         return tuple(transform.input for transform in self.transforms)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a step takes place, in a test that tells time.
+    """The time of a step, in a test with a schedule.
 
     Attributes:
-        present: the time that the test gives it, as a clock.
-        wall: where the wall clock stands then: what is verified is known when its tick is over.
+        present: scheduled timestamp.
+        wall: wall-clock time of the step: a verified collection is known at the end of its tick.
     """
 
     present: int
@@ -154,7 +154,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class IngestStep:
-    """Test step: publish `documents` into `collection`, at `moment` if the test tells time."""
+    """Test step: publish `documents` into `collection`, at `moment` in a test with a schedule."""
 
     collection: str
     documents: tuple[Document, ...]
@@ -167,7 +167,7 @@ class IngestStep:
 class VerifyStep:
     """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`.
 
-    In a test that tells time they are so at `moment`; in any other, once nothing can change them any more.
+    In a test with a schedule the comparison is at `moment`, and in other tests once the documents can no longer change.
     """
 
     collection: str
@@ -180,14 +180,14 @@ class VerifyStep:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceStep:
-    """Test step: time passes until `moment`."""
+    """Test step: advance time to `moment`."""
 
     moment: Moment
     position: Position
 
 
 def show_offset(clock: int, begin: int) -> str:
-    """A time of a test, as an offset from its beginning such as `+20m`."""
+    """Return a time of a test as an offset from its beginning, such as `+20m`."""
     return f"+{format_duration(clock - begin)}"
 
 
@@ -199,12 +199,12 @@ class TestSpec:
     """A catalog test: steps, in order.
 
     Attributes:
-        name: such as `shop/tests/spending`.
-        description: what it shows.
-        steps: what it does.
-        position: where it is written.
-        begin: clock at which it begins.
-        end: clock at which it ends, if it tells time; None if it ends when nothing is left to do.
+        name: name, such as `shop/tests/spending`.
+        description: purpose of the test.
+        steps: steps in order.
+        position: position in the catalog.
+        begin: timestamp of the beginning.
+        end: timestamp of the end in a test with a schedule; None for a test that ends without further work.
     """
 
     __test__ = False  # for pytest, which collects classes by this name
@@ -218,22 +218,22 @@ class TestSpec:
 
     @property
     def verified(self) -> frozenset[str]:
-        """Names of the collections that it verifies."""
+        """Return the names of the verified collections."""
         return frozenset(step.collection for step in self.steps if isinstance(step, VerifyStep))
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogSpec:
-    """Everything a catalog defines.
+    """All definitions of a catalog.
 
     Attributes:
         source: path of the root file.
-        collections: by name, derived ones included.
-        derivations: by name, in an order in which sources come before what reads them (cycles kept together).
-        cycles: groups of derivation names that read one another (strongly connected components), in the same order;
-            a derivation on no cycle is a group of its own.
-        tests: by name.
-        materializations: by name.
+        collections: collections by name, including derived ones.
+        derivations: derivations by name, sources before readers (cycles kept together).
+        cycles: groups of derivation names that read one another (strongly connected components), in the same order; a
+            derivation on no cycle is a group of its own.
+        tests: tests by name.
+        materializations: materializations by name.
     """
 
     source: str
@@ -244,52 +244,52 @@ class CatalogSpec:
     materializations: Mapping[str, MaterializationSpec] = field(default_factory=dict)
 
     def within(self, limits: LambdaLimits) -> CatalogSpec:
-        """This catalog, with lambdas that run within these limits."""
+        """Return this catalog with limits for its lambdas."""
         limited = {name: replace(derivation, limits=limits) for name, derivation in self.derivations.items()}
         return replace(self, derivations=limited)
 
     def find_collection(self, name: str) -> CollectionSpec:
-        """The collection of a name that a person gave.
+        """Return the collection with a name from a user.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the name is unknown.
         """
         return _find("collection", name, self.collections)
 
     @property
     def tasks(self) -> Mapping[str, DerivationSpec | MaterializationSpec]:
-        """All tasks by name, sources before what reads them: derivations, and then materializations."""
+        """Return all tasks by name: derivations, sources before readers, and then materializations."""
         return {**self.derivations, **self.materializations}
 
     def find_task(self, name: str) -> DerivationSpec | MaterializationSpec:
-        """The derivation or materialization of a name that a person gave.
+        """Return the derivation or materialization with a name from a user.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the name is unknown.
         """
         return _find("task", name, self.tasks) if self.materializations else self.find_derivation(name)
 
     def find_derivation(self, name: str) -> DerivationSpec:
-        """The derivation of a name that a person gave.
+        """Return the derivation with a name from a user.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the name is unknown.
         """
         return _find("derivation", name, self.derivations)
 
     def find_materialization(self, name: str) -> MaterializationSpec:
-        """The materialization of a name that a person gave.
+        """Return the materialization with a name from a user.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the name is unknown.
         """
         return _find("materialization", name, self.materializations)
 
     def find_test(self, name: str) -> TestSpec:
-        """The test of a name that a person gave.
+        """Return the test with a name from a user.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the name is unknown.
         """
         return _find("test", name, self.tests)
 

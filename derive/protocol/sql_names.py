@@ -1,29 +1,29 @@
-"""Names of relations of SQL in Storage: catalogs may declare and read some of them, and nothing else writes them."""
+"""Names of SQL relations in Storage: catalogs may declare and read some of them, and only SQL writes them."""
 
 from __future__ import annotations
 
 SQL_PREFIX = "sql/public/"
-"""Begins the names of tables, sources and materialized views; what follows is the name in SQL."""
+"""Prefix of the names of tables, sources and materialized views; the SQL name follows."""
 
 POSITION_PREFIX = "sql@position/public/"
-"""Begins the names of tables that hold how far a source is; no name of a catalog or of SQL has an `@` there."""
+"""Prefix of tables with the positions of sources; no name in a catalog or in SQL has an `@` there."""
 
 MARK = "sql-catalog"
-"""The table that marks which change of the catalog of SQL has happened."""
+"""Table that records the last change of the SQL catalog."""
 
 
 def is_of_sql(name: str) -> bool:
-    """Whether a name in Storage is one that only relations of SQL have."""
+    """Return true if a name in Storage belongs to SQL."""
     return name.startswith((SQL_PREFIX, POSITION_PREFIX)) or name == MARK
 
 
 def is_internal(name: str) -> bool:
-    """Whether a name in Storage is that of a table that SQL does not show, or has yet to be given another one."""
+    """Return true if a name in Storage belongs to a table that SQL hides, or that has a temporary name."""
     return name == MARK or name.startswith((POSITION_PREFIX, "@"))
 
 
 def aside_name(name: str, identifier: int) -> str:
-    """Return the name of a table that has lost its name to another one, or does not have it yet.
+    """Return the temporary name of a table that has lost its name, or has not got it yet.
 
     >>> aside_name("sql/public/t", 7)
     '@7/sql/public/t'
@@ -32,7 +32,7 @@ def aside_name(name: str, identifier: int) -> str:
 
 
 def intended_name(name: str) -> str:
-    """Return the name that a table has lost, or is to have; its name if there is no such thing.
+    """Return the intended name of a table with a temporary name; other names unchanged.
 
     >>> intended_name("@7/sql/public/t")
     'sql/public/t'

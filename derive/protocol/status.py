@@ -1,6 +1,6 @@
-"""Errors on their way through gRPC: a connector raises a `FlowError`, and the runtime has the same one.
+"""Transfer errors through gRPC: the runtime receives the `FlowError` that a connector raises.
 
-A connector of ours sends the error itself beside code and text. Of any other there are only these.
+Our own connectors send the error itself besides status code and text. Other connectors send only these.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from derive.errors import (
 )
 
 ERROR_KEY = "flow-error-bin"
-"""Name of the trailing metadata in which the error goes, as JSON."""
+"""Name of the trailing metadata with the error, as JSON."""
 
 _MOST_BYTES = 4000
-"""gRPC takes some kilobytes of metadata; of an error that is longer, there is only the text."""
+"""Size limit for the error in gRPC's metadata, bytes; only the text of a longer error is sent."""
 
 _MOST_CHARACTERS = 2000
 
@@ -52,7 +52,7 @@ _KINDS: dict[StatusCode, type[FlowError]] = {
 
 
 def status_of(error: FlowError) -> tuple[StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Code, text and trailing metadata with which a method ends that has raised an error."""
+    """Return the status code, text and trailing metadata of a method that raised an error."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
     if code is None:
         code = StatusCode.UNAVAILABLE if error.heals else StatusCode.FAILED_PRECONDITION
@@ -63,11 +63,11 @@ def status_of(error: FlowError) -> tuple[StatusCode, str, tuple[tuple[str, bytes
 
 
 def error_of(failure: RpcError, connector: str) -> FlowError:
-    """The error with which a method ended.
+    """Return the error of a failed method.
 
     Args:
-        failure: what a call raised.
-        connector: what messages call the connector.
+        failure: exception of the call.
+        connector: name of the connector, for messages.
     """
     if not isinstance(failure, Call):
         return EndpointError(f"{connector} has failed: {failure}")

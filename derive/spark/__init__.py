@@ -1,1 +1,1 @@
-"""Spark: carries out plans on many cores or machines."""
+"""The Spark executor: runs plans on many cores or machines."""

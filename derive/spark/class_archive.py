@@ -1,7 +1,8 @@
-"""An archive of Spark's classes, with which its virtual machine starts in about half the time.
+"""An archive of Spark's classes, which halves the start time of its virtual machine.
 
-Half of a start goes into finding some ten thousand classes in two hundred files, and verifying them. Java can note
-which classes a run loads, and write them to a file as it keeps them in memory; the next virtual machine maps that file.
+Half of a start is spent on finding some ten thousand classes in two hundred files, and on verifying them. Java can
+record the classes that a run loads, and write them to a file in their memory format. Later virtual machines map that
+file.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _WORK = "prepare-"
 
 
 def is_prepared() -> bool:
-    """Whether there is an archive for this Java, Spark and environment."""
+    """Return true if there is an archive for this Java, Spark and environment."""
     return class_archive(ensure_java()).exists()
 
 
 def prepare() -> Path:
-    """Make the archive, which takes about as long as three starts of Spark; returns its path.
+    """Create the archive, which takes as long as about three starts of Spark; return its path.
 
     Raises:
-        TaskError: Java cannot make one.
-        FlowError: it cannot be written where it belongs.
+        TaskError: Java cannot create the archive.
+        FlowError: the archive cannot be written to its folder.
     """
     java_home = ensure_java()
     archive = class_archive(java_home)
@@ -55,15 +56,15 @@ def prepare() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder), tempfile.TemporaryDirectory(prefix=_WORK, dir=folder) as name:
             if archive.exists():
-                return archive  # another process has made it meanwhile
+                return archive  # another process has created it meanwhile
             log, classes, made = (Path(name) / file for file in ("spark.log", "classes", "archive"))
-            # The virtual machine shares the pipes, so both ends of them are closed when it has ended and noted all.
+            # The virtual machine inherits the pipes: they close once it has ended and has recorded all classes.
             class_path = _output_of([sys.executable, "-c", _TRAIN, str(log), str(classes)]).strip()
             dump = [str(java_home / "bin" / "java"), "-Xshare:dump", "-XX:+UseParallelGC", "-Xlog:disable"]
             _output_of(
                 [*dump, f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}", "-cp", class_path]
             )
-            sync(made)  # Java maps the file without a look at its end
+            sync(made)  # Java maps the file without a check of its length
             made.replace(archive)
         forget_starts(folder)
     return archive
@@ -71,7 +72,7 @@ def prepare() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only process that makes an archive, and remove what one has left behind that was killed over it."""
+    """Lock out other processes that create an archive, and remove files of killed ones."""
     with (folder / "prepare.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob(f"{_WORK}*"):
@@ -80,7 +81,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def can_prepare() -> bool:
-    """Whether this user may write the archive where it belongs."""
+    """Return true if this user can write to the archive's folder."""
     folder = archive_folder()
     while not folder.exists():
         folder = folder.parent
@@ -88,10 +89,10 @@ def can_prepare() -> bool:
 
 
 def prepare_in_background(script: str = _PREPARE) -> int:
-    """Let a process make the archive that outlives this one, and uses what others leave of the machine; its id.
+    """Start a process with low priority that creates the archive and outlives this one; return its id.
 
     Args:
-        script: what it runs; tests hand in others.
+        script: Python code that it runs; tests pass others.
     """
     null = subprocess.DEVNULL
     command = [sys.executable, "-c", f"import os; os.setpriority(os.PRIO_PROCESS, 0, 19)\n{script}"]
@@ -99,11 +100,11 @@ def prepare_in_background(script: str = _PREPARE) -> int:
 
 
 def train(log: Path, classes: Path) -> str:
-    """Start Spark with nothing archived, and run a small job; returns the class path.
+    """Start Spark without an archive, and run a small job; return the class path.
 
     Args:
-        log: where Spark logs.
-        classes: where Java notes which classes it has loaded.
+        log: file for Spark's log.
+        classes: file for the names of the loaded classes.
     """
     options = java_options(log, f"-XX:DumpLoadedClassList={classes}")
     executor = SparkExecutor(None, log, {"spark.driver.extraJavaOptions": options})

@@ -1,4 +1,4 @@
-"""Columns as Spark wants them told."""
+"""Columns in Spark's schema language."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _TYPES = {pa.int8(): "byte", pa.int32(): "int", pa.int64(): "long", pa.binary():
 
 
 def spark_columns(schema: pa.Schema, names: Sequence[str] | None = None) -> str:
-    """Columns of an Arrow schema, all or those of these names, in Spark's own language."""
+    """Return the columns of an Arrow schema, all or those with these names, in Spark's schema language."""
     fields = schema if names is None else map(schema.field, names)
     return ", ".join(f"{field.name} {_TYPES[field.type]}" for field in fields)

@@ -1,4 +1,4 @@
-"""The process that Spark forks its Python workers from: what they need is imported here once, not by each of them."""
+"""The process from which Spark forks its Python workers: it imports their modules once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from derive.shard.collector import spare_documents
 __all__ = ["np", "pd", "pyarrow", "worker"]
 
 Work: TypeAlias = Callable[[socket, bool], int]
-"""What a worker does for whoever is at the other end of a socket; a code for its process to exit with."""
+"""Function of a worker for the peer of a socket; returns the exit code of its process."""
 
 
 def unheard(work: Work) -> Work:
-    """The same, but for an end without a word where Spark has ended meanwhile, and nobody takes what is answered."""
+    """Return the same function, but exit silently if Spark has ended and the answer has no reader."""
 
     def attempt(sock: socket, authenticated: bool) -> int:
         try:

