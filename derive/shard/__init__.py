@@ -1,1 +1,1 @@
-"""What one shard does with rows: lambdas, state, feedback, and combining what was published."""
+"""Shards: run lambdas over rows, keep state, feed documents back, and combine published documents."""

@@ -1,8 +1,8 @@
-"""Attempts: who is at work on one part of a transaction, and who came later.
+"""Attempts at one part of a transaction, in order.
 
-Spark runs a part of a transaction again where it takes a worker for lost, and the lost one may still be at work, or
-wake up an hour later. So whatever an attempt writes has a name of its own, and attempts are ordered: where they share
-something, the newest is noted, and those before it are refused (law L5).
+Spark reruns a part of a transaction if it considers a worker lost, and the lost worker may still be running, or resume
+an hour later. Each attempt therefore uses unique names for its files, and attempts are ordered: shared resources record
+the newest attempt, and refuse earlier ones (law L5).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
-    """One attempt at a part of a transaction; a later one is greater.
+    """One attempt at a part of a transaction; later attempts compare as greater.
 
     Attributes:
-        epoch: of the run it works for.
-        transaction: counts the transactions that the run has begun.
-        number: counts what its executor has begun; Spark's task attempt id.
-        token: names the transaction, and is part of the attempt's own name; no other transaction ever has the same.
+        epoch: epoch of the run.
+        transaction: number of the transaction within the run.
+        number: number of the attempt at its executor; Spark's task attempt id.
+        token: unique name of the transaction, a part of the attempt's name.
     """
 
     epoch: int
@@ -28,19 +28,19 @@ class Attempt:
     token: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """Its name, which no other attempt ever has."""
+        """Return the unique name of the attempt."""
         return f"{self.token}-{self.number}"
 
     def is_sibling(self, name: str) -> bool:
-        """Whether a name is that of an attempt at the same transaction: either may be the one that is committed."""
+        """Return true if a name belongs to an attempt at the same transaction, either of which may be committed."""
         return name.rpartition("-")[0] == self.token
 
     def to_json(self) -> list[int]:
-        """Its place among attempts, as JSON."""
+        """Return the position among attempts, as JSON."""
         return [self.epoch, self.transaction, self.number]
 
     @staticmethod
     def from_json(value: Sequence[int]) -> Attempt:
-        """An attempt at the place that `to_json` described."""
+        """Return an attempt at the position that `to_json` described."""
         epoch, transaction, number = value
         return Attempt(epoch, transaction, number)

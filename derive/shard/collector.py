@@ -1,4 +1,4 @@
-"""The collector of garbage, in a process that works on documents."""
+"""Settings of the garbage collector in a process that handles documents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def spare_documents() -> None:
-    """Have the collector look less often: documents are trees by the ten thousand, and hold no cycles for it."""
+    """Make the collector run less often: documents are large trees without cycles."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -1,8 +1,8 @@
 """A cycle in memory: one transaction of all derivations that read one another, in one process.
 
-The derivations take turns, round after round, just as they would if each turn were a transaction of its own: it is
-`derive/time/cycle.py` that says how far each step goes, here and there. What one of them publishes goes to the backlogs
-of those that read it. So the same is published, with nothing in between that has to wait for a disk.
+The derivations take turns, round after round, as if each turn were a transaction of its own: `derive/time/cycle.py`
+bounds the steps in both cases. The publications of one derivation go to the backlogs of its readers. The results are
+therefore the same, without waits for the disk.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from derive.time.frontier import BEGINNING
 
 
 class Member:
-    """One derivation of a cycle at work.
+    """One running derivation of a cycle.
 
     Args:
-        plan: its part of the transaction.
-        cycle: what the transaction has for all of them.
-        number: its place among them.
-        lambdas: its lambdas.
-        write: takes what it publishes, in order.
-        spill: where goes what outgrows memory.
+        plan: the derivation's part of the transaction.
+        cycle: the common part of the transaction.
+        number: index among the derivations.
+        lambdas: lambdas of the derivation.
+        write: takes published rows, in order.
+        spill: files for rows that exceed the memory limit.
 
     Attributes:
-        plan: its part of the transaction.
-        positions: by index of the input, the adjusted clock below which it has processed everything, as of now.
-        upper: of its output, as of now.
-        counter: of the documents that it has processed.
-        readers: take what it publishes.
+        plan: the derivation's part of the transaction.
+        positions: present position of each input, by its index: the adjusted timestamp below which it is processed.
+        upper: present `upper` of the output.
+        counter: counter of processed documents.
+        readers: queues for published documents.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Member:
         self._to_come = earliest_to_come(plan.spec.inputs, self._tick, cycle.uppers)
         self._combiner = TickCombiner(plan.spec, spill)
         self._gathered = Gathered(write, RowMaker(plan.spec.collection), spill.memory // 2)
-        self._last = BEGINNING  # clock of what was published
+        self._last = BEGINNING  # timestamp of the last publication
 
     def backlogs_of(self, source: str) -> list[FeedbackQueue]:
-        """Where documents of a source go that its inputs read."""
+        """Return the queues of its inputs that read a source."""
         return [
             self._backlogs[level.specs[0].priority].fed_back
             for level in self._levels
@@ -92,7 +92,7 @@ class Member:
         ]
 
     def earliest_cause(self) -> int:
-        """The least adjusted clock of a document, stored or still to come, that it has yet to process."""
+        """Return the least adjusted timestamp of a stored or future document that it has yet to process."""
         earliest = self._to_come
         for backlog in self._backlogs.values():
             first = backlog.first
@@ -101,7 +101,7 @@ class Member:
         return earliest
 
     def next_step(self, horizon: Horizon) -> Step | None:
-        """What it does next."""
+        """Return its next step; None if it cannot advance."""
         return next_step(self._levels, self._position, self._first, horizon)
 
     def _position(self, spec: InputSpec) -> int:
@@ -111,7 +111,7 @@ class Member:
         return self._backlogs[specs[0].priority].first
 
     def take(self, step: Step, most: int) -> int:
-        """Take a step, or as many ticks of it as have about `most` documents; returns how many it had."""
+        """Take a step, or its first ticks with about `most` documents; return the number of documents."""
         end, before = step.bound, self.counter.total
         if step.has_documents:
             end = self._run_ticks(self._backlogs[step.behind[0].priority], step.bound, before + most)
@@ -121,9 +121,9 @@ class Member:
         return self.counter.total - before
 
     def _run_ticks(self, backlog: Backlog, bound: int, most: int) -> int:
-        """Run ticks up to a bound, or until so many documents are processed in all; returns the end of the last one.
+        """Run ticks up to a bound, or until `most` documents are processed in all; return the end of the last tick.
 
-        What a step publishes has no clock below the output's `upper` before it.
+        Published timestamps are at or above the output's `upper` before the step.
         """
         end = bound
         while (first := backlog.first) is not None and first < bound:
@@ -146,13 +146,13 @@ class Member:
 
     def _combine(self, published: Published) -> None:
         clocks = published.clocks
-        if clocks[0] < self.upper:  # the first is the least
+        if clocks[0] < self.upper:  # the first timestamp is the least
             published = replace(published, clocks=np.maximum(clocks, self.upper))
         for rows in self._combiner.add(published):
             self._publish_rows(rows)
 
     def _end_tick(self) -> None:
-        """Publish what a tick has become, and feed it back."""
+        """Publish the combined documents of a tick, and feed them back."""
         if self._combiner.is_large:
             for rows in self._combiner.close():
                 self._publish_rows(rows)
@@ -174,11 +174,11 @@ class Member:
             reader.put_all(self.plan.spec.name, combined, weight)
 
     def finish(self) -> None:
-        """Write what is not written yet."""
+        """Write the remaining rows."""
         self._gathered.flush()
 
     def message(self, writer: SegmentWriter, attempt: int) -> Message:
-        """What has come of it."""
+        """Return the message with the outcome."""
         segments = tuple(writer.close())
         return Message(
             segments=segments,
@@ -191,15 +191,15 @@ class Member:
 
 @dataclass
 class Turns:
-    """The turns that the derivations of a cycle take.
+    """The turns of a cycle's derivations.
 
     Args:
         plan: the transaction.
         members: the derivations.
 
     Attributes:
-        at: whose turn it is.
-        rounds: how many rounds have come to their end.
+        at: index of the derivation whose turn it is.
+        rounds: number of completed rounds.
     """
 
     plan: Plan
@@ -208,12 +208,12 @@ class Turns:
     rounds: int = 0
 
     def take(self) -> None:
-        """Take turns until nothing moves any more, or the transaction is as large as it may be."""
+        """Take turns until no derivation can advance, or the transaction has reached its largest size."""
         cycle = self.plan.cycle
         assert cycle is not None
         count, is_large = 0, False
         while self.rounds != cycle.rounds and count < cycle.documents and not is_large:
-            # All of them decide by one look, as tasks do.
+            # All derivations decide by the same look, as tasks do.
             uppers = {**cycle.uppers, **{member.plan.spec.name: member.upper for member in self.members}}
             earliest = min(self.plan.end, *[member.earliest_cause() for member in self.members])
             horizon = Horizon(uppers, earliest, self.plan.end)
@@ -233,8 +233,8 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
     """Run a transaction of all derivations of a cycle, from their segments to new segments.
 
     Args:
-        plan: of the first derivation, and what belongs to it.
-        attempt: number of this attempt at it.
+        plan: plan of the first derivation, including the cycle.
+        attempt: number of this attempt.
     """
     cycle = plan.cycle
     assert cycle is not None
@@ -258,7 +258,7 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
             for member in turns.members:
                 member.finish()
             messages = [member.message(writer, attempt) for member, writer in zip(turns.members, writers, strict=True)]
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         for writer in writers:
             writer.abort()
         return [replace(failed(plans[turns.at], error), rounds=turns.rounds)]

@@ -1,6 +1,6 @@
-"""Ticks that are over and lie in memory: their documents are combined per tick and key, in the order of processing.
+"""Combine the documents of ended ticks in memory, per tick and key, in the order of processing.
 
-Those that are the only ones of their key and tick are found by sorting numbers, and go on as they are.
+Sorted group numbers reveal unique documents of a key and tick, which are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from derive.storage.segments.rows import WrittenRows, concat
 
 
 def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: RowMaker) -> WrittenRows:
-    """Combine what was published in ticks that are over.
+    """Combine the publications of ended ticks.
 
     Args:
-        parts: in the order of processing, at least one.
+        parts: publications in the order of processing, at least one.
         tick: length of a tick, microseconds.
-        fold: folds documents.
-        make: makes rows of documents.
+        fold: reducer of documents.
+        make: converter of documents to rows.
 
     Returns:
-        Rows, sorted as they are stored.
+        Rows in storage order.
     """
     ticks = np.concatenate([part.clocks for part in parts]) // tick
     groups = _groups(ticks, pa.concat_arrays([part.key_array for part in parts]))
@@ -49,7 +49,7 @@ def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: Ro
 
 
 def _groups(ticks: np.ndarray, keys: pa.BinaryArray) -> np.ndarray:
-    """A number for each document: the same for those of one tick and key, and for no others."""
+    """Return a group number for each document: equal for equal tick and key, and different otherwise."""
     encoded = keys.dictionary_encode()
     ordinals = np.concatenate([[0], np.cumsum(np.diff(ticks) != 0)])
     groups: np.ndarray = ordinals * len(encoded.dictionary) + encoded.indices.to_numpy()
@@ -57,7 +57,7 @@ def _groups(ticks: np.ndarray, keys: pa.BinaryArray) -> np.ndarray:
 
 
 def _alone(parts: Sequence[Published], make: RowMaker) -> WrittenRows:
-    """Rows of documents that are the only ones of their tick and key."""
+    """Return rows of documents that are unique in their tick and key."""
     clocks = np.concatenate([part.clocks for part in parts])
     columns = (
         pa.concat_arrays([part.key_array for part in parts]),
@@ -70,7 +70,7 @@ def _alone(parts: Sequence[Published], make: RowMaker) -> WrittenRows:
 
 
 def _folded(parts: Sequence[tuple[Published, list[int]]], fold: KeyFold, make: RowMaker) -> WrittenRows:
-    """Rows of what documents become of which several are of one tick and key, as the numbers of their groups tell."""
+    """Return rows of reduced documents that share a tick and key, by their group numbers."""
     opened: dict[int, tuple[int, bytes, list[Document]]] = {}
     for part, groups in parts:
         columns = (groups, part.clocks.tolist(), part.key_list, part.content.documents())

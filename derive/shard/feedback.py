@@ -1,11 +1,11 @@
-"""Feedback in memory: what derivations of a cycle publish goes to those that read it, inside one transaction.
+"""Feedback in memory: pass publications of a cycle's derivations to their readers within one transaction.
 
-At the end of a tick its published documents are combined, and those that a transform on the cycle selects go into the
-backlog of that transform's derivation, where they meet what is read from storage. What falls behind the end of the
-transaction is not kept: the next one reads it from storage, like any other source.
+At the end of a tick its combined documents that a transform of the cycle selects go to the backlog of that transform's
+derivation, which merges them with stored documents. Documents beyond the end of the transaction are dropped: the next
+transaction reads them from storage.
 
-A tick of few documents is taken as lists. One of many, or of which some are on disk, is taken as rows, which Arrow
-merges.
+A tick with few documents is taken as lists. A tick with many documents, or with spilled ones, is taken as rows that
+Arrow merges.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.spill import Spill
 
 TickPart: TypeAlias = list[SourceRun] | ReadRows
-"""Source documents of one tick, in order: runs, each of another transform, or rows."""
+"""Source documents of one tick, in order: runs of distinct transforms, or rows."""
 
 FEW = 10_000
-"""So many documents of a tick are processed together; of more, about so many at once."""
+"""Number of documents of a tick that are processed at once; also the approximate size of the pieces of larger ticks."""
 
 
 class Backlog:
-    """What inputs of one priority have yet to read, in ticks: from storage, and what was fed back to them.
+    """The unprocessed documents of inputs of one priority, by tick: stored ones and fed-back ones.
 
     Args:
         plan: the transaction of their derivation.
-        inputs: these.
-        reading: what the derivation reads of them.
-        parts: source rows from storage, in order.
-        spill: where goes what outgrows memory.
-        few: how many documents of a tick are few.
+        inputs: the inputs.
+        reading: columns that the derivation reads.
+        parts: stored source rows, in order.
+        spill: files for rows that exceed the memory limit.
+        few: largest number of documents that are taken as lists.
     """
 
     def __init__(
@@ -61,14 +61,17 @@ class Backlog:
 
     @property
     def first(self) -> int | None:
-        """The adjusted clock of the next document; None if there is none."""
+        """Return the adjusted timestamp of the next document; None for none."""
         stored, fed_back = self._stored.first, self.fed_back.first
         if stored is None or fed_back is None:
             return fed_back if stored is None else stored
         return min(stored, fed_back)
 
     def take(self, tick: int) -> Iterator[TickPart]:
-        """Take the documents of the first tick out, in order; they are to be used up before anything else is done."""
+        """Yield and remove the documents of the first tick, in order.
+
+        The caller consumes them before any other call.
+        """
         fed_back, spilled = self.fed_back.take(tick)
         stored = self._stored.take((tick + 1) * self._tick)
         first, more = next(stored, None), next(stored, None)
@@ -86,13 +89,13 @@ class Backlog:
 def merged(
     stored: Iterator[StoredSlice], fed_back: Sequence[SourceRun], spilled: Iterator[pa.RecordBatch] | None, piece: int
 ) -> Iterator[ReadRows]:
-    """All rows of a tick, in order.
+    """Yield all rows of a tick, in order.
 
     Args:
-        stored: those from storage, in order.
-        fed_back: those in memory, in any order.
-        spilled: those on disk, in order.
-        piece: about how many there may be at once.
+        stored: stored rows, in order.
+        fed_back: fed-back rows in memory, in any order.
+        spilled: fed-back rows on disk, in order; None for none.
+        piece: approximate limit for the size of a piece.
     """
     streams = [(part.rows().batch for part in stored), spilled or iter(())]
     if fed_back:

@@ -1,4 +1,4 @@
-"""Fed-back documents: what one derivation of a cycle reads of them, until the ticks come in which it is due."""
+"""Fed-back documents of one derivation of a cycle, queued until the tick in which they are due."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ from derive.time.frontier import BEGINNING
 from derive.time.positions import offset_of
 
 _PIECE = 1_000
-"""How many documents go on disk at once."""
+"""Number of documents in a spilled piece."""
 
 _GetValues: TypeAlias = Callable[[Content], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """One input that reads what is fed back.
+    """One input that reads fed-back documents.
 
     Attributes:
         spec: the input.
-        offset: microseconds from clock to adjusted clock.
-        begin: the least clock that it reads.
-        end: the clock below which it reads.
-        values: get what its lambda is given of documents.
-        is_unchecked: documents that were valid when they were published are not known to be so under the schema by
-            which they are read.
+        offset: microseconds from timestamp to adjusted timestamp.
+        begin: first timestamp.
+        end: timestamp after the last one.
+        values: functions from documents to the lambda's values.
+        is_unchecked: true if published documents must still be validated under the read schema.
     """
 
     spec: InputSpec
@@ -60,15 +59,14 @@ class _Reader:
 
 
 class FeedbackQueue:
-    """Fed-back documents, by the tick in which they are due; on disk when they outgrow memory.
+    """Fed-back documents by the tick in which they are due; spilled to disk beyond the memory limit.
 
     Args:
-        spec: the derivation that reads them.
-        inputs: of it, which read them.
-        reading: what it reads of them.
-        end: adjusted clock at which the transaction ends; what is due behind it is left to the next one, which reads it
-            from storage.
-        spill: where documents go that outgrow memory.
+        spec: the reading derivation.
+        inputs: its inputs that read fed-back documents.
+        reading: columns that the derivation reads.
+        end: adjusted timestamp of the transaction's end; later documents are left to the next transaction.
+        spill: files for documents beyond the memory limit.
     """
 
     def __init__(
@@ -82,14 +80,14 @@ class FeedbackQueue:
         }
         self._selected: dict[tuple[int, str], bool] = {}
         self._due: dict[int, list[SourceRun]] = {}
-        self._first: dict[int, int] = {}  # by tick, the least adjusted clock of what is due in it
+        self._first: dict[int, int] = {}  # least adjusted timestamp by tick
         self._ticks: list[int] = []
-        self._weight = self._count = 0  # of what is in memory
+        self._weight = self._count = 0  # of the documents in memory
         self._spill = spill
         self._spilled: Sorter | None = None
 
     def put_all(self, source: str, combined: Combined, weight: int) -> None:
-        """Take documents that were published to a collection, which take about `weight` bytes."""
+        """Add documents that were published to a collection, with an approximate size of `weight` bytes."""
         for reader in self._readers:
             if reader.spec.source == source and (numbers := self._read_by(reader, combined)):
                 self._put(_run_of(reader, self._reading, combined, numbers))
@@ -98,7 +96,7 @@ class FeedbackQueue:
             self._put_on_disk()
 
     def _read_by(self, reader: _Reader, combined: Combined) -> Sequence[int]:
-        """The numbers of those documents that an input reads."""
+        """Return the indices of the documents that an input reads."""
         clocks, labels = combined.clocks, set(combined.labels)
         selected = {label for label in labels if self._selects(reader.spec, label)}
         begin, end = reader.begin, reader.end
@@ -115,7 +113,7 @@ class FeedbackQueue:
         return is_selected
 
     def _put(self, run: SourceRun) -> None:
-        """Take a run; most often all of it is due in one tick."""
+        """Add a run, most of which is usually due in one tick."""
         self._count += len(run)
         begin = 0
         while begin < len(run):
@@ -130,11 +128,11 @@ class FeedbackQueue:
 
     @property
     def first(self) -> int | None:
-        """The least adjusted clock of a document; None if there is none."""
+        """Return the least adjusted timestamp of a document; None for none."""
         return self._first[self._ticks[0]] if self._ticks else None
 
     def take(self, tick: int) -> tuple[list[SourceRun], Iterator[pa.RecordBatch] | None]:
-        """What is due in a tick: runs in any order, and rows on disk, in order, if there may be some."""
+        """Return the documents of a tick: runs in any order, and possible rows on disk in order (None for none)."""
         if not self._ticks or self._ticks[0] != tick:
             return [], None
         heapq.heappop(self._ticks)
@@ -158,7 +156,7 @@ class FeedbackQueue:
 
 @dataclass(frozen=True)
 class _FedBack:
-    """Published documents as one input reads them."""
+    """Published documents from the view of one input."""
 
     reader: _Reader
     reading: Reading
@@ -169,19 +167,19 @@ class _FedBack:
         return self.combined.content.documents()
 
     def key(self, number: int) -> bytes:
-        """The packed key of one."""
+        """Return the packed key of a document."""
         return self.combined.key_list[number]
 
     def document(self, number: int) -> Document:
-        """One of them."""
+        """Return a document."""
         return self._documents[number]
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
-        """Which of some have yet to be validated; None for none."""
+        """Return the mask of documents that must still be validated; None for none."""
         return [True] * len(numbers) if self.reader.is_unchecked else None
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
-        """Some as rows that have their documents, which no segment has."""
+        """Return documents as rows with their text, because no segment has it yet."""
         documents = self.combined.content.take(np.array(numbers, dtype=np.int64)).documents()
         count, selection, transform = len(numbers), self.reading.selection, self.reader.spec.index
         all_seqs, all_keys = self.combined.seqs, self.combined.key_list
@@ -211,7 +209,7 @@ def _documents_of(content: Content) -> Sequence[Document]:
 
 
 def _compile_field(pointer: str, default: JSON) -> _GetValues:
-    """A function from documents to what a lambda is given of a location."""
+    """Return a function from documents to a lambda's values at a location."""
     tokens, get = parse_pointer(pointer), compile_values(pointer)
 
     def values(content: Content) -> Sequence[JSON]:
@@ -227,7 +225,7 @@ def _compile_field(pointer: str, default: JSON) -> _GetValues:
 
 
 def _run_of(reader: _Reader, reading: Reading, combined: Combined, numbers: Sequence[int]) -> SourceRun:
-    """Published documents of some numbers as a run."""
+    """Return the published documents with these indices as a run."""
     clocks = combined.clocks
     adjusted = [clocks[number] + reader.offset for number in numbers]
     if not all(map(lt, adjusted, islice(adjusted, 1, None))):

@@ -1,7 +1,7 @@
-"""Fields in place of documents: what is read of sources for lambdas that name the fields they need.
+"""Fields instead of documents: columns for lambdas that declare the fields they need.
 
-Documents of such a derivation are neither read nor parsed nor moved. Where somebody must see one after all, which is
-when an error is told, it is found again in its segment.
+Documents of such a derivation are neither read, parsed nor moved. A document that an error message shows is read from
+its segment again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from derive.storage.segments.texts import JoinedTexts
 
 @dataclass(frozen=True, slots=True)
 class FieldPlaces:
-    """Where rows of one transform have what is needed of their documents.
+    """The column slots of one transform.
 
     Attributes:
-        fields: for each field that the lambda is given, its place among typed columns and the schema's default.
-        shuffle: for each component of the shuffle's key, its place; None if rows are shuffled by their own key.
+        fields: slot and schema default of each field of the lambda.
+        shuffle: slot of each component of the shuffle key; None if rows are shuffled by their own key.
     """
 
     fields: tuple[tuple[int, JSON], ...]
@@ -51,19 +51,18 @@ class FieldPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a derivation reads of its sources.
+    """The columns that a derivation reads of its sources.
 
     Attributes:
-        selection: for segments.
-        transforms: for each transform, what its rows have; None if all read documents.
-        columns: for each transform, its typed columns by their places.
+        selection: selection for segments.
+        transforms: column slots of each transform; None if all read documents.
     """
 
     selection: Selection
     transforms: tuple[FieldPlaces, ...] | None = None
 
     def column(self, transform: int, place: int) -> TypedColumn:
-        """What a transform's rows have in a place."""
+        """Return the column of a transform in a slot."""
         assert self.selection.columns is not None
         column = self.selection.columns[transform][place]
         assert column is not None
@@ -71,15 +70,15 @@ class Reading:
 
 
 def reading_of_documents(spec: DerivationSpec) -> Reading:
-    """What a derivation reads whose lambdas see documents."""
+    """Return the reading of a derivation whose lambdas see documents."""
     schemas = {item.index: fingerprint(spec.sources[item.source].read_schema) for item in spec.inputs}
     return Reading(Selection(schemas=schemas, marks_deletions=True))
 
 
 def reading_of(spec: DerivationSpec) -> Reading:
-    """What a derivation reads: fields, if its lambdas name those that they need and each of them is a column.
+    """Return the reading of a derivation: fields, if its lambdas declare them and each has a column.
 
-    Documents it reads where it has a computed shuffle, which sees documents.
+    A derivation with a computed shuffle, which sees documents, reads documents.
     """
     documents = reading_of_documents(spec)
     runtime = find_runtime(spec.connector)
@@ -99,17 +98,17 @@ def reading_of(spec: DerivationSpec) -> Reading:
 
 
 class _Places:
-    """Hands out places, which transforms share."""
+    """Assigns column slots, which transforms share."""
 
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._columns: dict[int, dict[int, TypedColumn]] = {}
 
     def of(self, spec: DerivationSpec, transform: TransformSpec, names: Sequence[str]) -> FieldPlaces:
-        """The places of one transform.
+        """Return the slots of one transform.
 
         Raises:
-            LookupError: something that it needs has no column.
+            LookupError: a needed field has no column.
         """
         source, shuffle = spec.sources[transform.input.source], transform.shuffle
         if shuffle.kind == "lambda" or (shuffle.kind == "key" and not shuffle.key):
@@ -136,13 +135,13 @@ class _Places:
         return place
 
     def padded(self, transform: int) -> tuple[TypedColumn | None, ...]:
-        """The column of a transform in each place."""
+        """Return the column of a transform in each slot."""
         taken = self._columns.get(transform, {})
         return tuple(taken.get(place) for place in range(len(self.kinds)))
 
 
 def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
-    """Source rows, as lambdas are given them."""
+    """Convert source rows to a batch for lambdas."""
     transforms = rows.transforms.tolist()
 
     def key_of(row: int) -> bytes:
@@ -166,11 +165,11 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
 
 
 class FieldValues:
-    """What documents have in the places of rows that were read in place of them.
+    """Values of the documents behind rows with fields.
 
     Args:
-        reading: what was read.
-        rows: of one transform.
+        reading: columns of the rows.
+        rows: rows of one transform.
     """
 
     def __init__(self, reading: Reading, rows: ReadRows) -> None:
@@ -182,25 +181,25 @@ class FieldValues:
         self._codes = unpack_codes(fields.field(len(reading.selection.kinds)))
 
     def all_of(self, transform: int) -> list[list[JSON]]:
-        """The values of each field that the lambda of their transform is given."""
+        """Return the values of each field of their transform's lambda."""
         transforms = self._reading.transforms
         assert transforms is not None
         return [self.of(transform, place, default) for place, default in transforms[transform].fields]
 
     def of(self, transform: int, place: int, default: JSON) -> list[JSON]:
-        """The values of one place.
+        """Return the values of one slot.
 
         Args:
             transform: index of their transform.
-            place: one of its places.
-            default: what is meant where a document lacks the field.
+            place: one of its slots.
+            default: value of an absent field.
         """
         codes: Codes | None = None if self._codes is None else self._codes[:, place]
         get = compile_values(self._reading.column(transform, place).pointer)
         return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
 
     def packable(self, transform: int, place: int, default: JSON) -> Values:
-        """The same, to pack keys of: as an array where all are texts, or all integers."""
+        """Return the values of one slot to pack into keys: as an array if all are texts, or all integers."""
         array = self._fields.field(place)
         is_exact = self._codes is None or not self._codes[:, place].any()
         is_packed = pa.types.is_string(array.type) or pa.types.is_int64(array.type)
@@ -210,10 +209,10 @@ class FieldValues:
 
 
 class UnparsedDocuments(Sequence[Document]):
-    """Documents of rows, all of which are parsed when the first is asked for.
+    """Documents of rows, all of which the first access parses.
 
     Args:
-        rows: with their documents.
+        rows: rows with their documents.
     """
 
     def __init__(self, rows: ReadRows) -> None:
@@ -236,10 +235,10 @@ class UnparsedDocuments(Sequence[Document]):
         return self._parsed[index]
 
     def __iter__(self) -> Iterator[Document]:
-        return iter(self[:])  # without a call for each
+        return iter(self[:])  # avoids a call per document
 
     def written(self, part: slice) -> bytes:
-        """A JSON array of some of them, as they are stored."""
+        """Return a JSON array of a slice, as stored."""
         if self._joined is None:
             self._joined = JoinedTexts(self._rows.texts)
         begin, end, _ = part.indices(len(self))
@@ -247,13 +246,13 @@ class UnparsedDocuments(Sequence[Document]):
 
 
 class StoredDocuments(Sequence[Document]):
-    """Documents of rows that were read without them: each is found again when it is asked for.
+    """Documents of rows without text: each access reads a document from its segment.
 
-    Where all of them were read after all, because all are yet to be validated, they are parsed together.
+    If all texts were read, because all documents must be validated, they are parsed together.
 
     Args:
-        plan: the transaction that reads them.
-        rows: what was read of them.
+        plan: the transaction.
+        rows: rows of the documents.
     """
 
     def __init__(self, plan: Plan, rows: ReadRows) -> None:
@@ -283,7 +282,7 @@ class StoredDocuments(Sequence[Document]):
         return document
 
     def _find(self, row: ReadRows) -> str:
-        """The text of a row's document, from the segment that has it."""
+        """Return the text of a row's document from its segment."""
         ((adjusted, transform, seq, key),) = zip(*row.lists(), strict=True)
         reads = [read.within(adjusted, adjusted + 1) for read in self._plan.reads if read.index == transform]
         for stored in read_sorted(self._plan.root, reads, selection=TOLD_DOCUMENTS):

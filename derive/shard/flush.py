@@ -1,8 +1,8 @@
-"""The end of a tick, for lambdas that publish then what they gathered of its documents.
+"""The end of a tick, for lambdas that publish documents then.
 
-It is one more document behind all others of its tick, of one more transform, at the tick's last microsecond. So what is
-published for it has a clock and an order that depend neither on how time is cut into transactions nor on the number of
-shards (law L1). A shard sees the end of those ticks of which it saw a document.
+The end is one more document after all others of its tick, for one more transform, at the tick's last microsecond. The
+timestamp and order of its publications therefore depend neither on the division into transactions nor on the number of
+shards (law L1). A shard sees the end of each tick of which it saw a document.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from derive.time.frontier import tick_end
 def with_ends(
     parts: Iterator[ReadRows], spec: DerivationSpec, invoker: Invoker, processed: Callable[[int], None]
 ) -> Iterator[ReadRows]:
-    """Source rows, with rows for the ends of ticks if the session asks for them.
+    """Yield source rows, with rows for the ends of ticks if the session requests them.
 
     Args:
-        parts: source rows, in order, of whole ticks altogether.
+        parts: source rows in order, of whole ticks in total.
         spec: the derivation.
-        invoker: what they go to.
-        processed: told how many documents were taken, when they have been.
+        invoker: invoker of the session.
+        processed: called with the number of processed documents.
     """
     tick: int | None = None
     last: ReadRows | None = None
@@ -45,7 +45,7 @@ def with_ends(
 
 
 def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRows:
-    """Rows with the ends of ticks between them and, if the tick before them is another, in front."""
+    """Return rows with the ends of ticks between them, and before them if the previous tick is another one."""
     ticks = rows.adjusted // spec.tick
     previous = np.concatenate([ticks[:1] if before is None else [before], ticks[:-1]])
     borders = np.flatnonzero(previous != ticks)
@@ -62,7 +62,7 @@ def _ends(spec: DerivationSpec, ticks: np.ndarray) -> ReadRows:
 
 
 def end_batch(spec: DerivationSpec, tick: int) -> SourceBatch:
-    """The end of a tick, as lambdas are given it."""
+    """Return the end of a tick as a batch for lambdas."""
     clocks = np.array([tick_end(tick * spec.tick, spec.tick) - 1])
     return SourceBatch([len(spec.transforms)], clocks, lambda _: b"", [{}], unchecked=np.array([False]))
 
@@ -70,14 +70,14 @@ def end_batch(spec: DerivationSpec, tick: int) -> SourceBatch:
 def order_of(
     rows: ReadRows, causes: Causes, texts: pa.StringArray, spec: DerivationSpec
 ) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """The columns that order source documents, for each published document: its place in the order of processing.
+    """Return the sort columns of the causing documents: the position of each published document in processing order.
 
-    Documents of the end of a tick have their text for the key of a source document, which is the order
-    they were published in, so that it does not matter which shard published them.
+    Publications at the end of a tick have their text as the key of the source document. Their order is therefore
+    independent of the publishing shard.
 
     Args:
         rows: source documents.
-        causes: for each published document, the number of its cause among them.
+        causes: index of the causing document in `rows`, for each published document.
         texts: JSON texts of the published documents.
         spec: the derivation.
     """

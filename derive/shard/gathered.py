@@ -1,4 +1,4 @@
-"""What a derivation of a cycle publishes, gathered from several ticks to be written together."""
+"""Publications of a cycle's derivation, gathered over several ticks and written together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOST_ROWS = 20_000
 
 @dataclass(slots=True)
 class _Group:
-    """Documents that all are columns of the same names, or all are documents; keys of all are packed, or of none.
+    """Documents that are all columns with the same names, or all objects; either all keys are packed, or none.
 
     Attributes:
-        columns: clocks, seqs, labels and, if they are packed, keys.
-        values: of each property; or the documents themselves, as one.
-        kinds: of the values of each property.
+        columns: timestamps, sequence numbers, labels and, if packed, keys.
+        values: values of each property; for objects, one list of documents.
+        kinds: types of the values of each property.
     """
 
     columns: tuple[list[Any], ...] = field(default_factory=lambda: ([], [], [], []))
@@ -32,7 +32,7 @@ class _Group:
     kinds: tuple[Kinds, ...] = ()
 
     def add(self, combined: Combined) -> None:
-        """Take documents that go with those that are there."""
+        """Add documents of the same group."""
         content = combined.content
         values: Sequence[Sequence[Any]] = content.values if isinstance(content, Columns) else (content.listed,)
         kinds: tuple[Kinds, ...] = content.kinds if isinstance(content, Columns) else ()
@@ -48,7 +48,7 @@ class _Group:
             column.extend(part)
 
     def rows(self, names: tuple[str, ...], pack: KeyColumns | None, make: RowMaker) -> WrittenRows:
-        """They as rows, in the order in which they came."""
+        """Return the documents as rows, in the order of their addition."""
         clocks, seqs, labels, keys = self.columns
         content: Content = Documents(self.values[0])
         packed: pa.BinaryArray | list[bytes] = keys
@@ -60,13 +60,13 @@ class _Group:
 
 
 class Gathered:
-    """Gathers what was published.
+    """Gathers published documents.
 
     Args:
         write: takes rows, in order.
-        make: makes rows of documents.
-        most_bytes: about how many bytes to gather.
-        most_rows: how many documents to gather.
+        make: converter of documents to rows.
+        most_bytes: approximate limit for the gathered bytes.
+        most_rows: limit for the gathered documents.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Gathered:
         self._clear()
 
     def _clear(self) -> None:
-        # By names of properties, none for documents, and what is to pack their keys.
+        # By names of properties (empty for documents) and by the packer of keys.
         self._groups: dict[tuple[tuple[str, ...], KeyColumns | None], _Group] = {}
         self._count = self._weight = 0
 
     def add(self, combined: Combined, weight: int) -> None:
-        """Take documents of one tick, which take about `weight` bytes."""
+        """Add documents of one tick, with an approximate size of `weight` bytes."""
         names = combined.content.names if isinstance(combined.content, Columns) else ()
         kind = (names, combined.keys if isinstance(combined.keys, KeyColumns) else None)
         group = self._groups.get(kind)
@@ -97,12 +97,12 @@ class Gathered:
             self.flush()
 
     def add_rows(self, rows: WrittenRows) -> None:
-        """Take rows behind everything that was taken before."""
+        """Write the gathered rows, and then these rows."""
         self.flush()
         self._write(rows)
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write the gathered rows."""
         if self._groups:
             self._write(concat([group.rows(*kind, self._make) for kind, group in self._groups.items()]).in_order())
         self._clear()

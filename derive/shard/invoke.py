@@ -1,4 +1,4 @@
-"""From source documents to published documents: the part of a shard that is the same wherever it runs."""
+"""Invocation of lambdas: from source documents to published documents, independent of the executor."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from derive.schema.validator import Validator, compile_validator
 from derive.shard.published import Documents, Keys, Published
 
 MANY = 64
-"""From how many source documents on columns cost less than documents one by one."""
+"""Number of source documents from which columns are cheaper than single documents."""
 
 _PART = 10_000
-"""How many published documents are worth handling at once."""
+"""Number of published documents that are handled at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """Source documents in the order of processing, parsed; the columns run in parallel.
+    """Parsed source documents in processing order; the columns are parallel.
 
     Attributes:
         transforms: index of the transform that reads each document.
-        adjusted: int64 array of adjusted clocks.
-        key_of: gives the packed key of a document, to name it in an error.
-        documents: parsed; with `fields`, each only when it is asked for.
-        fields: as `ReadBatch` has them.
-        unchecked: which documents have yet to be validated; None for all.
-        written: as `ReadBatch` has it.
+        adjusted: adjusted timestamps, an int64 array.
+        key_of: returns the packed key of a document, for error messages.
+        documents: parsed documents; with `fields`, loaded on access.
+        fields: as in `ReadBatch`.
+        unchecked: mask of documents that must still be validated; None for all.
+        written: as in `ReadBatch`.
     """
 
     transforms: list[int]
@@ -61,16 +61,16 @@ class SourceBatch:
 
 
 class Invoker:
-    """Validates source documents, runs a session's lambdas over them, and validates what comes out.
+    """Validates source documents, runs a session's lambdas over them, and validates the published documents.
 
     Args:
         spec: the derivation.
-        session: its lambdas, open over a shard's state.
-        offsets: microseconds from clock to adjusted clock, by transform index.
-        clamp: the output's `upper`: published clocks are not below it.
-        many: from how many source documents on they are published as columns, if the session can.
-        packs_later: keys of columns that are all different are left to be packed with those of others.
-        redactor: redacts what is published before anything else sees it.
+        session: its session over a shard's state.
+        offsets: microseconds from timestamp to adjusted timestamp, by transform index.
+        clamp: the output's `upper`, the lower bound of published timestamps.
+        many: number of source documents from which columns are published, if the session can.
+        packs_later: leave distinct keys of columns unpacked, to pack them together with others.
+        redactor: redactor of published documents; None for none.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Invoker:
         self._redactor = redactor
         self._session = session
         self._columns = session if isinstance(session, ColumnSession) else None
-        self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
+        self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last offset is for the ends of ticks
         self._flush = len(spec.transforms)
         by_source = {name: compile_validator(source.read_schema, name=name) for name, source in spec.sources.items()}
         self._sources: list[Validator] = [by_source[input_spec.source] for input_spec in spec.inputs]
@@ -105,18 +105,21 @@ class Invoker:
 
     @property
     def flushes(self) -> bool:
-        """Whether the session is to be told where ticks end; asked when there are documents: it may have to start."""
+        """Return true if the session needs the ends of ticks.
+
+        Called only with documents, because it may start the session.
+        """
         return self._session.flushes
 
     def invoke(self, source: SourceBatch, *, as_columns: bool = True) -> Iterator[Published]:
-        """Run a batch; what it publishes comes in parts, as a few documents may have many to publish.
+        """Run a batch; yield its publications in parts, because few documents can cause many.
 
         Args:
             source: the batch.
-            as_columns: take columns from a session that gives them: that pays where few documents are looked at again.
+            as_columns: accept columns from the session, which pays if few documents are inspected again.
 
         Yields:
-            What was published, in order; nothing where that is nothing.
+            Publications in order; none for an empty result.
 
         Raises:
             SchemaViolation: a source document or a published document is invalid.
@@ -145,12 +148,12 @@ class Invoker:
 
     def _invoke_one_by_one(self, source: SourceBatch, batch: ReadBatch, *, are_many: bool) -> Iterator[Published]:
         invoked = self._session.invoke(batch)
-        # What is published at the end of a tick is put in order as a whole.
+        # Publications at the end of a tick are sorted as a whole.
         most = None if self._session.flushes else _PART
         while True:
             causes: list[int] = []
             results: list[Document] = []
-            # One by one: keeping the pairs until there are many makes all of them slower by a tenth.
+            # Pairs are consumed one by one: keeping them would slow all down by a tenth.
             for cause, document in itertools.islice(invoked, most):
                 causes.append(cause)
                 results.append(document)
@@ -169,20 +172,20 @@ class Invoker:
                 return
 
     def _proven(self, results: Sequence[Document]) -> Columns | None:
-        """Published documents as columns, if those prove them to be valid."""
+        """Return published documents as columns if the columns prove their validity; None otherwise."""
         columns = Columns.of_documents(results) if self._flat.may_prove(tuple(results[0])) else None
         return columns if columns is not None and self._flat.proves(columns) else None
 
     def _published_documents(
         self, source: SourceBatch, batch: ReadBatch, causes: Causes, documents: Sequence[Document]
     ) -> Published:
-        """What was published, document by document."""
+        """Return the publication of single documents."""
         self._check_published(batch, causes, documents)
         keys = self._valid_keys(batch, causes, documents)
         return Published(causes, self._clocks(source, causes), keys, Documents(documents))
 
     def _published_columns(self, source: SourceBatch, batch: ReadBatch, part: PublishedColumns) -> Published:
-        """What was published as columns, which are valid."""
+        """Return the publication of valid columns."""
         columns = part.columns
         keys: Keys | KeyColumns
         if self._packs_later and self._column_keys.are_apart(columns):
@@ -195,12 +198,13 @@ class Invoker:
         return Published(part.causes, self._clocks(source, part.causes), keys, columns)
 
     def _clocks(self, source: SourceBatch, causes: Causes) -> np.ndarray:
-        """Clocks of publication."""
+        """Return the timestamps of publication."""
         clocks: np.ndarray = source.adjusted.take(causes)
-        return np.maximum(clocks, self._clamp) if clocks[0] < self._clamp else clocks  # the first is the least
+        # The first timestamp is the least.
+        return np.maximum(clocks, self._clamp) if clocks[0] < self._clamp else clocks
 
     def _valid_keys(self, batch: ReadBatch, causes: Causes, results: Sequence[Document]) -> list[bytes]:
-        """Packed keys of published documents."""
+        """Return the packed keys of published documents."""
         try:
             return self._keys(results)
         except DocumentError:
@@ -216,9 +220,9 @@ class Invoker:
         return DocumentError(message, position=position)
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
-        """Published documents, with those of the end of a tick in the order of their JSON texts.
+        """Return published documents, with those of the end of a tick sorted by JSON text.
 
-        Which shard publishes first must not matter where documents of one key are reduced.
+        The order of publishing shards must not affect the reduction of documents of one key.
         """
         ordered: list[Document] = []
         for cause, group in itertools.groupby(zip(causes, results, strict=True), key=itemgetter(0)):
@@ -227,7 +231,7 @@ class Invoker:
         return ordered
 
     def _check_sources(self, source: SourceBatch) -> None:
-        """Validate the documents of which that is not known to have been done."""
+        """Validate the documents that are not known to be valid."""
         rows: Sequence[int] = range(len(source.transforms))
         transforms, documents = source.transforms, source.documents
         if source.unchecked is not None and not source.unchecked.all():
@@ -272,11 +276,14 @@ class Invoker:
                 )
 
     def _shown(self, document: Document) -> str:
-        """How a published document is shown, which might have in another place what is redacted in its own."""
+        """Return a published document for a message.
+
+        Empty with redaction, because a redacted value may be misplaced.
+        """
         return f"; it is {dump_exact(document).decode()[:500]}" if self._redactor is None else ""
 
     def _publisher(self, batch: ReadBatch, cause: int) -> tuple[Position, str, str]:
-        """What published for a document of a batch: where it is written, its name, and for what."""
+        """Return the position and name of the publisher of a batch's document, and the reason of the publication."""
         index = batch.transforms[cause]
         if index == self._flush:
             code = find_runtime(self._spec.connector).shared_code(self._spec)

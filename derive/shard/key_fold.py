@@ -1,4 +1,4 @@
-"""Folding the documents of one key, which were published in one tick, from the left."""
+"""Fold the documents of one key and tick, from the left."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class KeyFold:
         self._positions = collection.write_positions
 
     def add(self, key: bytes, folded: list[Document], document: Document) -> None:
-        """Fold one more document into those of its key, which may become one more.
+        """Fold a document into those of its key, possibly as a further document.
 
         Args:
-            key: packed.
-            folded: what the documents before it became; not empty.
-            document: published for this key.
+            key: packed key.
+            folded: folded documents so far; not empty.
+            document: published document of this key.
 
         Raises:
-            ReductionError: a strategy does not fit them.
-            SchemaViolation: what they become is invalid.
+            ReductionError: a strategy does not accept the documents.
+            SchemaViolation: the folded document is invalid.
         """
         try:
             folded[-1] = self._step(folded[-1], document)

@@ -25,18 +25,18 @@ from derive.time.positions import offset_of
 
 
 class Lambdas:
-    """Hands each document to the shard that owns it; a shard is opened when there is one for it.
+    """Passes each document to the shard that owns it, and opens shards on demand.
 
-    What shards publish is put in the order in which one shard would have published it.
+    Publications of several shards are sorted into the order of a single shard.
 
     Args:
         plan: the transaction of the derivation.
-        reading: what it reads of its sources.
+        reading: columns that it reads.
         open_shard: opens the session of a shard, by its number.
 
     Attributes:
-        reading: as above.
-        opened: numbers of the shards that are open.
+        reading: columns that it reads.
+        opened: invokers of the open shards, by number.
     """
 
     def __init__(self, plan: Plan, reading: Reading, open_shard: Callable[[int], DeriveSession]) -> None:
@@ -46,7 +46,7 @@ class Lambdas:
         self._offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._owners_of = source_owners(plan, reading) if plan.shards > 1 else None
         self.opened: dict[int, Invoker] = {}
-        self._seen: set[int] = set()  # shards that were handed documents of the tick
+        self._seen: set[int] = set()  # shards that received documents of the tick
 
     def _invoker(self, shard: int) -> Invoker:
         invoker = self.opened.get(shard)
@@ -64,7 +64,7 @@ class Lambdas:
         return invoker
 
     def invoke(self, part: TickPart) -> Iterator[Published]:
-        """Run documents of one tick, in order; what was published, in order."""
+        """Run documents of one tick, in order; yield the publications, in order."""
         if self._owners_of is not None:
             return self._invoke_owners(part if isinstance(part, ReadRows) else rows_of(part), self._owners_of)
         return self._invoker(0).invoke(
@@ -89,7 +89,7 @@ class Lambdas:
             yield _merged(parts, [cause for part in parts for cause in part.causes])
 
     def end(self, tick: int) -> Iterator[Published]:
-        """End a tick for the shards that saw documents of it; what is published at its end, in order."""
+        """End a tick for the shards that saw its documents; return the publications at its end, in order."""
         invokers = [invoker for shard in sorted(self._seen) if (invoker := self.opened[shard]).flushes]
         self._seen.clear()
         return self._end(invokers, tick) if invokers else iter(())
@@ -104,11 +104,11 @@ class Lambdas:
 
 
 def _merged(parts: Sequence[Published], by: Sequence[Any]) -> Published:
-    """What was published in several parts, in order.
+    """Merge publications in order.
 
     Args:
-        parts: these.
-        by: what to order by, for all of them behind one another.
+        parts: the publications.
+        by: sort keys of their documents, concatenated.
     """
     order = sorted(range(len(by)), key=by.__getitem__)
     causes, keys, documents = (

@@ -1,7 +1,7 @@
-"""A tick whose published documents outgrow memory: they are sorted on disk, and combined from there.
+"""A tick whose published documents exceed the memory limit: sorted on disk, and combined from there.
 
-Documents are sorted by key and then by their place in the order of processing, and folded from the left as they come.
-So the result is that of folding them in memory, to the last byte. A second sort puts it in the order of a segment.
+Documents are sorted by key and processing order, and folded from the left as they are read. The result equals a fold in
+memory byte for byte. A second sort restores the order of a segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
 
 _Row: TypeAlias = tuple[int, int, bytes, Document]
-"""Clock, seq, key and document."""
+"""Timestamp, sequence number, key and document."""
 
 P = TypeVar("P", bound=NumberedRows)
 
@@ -29,10 +29,10 @@ class LargeTick(Generic[P]):
     """Combines the documents of one tick.
 
     Args:
-        layout: of the published documents, with the columns that order those of one key as they are processed.
-        fold: folds documents.
-        labels: makes labels of documents.
-        spill: where rows go.
+        layout: layout of the published documents, with the sort columns of processing.
+        fold: reducer of documents.
+        labels: function from documents to labels.
+        spill: files for rows.
     """
 
     def __init__(self, layout: type[P], fold: KeyFold, labels: MakeLabels, spill: Spill) -> None:
@@ -41,28 +41,28 @@ class LargeTick(Generic[P]):
         self._combined = Sorter(WrittenRows.SCHEMA, WrittenRows.ORDER, spill)
         self._fold = fold
         self._labels = labels
-        self._key: bytes | None = None  # the one that is being folded
+        self._key: bytes | None = None  # the key that is being folded
         self._clock = 0
         self._folded: list[Document] = []
         self._parked = Sorter(WrittenRows.SCHEMA, [SEQ], spill)
         self._parked_count = 0
 
     def add(self, rows: P) -> None:
-        """Take published documents, in any order.
+        """Add published documents, in any order.
 
         Raises:
-            DiskFullError: there is no space for them.
+            DiskFullError: the documents do not fit on the disk.
         """
         self._published.add(rows.batch.select(self._layout.SCHEMA.names))
 
     def close(self) -> Iterator[WrittenRows]:
-        """Combine them.
+        """Combine the documents.
 
         Yields:
-            Rows, sorted as they are stored.
+            Rows in storage order.
 
         Raises:
-            DiskFullError: there is no space for what they become.
+            DiskFullError: the combined documents do not fit on the disk.
         """
         for rows in map(self._layout, self._published.take()):
             alone = self._alone(rows)
@@ -74,7 +74,7 @@ class LargeTick(Generic[P]):
         yield from map(WrittenRows, self._combined.take())
 
     def _alone(self, rows: P) -> np.ndarray:
-        """Which rows are certainly the only ones of their key: not the last one, behind which there may be more."""
+        """Return the mask of rows that are certainly unique by key; the last row may have successors."""
         keys = rows.keys
         differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
         is_alone: np.ndarray = np.concatenate([[keys[0].as_py() != self._key], differ]) & np.append(differ, False)
@@ -95,7 +95,7 @@ class LargeTick(Generic[P]):
         self._park(len(self._folded) - 1)
 
     def _end_key(self, ended: list[_Row]) -> None:
-        """What the documents of a key became has the clock of the last of them."""
+        """Add the folded documents of a key, at the timestamp of the last of its documents."""
         if self._parked_count:
             self._park(len(self._folded))
             for rows in map(WrittenRows, self._parked.take()):
@@ -106,7 +106,7 @@ class LargeTick(Generic[P]):
         self._folded = []
 
     def _park(self, count: int) -> None:
-        """Put aside documents of a key that stay apart: there may be many, and their clock is not known yet."""
+        """Set folded documents of a key aside: they may be many, and their timestamp is still unknown."""
         if count > 0:
             assert self._key is not None
             parked = [(0, self._parked_count + seq, self._key, self._folded[seq]) for seq in range(count)]

@@ -1,4 +1,4 @@
-"""File locks, which end with the process that holds them, and which a paused process cannot hold for ever."""
+"""File locks that end with their process, and that a paused process cannot hold forever."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _POLL_SECONDS = 0.02
 
 
 KEPT = "backup.lock"
-"""Beside a lock, the lock of a backup that holds both: it is at work, and is not ended."""
+"""File beside a lock that a backup locks too: the process is active, and must not be killed."""
 
 
 @contextmanager
 def kept(file: Path) -> Iterator[None]:
-    """Hold a lock for as long as the block takes, as a backup does: nobody ends this process for it.
+    """Hold a lock while the block runs, as a backup does: other processes do not kill this one for it.
 
     Raises:
-        HeldError: another process has held it for a minute.
+        HeldError: another process has held the lock for a minute.
     """
     mark = file.with_name(KEPT)
     with locked(file):
@@ -49,15 +49,15 @@ def _is_backup(file: Path, holder: int) -> bool:
 
 @contextmanager
 def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> Iterator[int]:
-    """Hold a lock for as long as the block takes; it is given to whoever holds it as an open file.
+    """Hold a lock while the block runs, and yield the descriptor of the lock file.
 
     Args:
-        file: is created if it is missing.
-        may_evict: asked, of the open file, when another process has held the lock for five seconds: whether that
-            process may be killed, if it is one of this machine. It is to say so only where nothing is lost by that.
+        file: the lock file; created if missing.
+        may_evict: called with the descriptor after another process has held the lock for five seconds; returns true if
+            that process may be killed, on this machine. It must be true only if the kill loses nothing.
 
     Raises:
-        HeldError: another process has held it for a minute.
+        HeldError: another process has held the lock for a minute.
     """
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""Messages: what workers tell the driver."""
+"""Messages from workers to the driver."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.time.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far one derivation of a cycle has come in a transaction of all of them.
+    """Progress of one derivation in a transaction of a cycle.
 
     Attributes:
-        task: its name.
-        positions: by index of the input, the adjusted clock below which it has processed everything.
-        upper: of its output.
+        task: name of the derivation.
+        positions: position of each input, by its index: the adjusted timestamp below which it is processed.
+        upper: `upper` of the output.
     """
 
     task: str
@@ -28,20 +28,20 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What came of one part of a transaction.
+    """Outcome of one part of a transaction.
 
     Attributes:
-        segments: files it wrote.
-        shards: by number of each shard whose state is prepared, the name of the attempt that prepared it.
-        documents_in: source documents it processed.
-        documents_out: documents it wrote.
-        error: JSON of a `FlowError`, if it failed.
-        rounds: where a cycle took turns, how many rounds of them have come to their end.
-        reached: how far a derivation of a cycle has come.
-        behind: where the endpoint of a materialization has less than was known to be stored, and so nothing was done:
-            for each such binding (by state key), the adjusted clock below which it has everything.
-        is_shared: whether several shards have published documents of one key in one tick.
-        cleared: state keys of bindings of which nothing is left at the endpoint, and that begin from nothing.
+        segments: written files.
+        shards: name of the attempt that prepared each shard's state, by shard number.
+        documents_in: number of processed source documents.
+        documents_out: number of written documents.
+        error: JSON of a `FlowError`; None for success.
+        rounds: number of completed rounds of a cycle.
+        reached: progress of a derivation of a cycle.
+        behind: for bindings whose endpoint has less than the known progress, so that nothing was done: the adjusted
+            timestamp below which the endpoint is complete, by state key.
+        is_shared: true if several shards have published documents of one key in one tick.
+        cleared: state keys of bindings that are empty at the endpoint, and begin again.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -56,7 +56,7 @@ class Message:
     cleared: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """As JSON text."""
+        """Return the message as JSON text."""
         segments = [segment.to_json() for segment in self.segments]
         reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
         counts = [self.documents_in, self.documents_out]
@@ -66,7 +66,7 @@ class Message:
 
     @staticmethod
     def from_json(text: str) -> Message:
-        """The message that `to_json` described."""
+        """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
         rounds, reached, behind, is_shared, cleared = rest
         return Message(

@@ -1,4 +1,4 @@
-"""Owners: which shard a document belongs to, by the key its transform shuffles it by."""
+"""Owners: the shard of each document, by its shuffle key."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from derive.storage.segments.rows import ReadRows
 from derive.time.positions import offset_of
 
 ShuffleKeys: TypeAlias = Callable[[ReadRows], Sequence[bytes]]
-"""From source rows of one transform to the packed keys they are shuffled by."""
+"""Function from source rows of one transform to their packed shuffle keys."""
 
 OwnersOf: TypeAlias = Callable[[ReadRows], np.ndarray]
-"""From source rows to the numbers of the shards that own them."""
+"""Function from source rows to the numbers of their owning shards."""
 
 
 def owners_of_keys(keys: Sequence[bytes], count: int) -> np.ndarray:
-    """Which of `count` owners each packed key belongs to, as an int32 array: equal shares of a 32-bit hash."""
+    """Return the owner of each packed key as an int32 array: equal shares of a 32-bit hash."""
     hashes = np.fromiter(map(crc32, keys), np.uint64, len(keys))
     owners: np.ndarray = ((hashes * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
     return owners
 
 
 def compile_shuffle_key(plan: Plan, reading: Reading, transform: TransformSpec) -> ShuffleKeys:
-    """What finds the keys that documents of a transform are shuffled by."""
+    """Return a function from rows of a transform to their packed shuffle keys."""
     spec = plan.spec
     if reading.transforms is not None:
         places = reading.transforms[transform.index].shuffle
@@ -54,7 +54,7 @@ def compile_shuffle_key(plan: Plan, reading: Reading, transform: TransformSpec) 
     def computed(rows: ReadRows) -> Sequence[bytes]:
         documents = rows.documents()
         if not all(map(is_valid, documents)):
-            return _source_keys(rows)  # wherever the invalid one arrives, it is reported
+            return _source_keys(rows)  # the owner of the invalid document reports it
         clocks, published = rows.adjusted.tolist(), (rows.adjusted - offset).tolist()
         batch = ReadBatch([transform.index] * len(documents), clocks, published, documents)
         return list(map(pack, statement.keys(batch)))
@@ -76,7 +76,7 @@ def _compile_located(spec: DerivationSpec, transform: TransformSpec) -> ShuffleK
 
 
 def _compile_columns(plan: Plan, reading: Reading, transform: TransformSpec, places: Sequence[int]) -> ShuffleKeys:
-    """Keys by location, from typed columns."""
+    """Return a function from rows to keys by location, which reads typed columns."""
     defaults = transform.shuffle.key_defaults
 
     def located(rows: ReadRows) -> Sequence[bytes]:
@@ -92,7 +92,7 @@ def _compile_columns(plan: Plan, reading: Reading, transform: TransformSpec, pla
 
 
 def _unkeyed(spec: DerivationSpec, transform: TransformSpec, documents: Sequence[Document]) -> DocumentError:
-    """Which document has no key to be shuffled by, and why."""
+    """Return the error for the first document without a packable shuffle key."""
     pack_all = compile_keys(transform.shuffle.key, transform.shuffle.key_defaults)
     index, exc = next(key_errors(pack_all, documents))
     return DocumentError(
@@ -108,7 +108,7 @@ def _source_keys(rows: ReadRows) -> Sequence[bytes]:
 
 
 def source_owners(plan: Plan, reading: Reading) -> OwnersOf:
-    """A function from source rows to the numbers of the shards that own them."""
+    """Return a function from source rows to the numbers of their owning shards."""
     keys = [compile_shuffle_key(plan, reading, transform) for transform in plan.spec.transforms]
 
     def owners_of(rows: ReadRows) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Packets: rows on their way to the shard that owns their key.
 
-Spark moves, sorts and spills rows. What it is given here are not documents but *packets*, each some thousand rows of
-Arrow for one owner, so that its cost per document all but vanishes and a document is never turned into a row of the
-Java virtual machine and back. A packet has a rank among those of its owner. Rows inside a packet are in order, so
-putting packets in order, and merging those that overlap, restores the order of all rows (law L4).
+Spark moves, sorts and spills rows. Its rows here are *packets*, each with some thousand rows in Arrow's format for one
+owner, so that Spark's cost per document is negligible and documents are not converted to Java rows. A packet has a rank
+among those of its owner. Rows within a packet are sorted, so sorting packets, and merging overlapping ones, restores
+the order of all rows (law L4).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ PACKETS = pa.schema(
         pa.field(CONTENT, pa.binary(), nullable=False),
     ]
 )
-"""Packets as Spark moves them: who gets one, its rank among those of its owner, and its rows or a message."""
+"""Schema of packets: the owner, the rank among the owner's packets, and the rows or a message."""
 
 DELIVERED = [RANK, CONTENT]
-"""What an owner is given of its packets."""
+"""Columns of the packets that an owner receives."""
 
 MESSAGE = -(1 << 63)
-"""The `rank` of a packet that carries a message: before all rows."""
+"""The rank of a packet with a message: before all rows."""
 
 PACKET_BYTES = 8 << 20
-"""About how many bytes of rows a packet holds at most."""
+"""Approximate limit for the rows of a packet, bytes."""
 
 
 def pack_rows(
     rows: R, owners: np.ndarray, rank: Callable[[R], int], packet_bytes: int = PACKET_BYTES
 ) -> pa.RecordBatch:
-    """Packets of rows.
+    """Pack rows into packets.
 
     Args:
-        rows: in order.
-        owners: int32 array of the owner of each.
-        rank: of a packet, from its rows.
-        packet_bytes: about how many bytes of rows a packet holds at most.
+        rows: rows, in order.
+        owners: owner of each row, an int32 array.
+        rank: function from a packet's rows to its rank.
+        packet_bytes: approximate limit for the rows of a packet, bytes.
     """
     order = np.argsort(owners, kind="stable")
     sorted_rows = rows.take(order)
@@ -66,7 +66,7 @@ def pack_rows(
 
 
 def pack_message(owner: int, text: str) -> pa.RecordBatch:
-    """A packet with a message."""
+    """Return a packet with a message."""
     return pa.RecordBatch.from_pylist([{OWNER: owner, RANK: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
 
 
@@ -76,13 +76,13 @@ def unpack_rows(
     receive: Callable[[str], None],
     schema: pa.Schema | None = None,
 ) -> Iterator[tuple[int, R]]:
-    """Rank and rows of each packet.
+    """Yield the rank and rows of each packet.
 
     Args:
         packets: columns `DELIVERED`, of one owner, in order of rank.
-        layout: of the rows.
-        receive: takes the messages, which come first.
-        schema: of the rows, if they have more than their layout.
+        layout: layout of the rows.
+        receive: called with each message; messages come first.
+        schema: schema of the rows, if they have more columns than their layout; None otherwise.
     """
     schema = layout.SCHEMA if schema is None else schema
     for batch in packets:

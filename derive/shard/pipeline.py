@@ -1,7 +1,7 @@
-"""The pipeline of a shard, from source documents to rows that others combine or that segments hold.
+"""The pipeline of a shard, from source documents to rows for a shuffle or for segments.
 
-Documents are parsed, handed to lambdas and given their clocks in one place, however a transaction is cut. What differs
-is what comes behind: a second shuffle, or combining per tick and key, with or without feedback.
+All kinds of transactions share the parsing of documents, the lambdas and the timestamps. They differ in the next step:
+a second shuffle, or combining per tick and key, with or without feedback.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from derive.time.positions import offset_of
 
 
 class Pipeline:
-    """What one shard, or one slice of time, does with source documents.
+    """The processing of source documents in one shard, or in one slice of time.
 
     Args:
         plan: the transaction.
-        reading: what it reads of its sources.
-        session: the derivation's lambdas, open over the shard's state.
-        processed: told how many documents were processed.
-        many: from how many source documents on they are published as columns, if the session can.
+        reading: columns that it reads.
+        session: the derivation's session over the shard's state.
+        processed: called with the number of processed documents.
+        many: number of source documents from which columns are published, if the session can.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Pipeline:
         self._processed = processed
 
     def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
-        """What lambdas publish, to be combined elsewhere.
+        """Yield publications, to be combined elsewhere.
 
         Args:
-            parts: source rows in order, of whole ticks altogether.
+            parts: source rows in order, of whole ticks in total.
         """
         make = RowMaker(self._plan.spec.collection)
         number = 0
@@ -72,11 +72,11 @@ class Pipeline:
             number += count
 
     def combined(self, parts: Iterator[ReadRows], spill: Spill) -> Iterator[WrittenRows]:
-        """What lambdas publish, combined per tick and key, in order.
+        """Yield publications, combined per tick and key, in order.
 
         Args:
-            parts: source rows in order, all that are to be combined with one another.
-            spill: where goes what outgrows memory.
+            parts: source rows in order, all that combine with one another.
+            spill: files for rows that exceed the memory limit.
         """
         combiner = TickCombiner(self._plan.spec, spill)
         for _, published in self._invoke(parts):

@@ -1,4 +1,4 @@
-"""A plan: one transaction of a derivation, as data that travels to workers."""
+"""A plan: one transaction of a derivation, as data for workers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from derive.shard.attempt import Attempt
 from derive.time.source_read import SourceRead
 
 Shape: TypeAlias = Literal["slices", "single", "sharded", "cycle"]
-"""How a transaction is cut: into slices of time (nothing is shared between documents), one shard that combines as it
-goes, or several shards with a second shuffle behind them. One of all derivations of a cycle is not cut at all."""
+"""Division of a transaction.
+
+`slices` of time (documents are independent), `single` for one shard that combines as it runs, `sharded` for several
+shards with a second shuffle, and `cycle` for an undivided transaction of a cycle's derivations.
+"""
 
 
 MEMORY = 128 << 20
-"""About how many bytes of documents that belong together a task holds in memory before it spills them."""
+"""Approximate memory limit of a task for documents that belong together, bytes; more documents are spilled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What belongs to a transaction of all derivations of a cycle, besides the plan of its first one.
+    """The common part of a transaction of a cycle's derivations, besides the plan of the first one.
 
     Attributes:
-        others: plans of the other derivations, in the order in which they take turns.
-        positions: for each derivation, by index of the input, the adjusted clock below which it has processed
-            everything.
-        uppers: of the collections that they read, by name.
-        documents: about how many documents to process before it ends, and in one step of one of them.
-        small: a step of more documents than these is the last one if the derivation has several shards, which can
-            share the work of such steps.
-        rounds: how many rounds of turns to go at most; None for as many as there are.
+        others: plans of the other derivations, in the order of their turns.
+        positions: positions of the inputs of each derivation, by index: the adjusted timestamp below which each is
+            processed.
+        uppers: `upper` of the collections that they read, by name.
+        documents: approximate limit for the documents of the transaction, and of one step.
+        small: a step with more documents is the last one if the derivation has several shards, which can share such
+            steps.
+        rounds: limit for the number of rounds; None for no limit.
     """
 
     others: tuple[Plan, ...]
@@ -50,21 +53,21 @@ class Plan:
     Attributes:
         spec: the derivation.
         root: the data folder.
-        token: of this transaction alone; it begins with the identifier of the run's capability.
-        epoch: of the run; workers of an older one are fenced.
-        transaction: counts the transactions that the run has begun for this task.
-        shape: how it is cut.
-        shards: how many shards the task has.
-        tokens: by shard number, the name of the attempt whose state the shard must be at.
-        clamp: the output's `upper`: published clocks are not below it.
-        end: adjusted clock at which the transaction ends, a tick boundary.
-        reads: what to read, one entry per transform that takes part.
-        slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
-        is_small: there is too little to read for more than one task to be worth its while.
-        is_disjoint: no two shards are known to publish documents of one key in one tick: each of several combines its
-            own, and only their keys are compared.
-        memory: about how many bytes of documents that belong together a task holds in memory before it spills them.
-        cycle: for the shape `cycle`, what else belongs to it; `end` is up to when time has come.
+        token: unique name of the transaction, which begins with the identifier of the run's capability.
+        epoch: epoch of the run; workers of an older one are fenced.
+        transaction: number of the transaction within the run, for this task.
+        shape: division of the transaction.
+        shards: number of the task's shards.
+        tokens: attempt whose state each shard must have, by shard number.
+        clamp: the output's `upper`, the lower bound of published timestamps.
+        end: adjusted timestamp of the transaction's end, a tick boundary.
+        reads: reads of the participating transforms.
+        slices: for divisions into slices, ascending borders in adjusted time, including the first and the last.
+        is_small: true if the input is too small for more than one task.
+        is_disjoint: true if no two shards are known to publish documents of one key in one tick: each shard combines
+            its own documents, and only keys are compared.
+        memory: approximate memory limit of a task for documents that belong together, bytes.
+        cycle: for the division `cycle`, the common part; `end` is then the present bound of time.
     """
 
     spec: DerivationSpec
@@ -86,14 +89,14 @@ class Plan:
 
     @property
     def tasks(self) -> int:
-        """Into how many tasks that need nothing of one another it can be cut."""
+        """Return the number of independent tasks."""
         return len(self.slices) - 1 if self.shape == "slices" else 1
 
     @property
     def parts(self) -> tuple[Plan, ...]:
-        """Plans of all derivations that take part in it."""
+        """Return the plans of all participating derivations."""
         return (self, *self.cycle.others) if self.cycle else (self,)
 
     def attempt(self, number: int) -> Attempt:
-        """An attempt at a part of this transaction, by the number its executor gives it."""
+        """Return an attempt at a part of this transaction, by the executor's number."""
         return Attempt(self.epoch, self.transaction, number, self.token)

@@ -1,6 +1,6 @@
-"""Progress: how many documents a transaction has processed, while its workers are still at work.
+"""Progress: the number of documents that a running transaction has processed.
 
-Workers of Spark leave their counts in files. Who carries a transaction out in its own process is told at once.
+Spark's workers write their counts to files. A transaction in this process reports its counts directly.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from typing import Protocol, TypeAlias
 from derive.storage.segments.partition import own_path
 
 Progress: TypeAlias = Callable[[int], None]
-"""Told now and then how many documents of the transaction have been processed so far."""
+"""Function that is called regularly with the number of documents processed so far."""
 
 _STEP = 10_000
 
 
 class Named(Protocol):
-    """What has a name."""
+    """A named object."""
 
     @property
     def name(self) -> str:
-        """Of the task."""
+        """Return the name of the task."""
 
 
 class Watched(Protocol):
-    """A plan, as far as its progress is concerned."""
+    """The part of a plan that progress needs."""
 
     @property
     def spec(self) -> Named:
-        """The task."""
+        """Return the task."""
 
     @property
     def root(self) -> Path:
-        """The data folder."""
+        """Return the data folder."""
 
     @property
     def token(self) -> str:
-        """A UUID of the transaction's own."""
+        """Return the unique identifier of the transaction."""
 
     @property
     def parts(self) -> Sequence[Watched]:
-        """Plans of all tasks that take part in it."""
+        """Return the plans of all participating tasks."""
 
 
 _listeners: dict[str, Callable[[int], None]] = {}
-"""Who listens in this process, by the token of the transaction."""
+"""Listeners in this process, by the token of the transaction."""
 
 
 @contextmanager
 def listening(plan: Watched, listener: Callable[[int], None]) -> Iterator[None]:
-    """Be told of a transaction whose parts are carried out in this process, for as long as the block takes.
+    """Listen to the progress of a transaction in this process while the block runs.
 
     Args:
         plan: the transaction.
-        listener: told after some documents how many they were, and 0 after those of other derivations of a cycle; what
-            it raises ends the part that is at work.
+        listener: called with the number of further documents, and with 0 for documents of a cycle's other derivations;
+            an exception from it ends the running part.
     """
     for part in plan.parts:
         _listeners[part.token] = listener if part is plan else lambda _: listener(0)
@@ -69,10 +69,10 @@ def listening(plan: Watched, listener: Callable[[int], None]) -> Iterator[None]:
 
 
 class Counter:
-    """Counts processed documents where the driver can see it, or tells who listens in this process.
+    """Counts processed documents in a file for the driver, or for a listener in this process.
 
     Attributes:
-        total: how many there were.
+        total: number of processed documents.
     """
 
     def __init__(self, plan: Watched, name: str) -> None:
@@ -81,15 +81,15 @@ class Counter:
         self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name
 
     def add(self, count: int) -> None:
-        """Count some more; the file is written about every 10,000 documents."""
+        """Add to the count; the file is written about every 10,000 documents."""
         before, self.total = self.total, self.total + count
         if self._listener is not None:
             self._listener(count)
         elif self.total // _STEP != before // _STEP:
-            with suppress(OSError):  # progress is a courtesy
+            with suppress(OSError):  # progress is optional
                 self._file.write_bytes(self.total.to_bytes(8, "little"))
 
 
 def progress_folder(root: Path, task: str) -> Path:
-    """Where workers of a task leave their counts, in a folder for each attempt."""
+    """Return the folder for the counts of a task's workers, with a subfolder for each attempt."""
     return root / own_path("tmp", task)

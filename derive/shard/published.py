@@ -1,7 +1,7 @@
-"""What lambdas published: documents with their clocks and keys, as a list or as columns.
+"""Publications of lambdas: documents with timestamps and keys, as a list or as columns.
 
-Sessions that publish documents one by one and those that publish columns meet here. Whoever combines published
-documents asks for few of them: most are the only ones of their key and tick, and only their texts are written.
+This module unites sessions that publish single documents with those that publish columns. Combining inspects few
+documents: most are unique by key and tick, and only their texts are written.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from derive.storage.segments.rows import FIELDS, PublishedRows
 from derive.storage.segments.texts import write_texts
 
 _SAMPLE = 17
-"""Of how many documents one is measured."""
+"""Sampling interval for the size of documents."""
 
 _OBJECT_BYTES, _TEXT_BYTES = 400, 4
-"""About how many bytes a document takes in memory, and for each byte of its JSON text."""
+"""Approximate memory of a document in bytes, and additional bytes per byte of its JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Documents:
         return len(self.listed)
 
     def documents(self) -> Sequence[Document]:
-        """The documents themselves."""
+        """Return the documents."""
         return self.listed
 
     def slice(self, begin: int, end: int) -> Documents:
-        """Documents from one number up to another."""
+        """Return the documents with indices in `[begin, end)`."""
         return Documents(self.listed[begin:end])
 
     def take(self, numbers: np.ndarray) -> Documents:
-        """The documents of these numbers, in the order of these."""
+        """Return the documents with these indices, in their order."""
         return Documents([self.listed[number] for number in numbers.tolist()])
 
 
@@ -58,10 +58,10 @@ Content: TypeAlias = Documents | Columns
 
 
 class RowMaker:
-    """Makes what segments hold of documents.
+    """Converts documents to the columns of a segment.
 
     Args:
-        collection: what is written.
+        collection: the collection.
     """
 
     def __init__(self, collection: CollectionSpec) -> None:
@@ -70,28 +70,28 @@ class RowMaker:
         self._fields, self._column_fields = compile_fields(collection), compile_column_fields(collection)
 
     def texts(self, content: Content) -> pa.StringArray:
-        """A column of JSON texts."""
+        """Return a column of JSON texts."""
         return write_columns(content) if isinstance(content, Columns) else write_texts(content.listed)
 
     def labels(self, content: Content) -> pa.StringArray:
-        """A column of the labels of logical partitions."""
+        """Return a column of the labels of logical partitions."""
         if not self._has_partitions:
             return pa.repeat(pa.scalar(NO_PARTITION), len(content))
         return pa.array(self.listed_labels(content), pa.string())
 
     def listed_labels(self, content: Content) -> list[str]:
-        """Labels of logical partitions."""
+        """Return the labels of logical partitions."""
         if isinstance(content, Columns):
             return self._column_labels(content)
         return list(map(self._label, content.listed))
 
     def fields(self, content: Content) -> pa.StructArray | None:
-        """Typed columns as one array, if the collection has such."""
+        """Return the typed columns as one array; None if the collection has none."""
         return self._column_fields(content) if isinstance(content, Columns) else self._fields(content.listed)
 
 
 def published_schema(collection: CollectionSpec) -> pa.Schema:
-    """The columns of published documents between shuffles, typed ones of the collection among them."""
+    """Return the schema of published documents between shuffles, including the collection's typed columns."""
     typed = typed_columns(collection)
     fields = [pa.field(FIELDS, fields_type([column.kind for column in typed]))] if typed else []
     return pa.schema([*PublishedRows.SCHEMA, *fields])
@@ -103,14 +103,14 @@ Keys: TypeAlias = list[bytes] | pa.Array
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Documents of one tick that were published and combined; the columns run in parallel.
+    """Combined documents of one tick; the columns are parallel.
 
     Attributes:
-        clocks: of publication.
-        seqs: numbers among documents of one clock and key.
-        keys: packed keys; or what packs them of the content.
+        clocks: timestamps of publication.
+        seqs: sequence numbers among documents of one timestamp and key.
+        keys: packed keys, or their packer.
         content: the documents.
-        labels: of their logical partitions.
+        labels: labels of their logical partitions.
     """
 
     clocks: list[int]
@@ -121,18 +121,18 @@ class Combined:
 
     @property
     def key_list(self) -> list[bytes]:
-        """Packed keys."""
+        """Return packed keys."""
         return _listed(_packed(self.keys, self.content))
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Some of what lambdas published for one batch, in order; causes, clocks, keys and content run in parallel.
+    """A part of a batch's publications, in order; causes, timestamps, keys and content are parallel.
 
     Attributes:
-        causes: index in the batch of the source document that caused each.
-        clocks: int64 array of clocks of publication, which ascend.
-        keys: packed keys; or what packs them of the content, where it is known that all are different.
+        causes: index in the batch of the source document that caused each publication.
+        clocks: ascending timestamps of publication, an int64 array.
+        keys: packed keys, or their packer if they are known to be distinct.
         content: the documents, valid under the write schema.
     """
 
@@ -146,30 +146,30 @@ class Published:
 
     @property
     def key_list(self) -> list[bytes]:
-        """Packed keys, as a list."""
+        """Return packed keys, as a list."""
         return _listed(_packed(self.keys, self.content))
 
     @property
     def key_array(self) -> pa.BinaryArray:
-        """Packed keys, as an Arrow array."""
+        """Return packed keys, as an Arrow array."""
         keys = _packed(self.keys, self.content)
         return pa.array(keys, pa.binary()) if isinstance(keys, list) else keys
 
     @property
     def weight(self) -> int:
-        """About how many bytes the documents take in memory."""
+        """Return the approximate memory of the documents, bytes."""
         sample = self.content.take(np.arange(0, len(self), _SAMPLE)).documents()
         return weigh(sample, 1) * len(self) // max(len(sample), 1)
 
     def slice(self, begin: int, end: int) -> Published:
-        """What was published from one number up to another."""
+        """Return the publications with indices in `[begin, end)`."""
         if begin == 0 and end == len(self):
             return self
         keys = self.keys if isinstance(self.keys, KeyColumns) else self.keys[begin:end]
         return Published(self.causes[begin:end], self.clocks[begin:end], keys, self.content.slice(begin, end))
 
     def take(self, numbers: np.ndarray) -> Published:
-        """What was published under these numbers, in the order of these."""
+        """Return the publications with these indices, in their order."""
         keys = self.key_array.take(pa.array(numbers))
         return Published(np.asarray(self.causes)[numbers], self.clocks[numbers], keys, self.content.take(numbers))
 
@@ -187,7 +187,7 @@ def _listed(keys: Keys) -> list[bytes]:
 
 
 def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:
-    """About how many bytes documents take in memory, of which one in `step` is measured."""
+    """Return the approximate memory of documents in bytes, measuring one in `step`."""
     sample = documents[::step]
     text = len(dump_exact(sample)) if sample else 0
     return len(documents) * _OBJECT_BYTES + _TEXT_BYTES * text * len(documents) // max(len(sample), 1)

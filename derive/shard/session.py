@@ -1,4 +1,4 @@
-"""Sessions: a connector's lambdas, open over the state of a shard, and what a part of a transaction has beside them."""
+"""Sessions: a connector's lambdas with access to a shard's state, and the resources of a part of a transaction."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from derive.storage.task_log import TaskLog, internal
 
 @contextmanager
 def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[DeriveSession]:
-    """A session over the state of a shard, or of a slice that keeps none; prepared when the block ends well.
+    """Yield a session over the state of a shard, or over none for a slice.
+
+    The state is prepared unless the block raises.
 
     Args:
         plan: the transaction.
         shard: number of the shard; None for a slice.
-        attempt: number of this attempt at it.
+        attempt: number of this attempt.
     """
     with _state(plan, shard, attempt) as database, translated(plan.root):
         log = TaskLog(plan.root, plan.spec.name).relay
@@ -44,7 +46,7 @@ def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[Derive
 
 
 _databases: defaultdict[str, list[apsw.Connection]] = defaultdict(list)
-"""Databases over which lambdas run in this process, by the token of their transaction."""
+"""Databases of running lambdas in this process, by the token of their transaction."""
 
 _turn = threading.Lock()
 
@@ -63,8 +65,8 @@ def _interruptible(token: str, database: apsw.Connection) -> Iterator[None]:
 
 
 def interrupt(plan: Watched) -> None:
-    """Have the SQL fail that lambdas of a transaction are running in this process, in whatever thread."""
-    with _turn:  # as long as they are there they are not closed
+    """Interrupt the SQL that lambdas of a transaction are running in this process, in any thread."""
+    with _turn:  # databases in the dictionary are not closed
         for part in plan.parts:
             for database in _databases.get(part.token, ()):
                 database.interrupt()
@@ -78,23 +80,23 @@ def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManage
 
 
 def open_spill(plan: Plan, share: int = 1) -> Spill:
-    """Where a task puts what outgrows memory: on a disk of its machine, if Spark says which.
+    """Return the spill files of a task: on a local disk that Spark names, or in the data folder.
 
     Args:
         plan: the transaction.
-        share: how many share the memory.
+        share: number of users that share the memory.
     """
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory // share)
 
 
 def failed(plan: Watched, error: Exception) -> Message:
-    """The message that a part of a transaction has failed.
+    """Return the message of a failed part of a transaction.
 
-    Running out of memory is told as the loss of a worker, which it would be a moment later.
+    A shortage of memory is reported as the loss of a worker, which would follow soon.
 
     Raises:
-        OutdatedError: a newer attempt has begun, and nothing of this one may take the place of what that one says.
+        OutdatedError: a newer attempt has begun, so this attempt must not report anything.
     """
     if isinstance(error, OutdatedError):
         raise error

@@ -1,10 +1,10 @@
-"""Ticks of documents that several shards published: they are gathered, and combined per tick and key by sorting.
+"""Ticks of documents from several shards: gathered, and combined per tick and key by sorting.
 
-Most often no two shards publish a document of one key in one tick. Then each combines its own, and only keys have to be
-compared.
+Usually no two shards publish a document of one key in one tick. Then each shard combines its own documents, and only
+keys are compared.
 
-Documents are folded from the left in processing order, as `TickCombiner` does where they come in that order: even sums
-of floating-point numbers come out the same.
+Documents are folded from the left in processing order, as in `TickCombiner`, so even sums of floating-point numbers are
+equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TICK = "tick"
 _GROUP = (_TICK, KEY)
 
 GATHERED_ROWS = 50_000
-"""How many rows are worth combining at once."""
+"""Number of rows that are combined at once."""
 
 
 def combine_ticks(
@@ -43,11 +43,11 @@ def combine_ticks(
 
     Args:
         spec: the derivation.
-        batches: in any order inside, each of whole ticks, or a part of one tick, and which of the two it is.
-        spill: where a tick goes that comes in parts.
+        batches: batches in any internal order, each with true for whole ticks, or false for a part of one tick.
+        spill: files for a tick that arrives in parts.
 
     Yields:
-        Rows, each batch sorted as they are stored.
+        Batches of rows in storage order.
     """
     fold = KeyFold(spec)
     make = RowMaker(spec.collection)
@@ -73,7 +73,7 @@ def combine_ticks(
 
 
 def _combined(fold: KeyFold, make: RowMaker, rows: PublishedRows, ticks: np.ndarray) -> WrittenRows:
-    """Rows to write of whole ticks, sorted as they are stored."""
+    """Return rows of whole ticks, in storage order."""
     groups = pa.table({_TICK: ticks, KEY: rows.keys})
     order = pc.sort_indices(groups, sort_keys=ascending(_GROUP)).to_numpy()
     sizes = _group_sizes(groups.take(order))
@@ -90,7 +90,7 @@ def _combined(fold: KeyFold, make: RowMaker, rows: PublishedRows, ticks: np.ndar
 
 
 def _group_sizes(groups: pa.Table) -> np.ndarray:
-    """Lengths of the runs of equal rows."""
+    """Return the lengths of the runs of equal rows."""
     count = groups.num_rows
     ticks, keys = groups.column(_TICK).to_numpy(), groups.column(KEY)
     differ = pc.not_equal(keys.slice(1), keys.slice(0, count - 1)).to_numpy()
@@ -99,7 +99,7 @@ def _group_sizes(groups: pa.Table) -> np.ndarray:
 
 
 def _folded(fold: KeyFold, make: RowMaker, rows: PublishedRows, sizes: list[int]) -> WrittenRows:
-    """Rows to write of groups of several documents, which follow one another in processing order."""
+    """Return rows of groups of several documents, which are consecutive in processing order."""
     clocks: list[int] = []
     seqs: list[int] = []
     keys: list[bytes] = []
@@ -123,10 +123,10 @@ def _folded(fold: KeyFold, make: RowMaker, rows: PublishedRows, sizes: list[int]
 
 
 def share_keys(published: Sequence[Sequence[PublishedRows]], tick: int) -> bool:
-    """Whether several shards have published documents of one key in one tick.
+    """Return true if several shards have published documents of one key in one tick.
 
     Args:
-        published: for each shard, what it has published.
+        published: publications of each shard.
         tick: length of a tick, microseconds.
     """
     groups = [_distinct(pa.concat_tables([_groups(part, tick) for part in parts])) for parts in published if parts]
@@ -134,17 +134,17 @@ def share_keys(published: Sequence[Sequence[PublishedRows]], tick: int) -> bool:
 
 
 def are_shared(batches: Iterator[tuple[KeyRows, bool]], tick: int) -> bool:
-    """Whether any key was published by several shards in one tick, or too many to compare were published in one.
+    """Return true if several shards published a key in one tick, or a tick has too many keys to compare.
 
     Args:
-        batches: keys of all shards, each once for a shard and tick; each of whole ticks, or a part of one.
+        batches: keys of all shards, once per shard and tick, each batch with true for whole ticks.
         tick: length of a tick, microseconds.
     """
     return any(not is_whole or _repeats(_groups(keys, tick)) for keys, is_whole in batches)
 
 
 def _groups(rows: PublishedRows | KeyRows, tick: int) -> pa.Table:
-    """Tick and key of each row."""
+    """Return the tick and key of each row."""
     return pa.table({_TICK: rows.clocks // tick, KEY: rows.keys})
 
 
@@ -153,7 +153,7 @@ def _distinct(groups: pa.Table) -> pa.Table:
 
 
 def _repeats(groups: pa.Table) -> bool:
-    if pc.count_distinct(groups.column(KEY)).as_py() == groups.num_rows:  # as most often, whatever the ticks
+    if pc.count_distinct(groups.column(KEY)).as_py() == groups.num_rows:  # the usual case, whatever the ticks
         return False
     return bool(_distinct(groups).num_rows < groups.num_rows)
 
@@ -161,17 +161,17 @@ def _repeats(groups: pa.Table) -> bool:
 def gather_ticks(
     packets: Iterator[tuple[int, T]], tick: int, most_bytes: int, fewest: int = GATHERED_ROWS
 ) -> Iterator[tuple[T, bool]]:
-    """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
+    """Gather rows of several senders into batches of whole ticks, unordered within a batch.
 
     Args:
-        packets: first clock and rows of each packet, by first clock; rows are sorted by clock.
+        packets: first timestamp and rows of each packet, ordered by first timestamp; rows are sorted by timestamp.
         tick: length of a tick, microseconds.
-        most_bytes: how much to gather at most; a tick that has more comes in parts.
-        fewest: how many rows to gather, at least, where they are no more than that.
+        most_bytes: limit for the gathered bytes; a larger tick is yielded in parts.
+        fewest: number of rows to gather at least, within the limit.
 
     Yields:
-        Batches in order of ticks, and whether each holds whole ticks or a part of one. What is left of a tick that came
-        in parts may be among the whole ones behind them.
+        Batches in order of ticks, with true for whole ticks and false for a part of one. The rest of a divided tick may
+            be in the following batch of whole ticks.
     """
     held: _Held[T] = _Held()
     for first, part in packets:
@@ -187,7 +187,7 @@ def gather_ticks(
 
 
 class _Held(Generic[T]):
-    """Rows of several senders, each part sorted by clock."""
+    """Rows of several senders, each part sorted by timestamp."""
 
     def __init__(self) -> None:
         self._parts: list[T] = []
@@ -199,7 +199,7 @@ class _Held(Generic[T]):
         self.bytes += part.nbytes
 
     def take_below(self, clock: int | None) -> list[T]:
-        """Take rows whose clock is below this one, or all."""
+        """Remove and return rows with timestamps below `clock`, or all rows."""
         parts, self._parts, self.rows, self.bytes = self._parts, [], 0, 0
         taken = []
         for part in parts:

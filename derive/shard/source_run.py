@@ -1,7 +1,6 @@
-"""Source documents of a tick on a cycle, transform by transform, as lists: few are handed to lambdas without Arrow.
+"""Source documents of a tick on a cycle, by transform, as lists: a few documents reach lambdas without Arrow.
 
-What most of them never are asked for (their keys, and documents of which only fields are read) is looked for in the
-place that they come from.
+Rarely needed values (keys, and documents whose fields are read) are looked up at their origin on demand.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ _TRANSFORM = attrgetter("transform")
 
 
 class Origin(Protocol):
-    """Where documents of a run come from; they have numbers there."""
+    """Origin of a run's documents, which are identified by number."""
 
     def key(self, number: int) -> bytes:
-        """The packed key of one."""
+        """Return the packed key of a document."""
 
     def document(self, number: int) -> Document:
-        """One of them; that may take long."""
+        """Return a document, possibly slowly."""
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
-        """Which of some have yet to be validated; None for none."""
+        """Return the mask of documents that must still be validated; None for none."""
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
-        """Some as rows, of which the adjusted clocks are given."""
+        """Return documents as rows, with the given adjusted timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """Source documents of one transform in the order of processing, at least one.
+    """Source documents of one transform in processing order, at least one.
 
     Attributes:
         transform: index of the transform.
-        adjusted: adjusted clocks, which ascend.
-        values: what the lambda is given: the values of its fields, field by field, or one sequence, the documents.
-        origin: where they come from.
-        numbers: of the documents, there.
+        adjusted: ascending adjusted timestamps.
+        values: values for the lambda: one sequence per field, or one sequence of documents.
+        origin: origin of the documents.
+        numbers: numbers of the documents at their origin.
     """
 
     transform: int
@@ -59,32 +58,32 @@ class SourceRun:
         return len(self.adjusted)
 
     def slice(self, begin: int, end: int) -> SourceRun:
-        """The documents from one number up to another."""
+        """Return the documents with indices in `[begin, end)`."""
         part = slice(begin, end)
         values = tuple([column[part] for column in self.values])
         return SourceRun(self.transform, self.adjusted[part], values, self.origin, self.numbers[part])
 
     def rows(self) -> ReadRows:
-        """The documents as rows."""
+        """Return the documents as rows."""
         return self.origin.rows(self.adjusted, self.numbers)
 
 
 def rows_of(runs: Sequence[SourceRun]) -> ReadRows:
-    """Runs as rows, in the order of processing."""
+    """Return runs as rows, in processing order."""
     rows = concat([run.rows() for run in runs])
     return rows.sorted(ReadRows.ORDER) if len(runs) > 1 else rows
 
 
 def batch_of(runs: Sequence[SourceRun], reading: Reading) -> SourceBatch:
-    """Runs, each of another transform, as lambdas are given them.
+    """Convert runs of distinct transforms to a batch for lambdas.
 
     Args:
-        runs: at least one.
-        reading: what is read of sources.
+        runs: the runs, at least one.
+        reading: columns that are read.
     """
     if len(runs) == 1:
         clocks, transforms = np.array(runs[0].adjusted, dtype=np.int64), [runs[0].transform] * len(runs[0])
-    else:  # documents of one clock by their transforms (law L4); a run is in order already
+    else:  # order documents of one timestamp by transform (law L4); each run is sorted
         by_transform = sorted(runs, key=_TRANSFORM)
         clocks = np.array([clock for run in by_transform for clock in run.adjusted], dtype=np.int64)
         order = clocks.argsort(kind="stable")
@@ -103,7 +102,7 @@ def batch_of(runs: Sequence[SourceRun], reading: Reading) -> SourceBatch:
 
 
 def _unchecked(runs: Sequence[SourceRun], transforms: Sequence[int]) -> np.ndarray:
-    """Which documents have yet to be validated."""
+    """Return the mask of documents that must still be validated."""
     marks = [run.origin.unchecked(run.numbers) for run in runs]
     if all(mark is None for mark in marks):
         return np.zeros(len(transforms), dtype=bool)
@@ -112,7 +111,7 @@ def _unchecked(runs: Sequence[SourceRun], transforms: Sequence[int]) -> np.ndarr
 
 
 def _in_turns(columns: Sequence[Sequence[Any]], runs: Sequence[SourceRun], transforms: Sequence[int]) -> Sequence[Any]:
-    """Columns of runs as one, in the order of processing."""
+    """Merge columns of runs in processing order."""
     if len(runs) == 1:
         return columns[0]
     take = {run.transform: iter(column).__next__ for run, column in zip(runs, columns, strict=True)}
@@ -120,7 +119,7 @@ def _in_turns(columns: Sequence[Sequence[Any]], runs: Sequence[SourceRun], trans
 
 
 class _Documents(Sequence[Document]):
-    """Documents of several runs in the order of processing, each of which is looked for when it is asked for."""
+    """Documents of several runs in processing order, looked up on access."""
 
     def __init__(self, runs: Sequence[SourceRun], transforms: Sequence[int]) -> None:
         self._runs = {run.transform: run for run in runs}
@@ -145,7 +144,7 @@ class _Documents(Sequence[Document]):
         return map(self.__getitem__, range(len(self)))
 
     def key(self, index: int) -> bytes:
-        """The packed key of one."""
+        """Return the packed key of a document."""
         origin, number = self._locate(index)
         return origin.key(number)
 

@@ -1,6 +1,6 @@
-"""A transaction as stages: tasks that run side by side, and packets of documents that cross from one stage to the next.
+"""A transaction as stages: parallel tasks, with packets of documents from one stage to the next.
 
-Whoever carries a transaction out needs to know no more of it than this.
+An executor needs no other knowledge of a transaction.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from derive.storage.blobs import blobs_of
 from derive.storage.disk_errors import translated
 
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
-"""Runs one task of a stage, given its number, the packets that are addressed to it, in order of rank, and the number
-of this attempt; yields packets (`PACKETS`) for the next stage, or messages (`MESSAGES`) if it is the last one."""
+"""Function that runs one task of a stage.
+
+Its arguments are the task's number, the packets for the task in order of rank, and the number of the attempt. It yields
+packets (`PACKETS`) for the next stage, or messages (`MESSAGES`) in the last one.
+"""
 
 MESSAGE = "message"
 MESSAGES = pa.schema([(MESSAGE, pa.string())])
-"""What the last stage yields: JSON of a `Message` in each row."""
+"""Schema of the last stage's output: JSON of a `Message` per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What is done for a transaction, one stage after the other.
+    """The stages of a transaction, in sequence.
 
     Attributes:
-        tasks: how many tasks the first stage has, which is delivered nothing.
-        owners: how many tasks every other stage has, by the number that packets are addressed to.
-        stages: at least one; they can be pickled.
-        otherwise: what is done instead if a message says that shards have published documents of one key in one tick.
+        tasks: number of tasks in the first stage, which receives no packets.
+        owners: number of tasks in every other stage, the addresses of packets.
+        stages: the stages, at least one; they can be pickled.
+        otherwise: stages to run instead if a message reports that shards have published documents of one key in one
+            tick; None for none.
     """
 
     tasks: int
@@ -46,7 +50,7 @@ class Stages:
 
 
 def stages_of(plan: Plan) -> Stages:
-    """The stages of a derivation's transaction."""
+    """Return the stages of a derivation's transaction."""
     if plan.shape != "sharded" or plan.is_small:
         return Stages(plan.tasks, 1, (partial(_alone, plan),))
     combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combine, plan))
@@ -58,12 +62,12 @@ def stages_of(plan: Plan) -> Stages:
 
 
 def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) -> list[Message]:
-    """Run stages, and what is to be done instead if they come to nothing; returns all messages that count.
+    """Run stages, or their alternative after a key conflict; return all valid messages.
 
     Args:
         root: the data folder.
         work: the stages.
-        run: runs stages; returns what the last one yields.
+        run: runs stages, and returns the messages of the last one.
     """
     messages = run(work)
     if work.otherwise is None or not any(message.is_shared for message in messages):
@@ -93,5 +97,5 @@ def _compare(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt
 
 
 def message_batch(messages: list[Message]) -> pa.RecordBatch:
-    """Messages as the last stage yields them."""
+    """Return messages as a batch of the last stage."""
     return pa.RecordBatch.from_pydict({MESSAGE: [message.to_json() for message in messages]}, schema=MESSAGES)

@@ -1,14 +1,14 @@
 """A shard's state: one SQLite database, and write-ahead logs that are prepared transactions (law L2).
 
-Each attempt at a shard's part of a transaction has a folder of its own, in which the database is entered once more (a
-hard link) and SQLite keeps the log of what the attempt writes. The attempt ends as one SQLite commit, with its name in
-the same database, and lives only in that log. The metadata database commits the name of one attempt. When the shard is
-opened for another transaction, that attempt's log is folded into the database, or, as long as it is short, is copied to
-begin the next one with, which spares waiting for the disk; every other attempt's folder is removed, which leaves the
-state before exactly. A late attempt has nothing in its hands but its own log.
+Each attempt at a shard's part of a transaction has a folder with a hard link to the database, in which SQLite writes
+the attempt's log. The attempt ends with one SQLite commit that also stores its name, and that exists only in the log.
+The metadata database then commits the name of one attempt. When the shard is opened for another transaction, the log of
+that attempt is folded into the database. A short log is copied into the next attempt's folder instead, which avoids a
+wait for the disk. The folders of all other attempts are removed, which restores the previous state exactly. A late
+attempt can change only its own log.
 
-The folder of a shard is locked while it is opened. Under that lock the epoch in the task's `epoch` file is read, which
-refuses processes of a superseded run, and the newest attempt is noted, which refuses those that Spark has given up on
+The folder of a shard is locked during the opening. Under the lock the epoch in the task's `epoch` file is read, which
+refuses processes of a fenced run. The newest attempt is recorded too, which refuses attempts that Spark has given up
 (law L5).
 """
 
@@ -38,37 +38,37 @@ _NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 _STATEMENTS = 64
-"""How many prepared statements are kept; one that is run is looked for among all of them."""
+"""Number of cached prepared statements; each execution searches all of them."""
 
 FOLD_BYTES = 64 << 10
-"""How long a log has to be to be folded."""
+"""Length from which a log is folded, bytes."""
 
 
 def task_folder(root: Path, task: str) -> Path:
-    """Folder of a task's shards."""
+    """Return the folder of a task's shards."""
     return root / own_path("state", task)
 
 
 def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
-    """Folder of a shard, named by the inclusive range of key hashes it owns."""
+    """Return the folder of a shard, named by its inclusive range of key hashes."""
     begin = -(-(number << 32) // shards)
     end = -(-((number + 1) << 32) // shards) - 1
     return task_folder(root, task) / f"{begin:08x}-{end:08x}"
 
 
 def epochs_lock(root: Path) -> AbstractContextManager[int]:
-    """Held while epochs are published, and while what belongs to older ones is removed."""
+    """Return the lock for publishing epochs, and for removing files of older epochs."""
     return locked(root / "epochs.lock")
 
 
 @contextmanager
 def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
-    """Publish the current epoch of a task to its workers, durably; it never goes back.
+    """Publish the current epoch of a task to its workers, durably; the epoch never decreases.
 
-    While the block lasts no newer run publishes its own, so none has files yet that could be taken for garbage.
+    No newer run publishes its epoch while the block runs, so none has files yet that could count as garbage.
 
     Raises:
-        FencedError: a newer run has published its epoch already.
+        FencedError: a newer run has published its epoch.
     """
     folder = task_folder(root, task)
     with translated(folder), epochs_lock(root):
@@ -86,7 +86,7 @@ def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
 
 
 def remove_shards(root: Path, task: str, shards: int) -> None:
-    """Remove folders of shards that the task does not have: a crash in the middle of a split leaves them."""
+    """Remove the folders of unknown shards, which a crash during a split leaves behind."""
     known = {shard_folder(root, task, number, shards).name for number in range(shards)}
     for folder in _shard_folders(task_folder(root, task)):
         if folder.name not in known:
@@ -94,15 +94,15 @@ def remove_shards(root: Path, task: str, shards: int) -> None:
 
 
 def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
-    """Remove all state of a task whose epoch has been superseded in the metadata database.
+    """Remove the state of a task whose epoch is superseded in the metadata database.
 
     Args:
         root: the data folder.
-        task: its name.
+        task: name of the task.
         keep: names of files in its folder that are no state, and stay.
     """
     folder = task_folder(root, task)
-    (folder / "epoch").unlink(missing_ok=True)  # from here on no process of an older run opens a shard
+    (folder / "epoch").unlink(missing_ok=True)  # from here on processes of older runs cannot open a shard
     for shard in _shard_folders(folder):
         _remove_shard(shard)
     if not any((folder / name).exists() for name in keep):
@@ -123,13 +123,13 @@ def _shard_folders(folder: Path) -> list[Path]:
 
 
 def _remove_shard(folder: Path) -> None:
-    """Remove the folder of a shard, which nobody opens any more, once nobody is in the middle of opening it."""
+    """Remove the folder of a shard that is no longer used, after a process that is opening it has finished."""
     with translated(folder), locked(folder / _LOCK, lambda _: True):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def current_epoch(folder: Path) -> int | None:
-    """The current epoch of a task; None if it was reset."""
+    """Return the current epoch of a task; None after a reset."""
     try:
         return int((folder / "epoch").read_text())
     except FileNotFoundError:
@@ -140,21 +140,21 @@ def current_epoch(folder: Path) -> int | None:
 def open_state(
     folder: Path, *, attempt: Attempt, committed: str | None, fold_bytes: int = FOLD_BYTES
 ) -> Iterator[apsw.Connection]:
-    """A shard's database inside an open transaction, which commits as prepared when the block ends.
+    """Yield a shard's database in an open transaction, which is committed as prepared unless the block raises.
 
-    If the block raises, nothing of what it wrote is left.
+    If the block raises, its writes are discarded.
 
     Args:
-        folder: the shard's.
-        attempt: who opens it.
-        committed: name of the attempt that was committed last; None if none ever was.
-        fold_bytes: how long that one's log has to be to be folded.
+        folder: folder of the shard.
+        attempt: the attempt.
+        committed: name of the last committed attempt; None for none.
+        fold_bytes: length from which the committed log is folded.
 
     Raises:
-        FencedError: a newer run has taken over.
+        FencedError: a newer run has begun.
         OutdatedError: a newer attempt has begun.
         HeldError: a process of another machine holds the shard's folder.
-        StorageError: the database is not where that attempt left it, or the block has ended its transaction.
+        StorageError: the database is not at the committed attempt, or the block has ended its transaction.
     """
     with translated(folder):
         with owned(folder, attempt):
@@ -173,17 +173,17 @@ def open_state(
             shutil.rmtree(folder / str(attempt), ignore_errors=True)
             raise
         db.close(True)
-        sync(folder)  # where the attempt's folder is entered; its own entries are synced with the log
+        sync(folder)  # makes the attempt's folder durable; its entries are synced with the log
 
 
 def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
-    """Bring a shard's database file to the committed attempt, with no log beside it; returns its path.
+    """Fold the committed attempt into a shard's database file; return its path.
 
     Raises:
-        FencedError: a newer run has taken over.
+        FencedError: a newer run has begun.
         OutdatedError: a newer attempt has begun.
         HeldError: a process of another machine holds the shard's folder.
-        StorageError: the database is not where that attempt left it.
+        StorageError: the database is not at the committed attempt.
     """
     path = folder / _DATABASE
     with translated(folder), owned(folder, attempt):
@@ -193,10 +193,10 @@ def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
 
 
 def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
-    """Give a shard a copy of another's folded database, durably, in place of all that is in its folder.
+    """Replace a shard's state by a durable copy of another shard's folded database.
 
     Raises:
-        FencedError: a newer run has taken over.
+        FencedError: a newer run has begun.
         OutdatedError: a newer attempt has begun.
         HeldError: a process of another machine holds the shard's folder.
     """
@@ -213,29 +213,29 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
 
 
 def still(folder: Path) -> AbstractContextManager[None]:
-    """Hold a shard's folder as it is: nobody opens the shard, while the attempt that is at work goes on.
+    """Return a lock that keeps a shard from being opened, while a running attempt continues.
 
     Raises:
-        HeldError: another process holds it.
+        HeldError: another process holds the folder.
     """
     return kept(folder / _LOCK)
 
 
 def keeps_state(folder: Path) -> bool:
-    """Whether a shard's folder has a state database, be it one that is prepared."""
+    """Return true if a shard's folder has a state database, settled or prepared."""
     return (folder / _DATABASE).exists() or any(folder.glob(f"*/{_DATABASE}"))
 
 
 def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
-    """Copy a shard's database with the log of the committed attempt, of a folder that is `still`.
+    """Copy a shard's database with the log of the committed attempt, from a folder that is locked by `still`.
 
     Args:
-        folder: the shard's.
-        copy: the folder that is given both, for `settle_copy`.
-        committed: name of the attempt that was committed last.
+        folder: folder of the shard.
+        copy: folder for both files, for `settle_copy`.
+        committed: name of the last committed attempt.
 
     Returns:
-        False if the shard keeps no state.
+        False if the shard has no state.
     """
     prepared = folder / committed / _DATABASE
     database = prepared if prepared.exists() else folder / _DATABASE
@@ -249,10 +249,10 @@ def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
 
 
 def settle_copy(copy: Path, committed: str) -> Path:
-    """Fold the log of a copied database into it, durably; returns the path of the database, with no log beside it.
+    """Fold the log of a copied database, durably; return the path of the database.
 
     Raises:
-        StorageError: the database is not where that attempt left it.
+        StorageError: the database is not at the committed attempt.
     """
     path = copy / _DATABASE
     with translated(copy):
@@ -264,11 +264,11 @@ def settle_copy(copy: Path, committed: str) -> Path:
 
 
 def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
-    """Return the fault of a shard's database; None if it has none.
+    """Return the fault of a shard's database; None for none.
 
     Args:
-        folder: the shard's.
-        committed: tells the name of the attempt that was committed last, as of now.
+        folder: folder of the shard.
+        committed: returns the present name of the last committed attempt.
     """
     if not folder.exists():
         return None
@@ -296,22 +296,23 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
 
 @contextmanager
 def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
-    """Hold the lock of a shard's folder, for the newest attempt of the current run of its task."""
+    """Lock a shard's folder, and refuse all but the newest attempt of its task's current run."""
     make_folders(folder)
     with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
         if current_epoch(folder.parent) != attempt.epoch:
             raise _superseded(folder.parent)
         if _newest(descriptor) > attempt:
             raise OutdatedError(f"a newer attempt at the state in {folder} has begun")
-        # It need not be durable: no attempt outlives a loss of power, and other machines see it once the lock is free.
+        # No sync is needed: no attempt outlives a loss of power, and other machines see the record once the lock is
+        # free.
         os.pwrite(descriptor, orjson.dumps(attempt.to_json()).ljust(_NOTE_BYTES), 0)
         yield
 
 
 def _newest(descriptor: int) -> Attempt:
-    """The newest attempt that has opened a shard, from its open lock file.
+    """Return the newest attempt that has opened a shard, from its open lock file.
 
-    A note that a loss of power has torn is none: none of the attempts before it has outlived that.
+    A record that a loss of power has damaged counts as none, because no earlier attempt has survived.
     """
     try:
         return Attempt.from_json(orjson.loads(os.pread(descriptor, _NOTE_BYTES, 0)))
@@ -324,16 +325,16 @@ def _superseded(folder: Path) -> FencedError:
 
 
 def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: int = 0) -> Path | None:
-    """Bring a shard's database to the committed attempt: its log is folded in, and those of others are removed.
+    """Settle a shard's database at the committed attempt: fold its log, and remove other attempts.
 
-    Other attempts at the same transaction stay: what they have prepared may be what is committed.
+    Other attempts at the same transaction stay, because one of them may be committed.
 
     Returns:
-        The log of the committed attempt, if it was too short to be folded.
+        The log of the committed attempt if it is too short to fold; None otherwise.
     """
     path, log = folder / _DATABASE, None
     if committed is None:
-        # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
+        # Without a commit, all files are remains of failed attempts.
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
             reach("state.forgotten")
@@ -361,7 +362,7 @@ def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: i
 
 
 def _short_log(prepared: Path, path: Path, fold_bytes: int) -> Path | None:
-    """The log of an attempt, if it is not worth folding into the database of its shard."""
+    """Return the log of an attempt if it is too short to fold; None otherwise."""
     log = Path(f"{prepared}-wal")
     is_short = log.exists() and 0 < log.stat().st_size < fold_bytes
     return log if is_short and path.exists() and path.samefile(prepared) else None
@@ -370,7 +371,7 @@ def _short_log(prepared: Path, path: Path, fold_bytes: int) -> Path | None:
 def _enter(prepared: Path, path: Path) -> None:
     """Make a folded database that of its shard, durably.
 
-    It is already, unless nothing was committed before, or the data folder was copied without its hard links.
+    It already is, except for the first commit and for a data folder that was copied without hard links.
     """
     if not (path.exists() and path.samefile(prepared)):
         link = path.with_name(f"{path.name}.new")
@@ -381,7 +382,7 @@ def _enter(prepared: Path, path: Path) -> None:
 
 
 def _settle_log_beside(path: Path, committed: str) -> None:
-    """Fold or remove a log beside the database itself, where shards kept it before attempts had folders."""
+    """Fold or remove a log beside the database itself, where older versions kept it."""
     db = _open(path)
     is_committed = _token(db) == committed
     db.close(True)
@@ -391,7 +392,7 @@ def _settle_log_beside(path: Path, committed: str) -> None:
 
 
 def _fold_log(path: Path) -> None:
-    """Move what the log beside a database holds into the database, durably; to do it twice changes nothing."""
+    """Checkpoint the log of a database into it, durably; repeated calls change nothing."""
     db = _open(path)
     try:
         reach("state.folding")
@@ -402,7 +403,7 @@ def _fold_log(path: Path) -> None:
 
 
 def _begin(folder: Path, committed: str | None, attempt: Attempt, log: Path | None) -> apsw.Connection:
-    """Enter the settled database in a folder of the attempt's own, with a copy of a log, and begin its transaction."""
+    """Link the settled database into the attempt's own folder, with a copy of a log, and begin its transaction."""
     own = folder / str(attempt)
     own.mkdir()
     if committed is not None:
@@ -410,7 +411,7 @@ def _begin(folder: Path, committed: str | None, attempt: Attempt, log: Path | No
             raise _not_at(folder / _DATABASE, committed)
         os.link(folder / _DATABASE, own / _DATABASE)
         reach("state.linked")
-    if log is not None:  # as a whole it is synced with what is added to it
+    if log is not None:  # synced later, together with the additions to it
         shutil.copyfile(log, Path(f"{own / _DATABASE}-wal"))
     db = _open(own / _DATABASE)
     try:
@@ -440,11 +441,11 @@ def _not_at(path: Path, committed: str) -> StorageError:
 
 
 def _open(path: Path) -> apsw.Connection:
-    # Attempts have the database file in common, which none of them writes, so SQLite needs no lock on it. One thread at
-    # a time works on it, so SQLite needs none on the connection either; each call would take it several times.
+    # Attempts share the database file, which none of them writes, so SQLite needs no lock on it. One thread at a time
+    # uses the connection, so it needs no mutex either, which each call would lock several times.
     db = apsw.Connection(str(path), _FLAGS, "unix-none", statementcachesize=_STATEMENTS)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    # All rows are fetched, because only then is the last of several statements run.
+    # Fetch all rows: the last of several statements runs only then.
     db.execute(
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
         f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=FILE"
@@ -466,7 +467,7 @@ def _prepare_table(db: apsw.Connection) -> None:
 
 
 def open_scratch() -> apsw.Connection:
-    """A database in memory, inside an open transaction, for lambdas that keep no state."""
+    """Return a database in memory, in an open transaction, for lambdas without state."""
     db = apsw.Connection(":memory:", _FLAGS, statementcachesize=_STATEMENTS)
     db.execute("BEGIN")
     return db

@@ -1,4 +1,4 @@
-"""Stored documents on a cycle: source rows from segments, of which the next one can be seen, taken tick by tick."""
+"""Stored documents on a cycle: source rows from segments, taken tick by tick, with a look at the next one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoredOrigin:
     """Rows of one transform.
 
     Args:
-        plan: the transaction that reads them.
+        plan: the transaction.
         read: the rows.
     """
 
@@ -30,30 +30,30 @@ class StoredOrigin:
         self._unchecked: list[bool] | None = marks.tolist() if marks is not None and marks.any() else None
 
     def key(self, number: int) -> bytes:
-        """The packed key of one."""
+        """Return the packed key of a document."""
         key: bytes = self._rows.keys[number].as_py()
         return key
 
     def document(self, number: int) -> Document:
-        """One of them."""
+        """Return a document."""
         return self._documents[number]
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
-        """Which of some have yet to be validated; None for none."""
+        """Return the mask of documents that must still be validated; None for none."""
         return None if self._unchecked is None else [self._unchecked[number] for number in numbers]
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
-        """Some of the rows, which follow one another."""
+        """Return consecutive rows."""
         return self._rows.slice(numbers[0], len(numbers))
 
 
 class _Part:
-    """Rows that were read together, and the runs of their transforms, made when they are asked for first.
+    """Rows that were read together, and the runs of their transforms, created on demand.
 
     Args:
-        plan: the transaction that reads them.
-        reading: what it reads of them.
-        rows: in order.
+        plan: the transaction.
+        reading: columns of the rows.
+        rows: rows in order.
     """
 
     def __init__(self, plan: Plan, reading: Reading, rows: ReadRows) -> None:
@@ -64,7 +64,7 @@ class _Part:
         self._runs: list[tuple[SourceRun, np.ndarray | None]] | None = None
 
     def runs(self, begin: int, end: int) -> list[SourceRun]:
-        """The runs of the rows from one number up to another."""
+        """Return the runs of the rows with indices in `[begin, end)`."""
         if self._runs is None:
             self._runs = self._made()
         runs = []
@@ -75,7 +75,7 @@ class _Part:
         return runs
 
     def _made(self) -> list[tuple[SourceRun, np.ndarray | None]]:
-        """A run of each transform, and the numbers that its rows have here; None for all."""
+        """Return a run of each transform, and the indices of its rows; None for all."""
         transforms = self.rows.transforms
         present = np.unique(transforms).tolist()
         if len(present) == 1:
@@ -95,9 +95,9 @@ class StoredSlice:
     """Source rows of one tick that were read together.
 
     Attributes:
-        part: what was read together.
-        begin: number of the first row in it.
-        end: number behind the last one.
+        part: rows that were read together.
+        begin: index of the first row.
+        end: index after the last row.
     """
 
     part: _Part
@@ -105,24 +105,24 @@ class StoredSlice:
     end: int
 
     def runs(self) -> list[SourceRun]:
-        """The rows transform by transform, as lists."""
+        """Return the rows as runs."""
         return self.part.runs(self.begin, self.end)
 
     def rows(self) -> ReadRows:
-        """The rows."""
+        """Return the rows."""
         return self.part.rows.slice(self.begin, self.end - self.begin)
 
 
 class StoredRuns:
-    """Source rows from storage, of which the next one can be seen.
+    """Source rows from storage, with a look at the next one.
 
     Args:
-        plan: the transaction that reads them.
-        reading: what it reads of them.
+        plan: the transaction.
+        reading: columns of the rows.
         parts: the rows, in order.
 
     Attributes:
-        first: the adjusted clock of the next row; None if there is none any more.
+        first: adjusted timestamp of the next row; None at the end.
     """
 
     def __init__(self, plan: Plan, reading: Reading, parts: Iterator[ReadRows]) -> None:
@@ -138,7 +138,7 @@ class StoredRuns:
         self.first = None if self._part is None else self._part.adjusted[self._next]
 
     def take(self, end: int) -> Iterator[StoredSlice]:
-        """Take rows with adjusted clocks below `end` out, in order."""
+        """Yield and remove the rows with adjusted timestamps below `end`, in order."""
         while self._part is not None and self.first is not None and self.first < end:
             part, begin = self._part, self._next
             self._next = behind = bisect_left(part.adjusted, end, begin)

@@ -1,7 +1,7 @@
-"""Combining per tick and key where all documents of each tick come through one place, in processing order.
+"""Combine documents per tick and key at one place, in processing order.
 
-Most documents are the only ones of their key and tick, and are never looked at. What is published in a tick that is not
-over yet is held as it came, until the tick ends or is to be lightened.
+Most documents are unique by key and tick, and are never inspected. Publications of an open tick are held unchanged
+until the tick ends, or memory must be freed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _PIECE = 5_000
 
 
 class TickCombiner:
-    """Combines documents that arrive in processing order, tick after tick.
+    """Combines documents that arrive in processing order, tick by tick.
 
     Args:
         spec: the derivation.
-        spill: where a tick goes that outgrows memory.
+        spill: files for a tick that exceeds the memory limit.
 
     Attributes:
-        open_tick: the tick whose documents are being taken; None if there is none.
-        weight: about how many bytes its documents take.
+        open_tick: number of the open tick; None for none.
+        weight: approximate memory of its documents, bytes.
     """
 
     def __init__(self, spec: DerivationSpec, spill: Spill) -> None:
@@ -42,7 +42,7 @@ class TickCombiner:
         self._collection = spec.collection
         self._spill = spill
         self._held: list[Published] = []
-        self._open: dict[bytes, tuple[int, list[Document]]] = {}  # what was held before, folded
+        self._open: dict[bytes, tuple[int, list[Document]]] = {}  # earlier documents of the tick, folded
         self._large: LargeTick[NumberedRows] | None = None
         self._number = 0
         self.open_tick: int | None = None
@@ -50,11 +50,11 @@ class TickCombiner:
 
     @property
     def is_large(self) -> bool:
-        """Whether the open tick has outgrown memory, so that only `close` can end it."""
+        """Return true if the open tick has exceeded the memory limit, so that only `close` can end it."""
         return self._large is not None
 
     def add(self, published: Published) -> Iterator[WrittenRows]:
-        """Take documents with ascending clocks; yields the rows of ticks that are over."""
+        """Add documents with ascending timestamps; yield the rows of ended ticks."""
         clocks = published.clocks
         first, last = int(clocks[0]) // self._tick, int(clocks[-1]) // self._tick
         if first == last and self.open_tick in (None, first):
@@ -74,7 +74,7 @@ class TickCombiner:
         self._hold(last, published.slice(over, len(published)))
 
     def close(self) -> Iterator[WrittenRows]:
-        """End the open tick; yields its rows, in order."""
+        """End the open tick; yield its rows, in order."""
         large, self._large = self._large, None
         if large is not None:
             self.take()
@@ -88,11 +88,11 @@ class TickCombiner:
             yield from self._combined()
 
     def take(self) -> Combined:
-        """End the open tick; its documents, in no special order."""
+        """End the open tick; return its documents, in no particular order."""
         if len(self._held) == 1 and not self._open:
             (held,) = self._held
             keys = held.keys if isinstance(held.keys, KeyColumns) else held.key_list
-            if isinstance(keys, KeyColumns) or len(set(keys)) == len(keys):  # as in most ticks
+            if isinstance(keys, KeyColumns) or len(set(keys)) == len(keys):  # the usual case
                 self._end()
                 return self._combined_of(held.clocks.tolist(), [0] * len(held), keys, held.content)
         self._fold_held()
@@ -120,7 +120,7 @@ class TickCombiner:
         self.weight = 0
 
     def _hold(self, tick: int, published: Published) -> None:
-        """Take documents of one tick, which is or becomes the open one."""
+        """Add documents of one tick, which is or becomes the open tick."""
         self.open_tick = tick
         self.weight += published.weight
         if self._large is not None:
@@ -148,7 +148,7 @@ class TickCombiner:
         self._held = []
 
     def _lighten(self) -> None:
-        """Put what is folded on disk, unless that has made it little."""
+        """Spill the folded documents to disk, unless folding has freed enough memory."""
         folded = [document for _, documents in self._open.values() for document in documents]
         self.weight = sum(weigh(folded[begin : begin + _PIECE], 1) for begin in range(0, len(folded), _PIECE))
         if self.weight <= self._spill.memory // 2:
@@ -167,7 +167,7 @@ class TickCombiner:
             self._large.add(NumberedRows.from_columns(clocks, keys, *columns))
 
     def _combined(self) -> Iterator[WrittenRows]:
-        """End all ticks of which there are documents held, and of no others."""
+        """End all ticks with held documents."""
         parts = self._held
         self._end()
         if parts:

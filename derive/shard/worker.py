@@ -1,8 +1,8 @@
-"""What runs on a worker: one slice, one whole shard, or a step of a transaction whose documents are shuffled.
+"""Functions that run on a worker: one slice, one whole shard, or a step of a transaction with a shuffle.
 
-Each function takes a `Plan` and says what came of it as messages, which are plain data. An error is a message too: to
-run the task again would end in the same one. Each also takes the number that its executor gives this attempt, so that
-two attempts at one part share neither a file nor a state.
+Each function takes a `Plan` and reports its outcome as messages, which are plain data. An error is a message too,
+because a retry would fail the same way. Each function also takes the executor's number of the attempt, so that two
+attempts at one part share neither files nor state.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from derive.storage.segments.writer import SegmentWriter
 
 
 def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
-    """Run what needs nothing of other workers: a slice, or a whole transaction.
+    """Run a task that is independent of other workers: a slice, or a whole transaction.
 
     Args:
         plan: the transaction.
-        number: below `plan.tasks`.
-        attempt: number of this attempt at it.
+        number: number of the task, below `plan.tasks`.
+        attempt: number of this attempt.
     """
     if plan.shape == "cycle":
         return run_cycle(plan, attempt)
@@ -61,11 +61,11 @@ def run_single(plan: Plan, attempt: int) -> Message:
 
 
 def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
-    """Read, invoke, combine and write in one place, where all documents of each tick come through."""
+    """Read, invoke, combine and write at one place, which all documents of each tick pass."""
     messages: list[Message] = []
     try:
         reading = reading_of(plan.spec)
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         return failed(plan, error)
     rows = _written(plan, name, reading, _read(plan, reading, span), shard, attempt, messages.append)
     deque(rows, maxlen=0)
@@ -81,16 +81,16 @@ def _written(
     attempt: int,
     tell: Callable[[Message], None],
 ) -> Iterator[WrittenRows]:
-    """Invoke, combine and write in one place.
+    """Invoke, combine and write at one place.
 
     Args:
         plan: the transaction.
-        name: of this part of it.
-        reading: what it reads of its sources.
+        name: name of this part.
+        reading: columns that it reads.
         parts: source rows in order.
         shard: number of the shard; None for a slice.
         attempt: number of this attempt.
-        tell: told what came of it in the end.
+        tell: called with the outcome at the end.
 
     Yields:
         Rows, as soon as they are written.
@@ -103,7 +103,7 @@ def _written(
                 writer.write(rows)
                 yield rows
             segments = writer.close()
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         writer.abort()
         tell(failed(plan, error))
         return
@@ -113,7 +113,7 @@ def _written(
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
-    """What a transaction reads between two adjusted clocks."""
+    """Read the rows of a transaction between two adjusted timestamps."""
     return read_sorted(plan.root, [read.within(*span) for read in plan.reads], selection=reading.selection)
 
 
@@ -121,7 +121,7 @@ def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadR
 def _open_pipeline(
     plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
 ) -> Iterator[Pipeline]:
-    """The pipeline of a shard, or of a slice that keeps no state; its state is prepared when the block ends well."""
+    """Yield the pipeline of a shard, or of a slice without state; the state is prepared unless the block raises."""
     with open_session(plan, shard, attempt) as session:
         yield Pipeline(plan, reading, session, counter.add)
 
@@ -129,14 +129,14 @@ def _open_pipeline(
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
     """Run a whole transaction of a task with several shards in this process, one shard after the other.
 
-    Rows are held in memory, and not packed; a few documents need one segment, and not one for each owner of keys.
+    Rows stay in memory and are not packed; a few documents need one segment instead of one per owner of keys.
     """
     reading = reading_of(plan.spec)
     messages: list[Message] = []
     published: list[list[PublishedRows]] = []
     try:
         owned = _by_owner(plan, reading)
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         return [failed(plan, error)]
     for number, parts in sorted(owned.items()):
         counter = Counter(plan, _shard(number))
@@ -144,7 +144,7 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
             with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
                 published.append(list(pipeline.published(iter(parts))))
             messages.append(Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total))
-        except Exception as error:  # whatever it is, it would come again
+        except Exception as error:  # a retry would fail the same way
             messages.append(failed(plan, error))
     if any(message.error for message in messages):
         return messages
@@ -159,7 +159,7 @@ def _shard(number: int) -> str:
 
 
 def _by_owner(plan: Plan, reading: Reading) -> dict[int, list[ReadRows]]:
-    """All that a transaction reads, in order, by the number of the shard that owns it."""
+    """Return all rows of a transaction, in order, by the number of their owning shard."""
     owned: dict[int, list[ReadRows]] = {}
     owners_of = source_owners(plan, reading)
     with translated(plan.root):
@@ -177,7 +177,7 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns it.
 
     Yields:
-        Packets of source rows, whose ranks follow those of slices before.
+        Packets of source rows, with ranks above those of earlier slices.
     """
     ranks = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]
@@ -187,7 +187,7 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
         with translated(plan.root):
             for rows in _read(plan, reading, span):
                 yield pack_rows(rows, owners_of(rows), lambda _: next(ranks))
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         for shard in range(plan.shards):
             yield pack_message(shard, failed(plan, error).to_json())
 
@@ -195,11 +195,10 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
 def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     """Run one shard's lambdas over its packets, and send each published document to the owner of its key.
 
-    The shard's state is prepared by the time the last batch, a message, is yielded. A shard without documents is not
-    opened at all.
+    The shard's state is prepared before the last batch, a message, is yielded. A shard without documents is not opened.
 
     Yields:
-        Packets of published rows, ranked by their first clock, and messages, which go to owner 0.
+        Packets of published rows, ranked by their first timestamp, and messages for owner 0.
     """
     messages: list[str] = []
     reading = reading_of(plan.spec)
@@ -212,7 +211,7 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
                     owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
             message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
-        except Exception as error:  # whatever it is, it would come again
+        except Exception as error:  # a retry would fail the same way
             message = failed(plan, error)
         messages.append(message.to_json())
     for text in messages:
@@ -220,17 +219,17 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 
 def _received(reading: Reading, packets: Iterator[pa.RecordBatch], messages: list[str]) -> Iterator[ReadRows] | None:
-    """Source rows that a shard is sent; None if there are none, or there are messages, which it adds to `messages`."""
+    """Return the source rows of a shard; None without rows, or with messages, which are added to `messages`."""
     parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
     first = next(parts, None)
     return None if first is None or messages else chain([first], parts)
 
 
 def run_apart(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
-    """Run one shard's lambdas over its packets, combine and write what they publish, and send keys to their owners.
+    """Run one shard's lambdas over its packets, combine and write the publications, and send keys to their owners.
 
     Yields:
-        Packets of published keys, ranked by their first clock, and messages, which go to owner 0.
+        Packets of published keys, ranked by their first timestamp, and messages for owner 0.
     """
     messages: list[str] = []
     reading = reading_of(plan.spec)
@@ -267,14 +266,14 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 
 def _combine(plan: Plan, name: str, published: Iterator[tuple[int, PublishedRows]], attempt: int) -> Message:
-    """Combine published rows, which come with their first clocks and ordered by them, and write what they come to."""
+    """Combine published rows, ordered by their packets' first timestamps, and write them."""
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     try:
         with translated(plan.root), open_spill(plan) as spill:
             for rows in combine_ticks(plan.spec, gather_ticks(published, plan.spec.tick, plan.memory // 4), spill):
                 writer.write(rows)
             segments = writer.close()
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # a retry would fail the same way
         writer.abort()
         return failed(plan, error)
     return Message(tuple(segments), documents_out=sum(segment.documents for segment in segments))
