@@ -11,8 +11,8 @@ class Position:
 
     Attributes:
         file: path relative to the folder of the command, as a person would write it.
-        line: from 1.
-        column: from 1, in characters.
+        line: line number, from 1.
+        column: column number in characters, from 1.
         length: number of characters to underline; 0 if unknown.
         text: text of the line, if no file contains it; None otherwise.
     """

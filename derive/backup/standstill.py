@@ -30,7 +30,7 @@ METADATA, NAMES = "metadata.db", "sql.db"
 """Databases of a data folder that are copied as a whole."""
 
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
-"""Other files that materializations keep in the folders of tasks and of shards."""
+"""Files that materializations keep in the folders of tasks and of shards."""
 
 _TIMES = 5
 _PATIENCE = 60_000

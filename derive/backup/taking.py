@@ -69,7 +69,7 @@ class _Gone(Exception):
 
 
 def require_empty(folder: Path) -> None:
-    """Require that a folder is missing or empty.
+    """Raise an error unless a folder is missing or empty.
 
     Raises:
         UsageError: the folder is a file, or is not empty.

@@ -82,7 +82,7 @@ class FeedbackQueue:
         self._due: dict[int, list[SourceRun]] = {}
         self._first: dict[int, int] = {}  # least adjusted timestamp by tick
         self._ticks: list[int] = []
-        self._weight = self._count = 0  # of the documents in memory
+        self._weight = self._count = 0  # totals of the documents in memory
         self._spill = spill
         self._spilled: Sorter | None = None
 

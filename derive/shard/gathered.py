@@ -79,7 +79,7 @@ class Gathered:
         self._clear()
 
     def _clear(self) -> None:
-        # By names of properties (empty for documents) and by the packer of keys.
+        # Groups by property names (empty for documents) and by the packer of keys.
         self._groups: dict[tuple[tuple[str, ...], KeyColumns | None], _Group] = {}
         self._count = self._weight = 0
 

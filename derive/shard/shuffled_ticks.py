@@ -153,7 +153,7 @@ def _distinct(groups: pa.Table) -> pa.Table:
 
 
 def _repeats(groups: pa.Table) -> bool:
-    if pc.count_distinct(groups.column(KEY)).as_py() == groups.num_rows:  # the usual case, whatever the ticks
+    if pc.count_distinct(groups.column(KEY)).as_py() == groups.num_rows:  # the usual case
         return False
     return bool(_distinct(groups).num_rows < groups.num_rows)
 

@@ -37,7 +37,7 @@ class Step:
     Attributes:
         behind: the inputs that advance.
         bound: upper bound of their adjusted timestamps, a tick boundary.
-        first: least adjusted timestamp of a document to process, or the bound if there is none.
+        first: least adjusted timestamp of a document to process; equal to the bound if there is none.
     """
 
     behind: tuple[InputSpec, ...]

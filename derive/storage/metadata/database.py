@@ -201,7 +201,7 @@ class Metadata:
         durable: sync commits to survive a loss of power.
         patience: time limit for locks of other processes, milliseconds.
         access: `read` for a read-only database; `none` for a missing one, which reads as empty.
-        guard: called before each use; raises an error if the database must not be used any more.
+        guard: callback before each use; raises an error if the database must not be used any more.
 
     Attributes:
         can_write: true if the database is writable.
