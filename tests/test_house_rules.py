@@ -1,7 +1,8 @@
-"""House rules of CONTRIBUTING.md that a program can check: how long files and functions are, and vague names."""
+"""House rules of CONTRIBUTING.md that a program can check: lengths, vague names, and first words of docstrings."""
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -11,12 +12,44 @@ SOURCES = {
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
 }
 VAGUE = {"each", "found", "whole"}
+NO_SUBJECTS = {
+    *("What", "Whatever", "Who", "Whoever", "Whose", "Whom", "Of", "By", "Whether"),
+    *("Nobody", "Nothing", "Somebody", "Someone", "Those", "Such"),
+}
+"""First words of a clause in the place of a subject: a docstring names the thing."""
+PRONOUNS = {"It", "This", "That", "They"}
+"""First words of a docstring that says neither what its function returns nor what it does."""
+ROOMS_TO_REWRITE = {
+    "connectors/materialize_duckdb",
+    "connectors/materialize_files",
+    "connectors/materialize_postgres",
+    "connectors/materialize_sql",
+    "connectors/materialize_sqlite",
+    "connectors/materialize_webhook",
+    "derive/algebra",
+    "derive/compute",
+    "derive/functions",
+    "derive/materialize",
+    "derive/relations",
+    "derive/sql",
+}
+"""Folders with docstrings in the old style. Remove a folder once it has none: nothing is ever added here."""
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for path, text in SOURCES.items():
-        for node in ast.walk(ast.parse(text)):
-            yield path, node
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
+
+
+def docstrings() -> Iterator[tuple[str, str, bool]]:
+    """Path and first word of each docstring, also of constants, and true for that of a function."""
+    for path, node in nodes():
+        body = getattr(node, "body", [])
+        for index, statement in enumerate(body if isinstance(body, list) else []):
+            match statement:
+                case ast.Expr(ast.Constant(str(text))) if text.strip():
+                    is_function = index == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                    yield path, text.split()[0].strip("`'\",.:;"), is_function
 
 
 def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -41,3 +74,16 @@ def test_variables_say_what_they_hold() -> None:
     names |= {(path, node.arg) for path, node in nodes() if isinstance(node, ast.arg)}
 
     assert sorted((path, name) for path, name in names if name in VAGUE) == []
+
+
+def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
+    words = list(docstrings())
+    faults = {
+        (path, word) for path, word, is_function in words if word in NO_SUBJECTS or (is_function and word in PRONOUNS)
+    }
+    old = {(path, word) for path, word in faults if any(path.startswith(f"{room}/") for room in ROOMS_TO_REWRITE)}
+
+    assert len(words) > 5000
+    assert sorted(faults - old) == []
+    rewritten = {room for room in ROOMS_TO_REWRITE if not any(path.startswith(f"{room}/") for path, _ in old)}
+    assert rewritten == set(), "these folders are rewritten: remove them from ROOMS_TO_REWRITE"

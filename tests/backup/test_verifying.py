@@ -201,7 +201,7 @@ def test_an_older_database_is_told_and_goes_on_once_it_is_accepted_without_remov
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     assert (status, kinds.count("older"), kinds.count("unknown")) == (1, 1, 6)
     status, _, err = flowctl(tmp_path, "verify", "--data", "data", "--accept-older")
-    assert (status, "is the latest from now on" in err) == (1, True)
+    assert (status, "is now the latest one" in err) == (1, True)
 
     store = Store(world.root)
     assert int((world.root / COMMITS).read_text()) > 0
