@@ -1,4 +1,4 @@
-"""A language comes from a package of its own: CONTRIBUTING's page alone is enough to write one."""
+"""A language comes from a package of its own: docs/writing-connectors.md alone is enough to write one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding a derive connector")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs/writing-connectors.md").read_text().partition("## A derive connector")[2].partition("\n## ")[0]
 
 
 def blocks(language: str) -> str:
