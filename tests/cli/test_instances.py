@@ -94,7 +94,7 @@ def test_status_tells_of_instances_by_the_names_of_sql(tmp_path: Path) -> None:
         status, out, err = flowctl(tmp_path, "status", "-o", "json")
         assert status == 0
         assert {json.loads(line)["state"] for line in out.splitlines()} == {"unknown"}
-        assert f":{served.process.pid} wrote at " in err
+        assert f":{served.process.pid} recorded them at " in err
 
     with serve(tmp_path) as served:
         (here,) = wait_for_instances(tmp_path, lambda instances: [one["state"] for one in instances] == ["connected"])
