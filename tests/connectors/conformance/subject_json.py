@@ -13,7 +13,9 @@ from raw_client import Document, Key
 from subject import Subject
 
 ROOT = Path(__file__).parents[3]
-SECTION = (ROOT / "docs/writing-connectors.md").read_text().partition("## A materialize connector")[2].partition("\n## ")[0]
+SECTION = (
+    (ROOT / "docs/writing-connectors.md").read_text().partition("## A materialize connector")[2].partition("\n## ")[0]
+)
 
 
 def code() -> str:
