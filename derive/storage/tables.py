@@ -18,7 +18,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, StorageError, UsageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import aside_name, intended_name
-from derive.storage.metadata.capability import drop_ended
+from derive.storage.metadata.capability import drop_ended, is_live
 from derive.storage.metadata.collection import advance_since, advance_upper
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
@@ -315,7 +315,16 @@ class Tables:
         return sum(map(self.flush_table, identifiers))
 
     def flush_table(self, identifier: GlobalId) -> int:
-        """Write the appended rows of a table to a segment; return the number of updates."""
+        """Write the appended rows of a table to a segment; return the number of updates.
+
+        The segment is written again if its lease ran out, because the process or the machine was suspended.
+        """
+        while (count := self._flush_once(identifier)) is None:
+            pass
+        return count
+
+    def _flush_once(self, identifier: GlobalId) -> int | None:
+        """Write the appended rows to a segment; return the number of updates, or None if its lease ran out."""
         with self._metadata.snapshot() as db:
             table = read_table(db, identifier)
             rows = read_appended(db, identifier, BEGINNING, END_OF_TIME)
@@ -328,8 +337,9 @@ class Tables:
         end = max(row[0] for row in rows) + 1
         try:
             with self._metadata.transaction() as db:
+                is_leased = is_live(db, file.lease.id)
                 # Another process may have done the same, or appended updates at the last timestamp that was read.
-                is_done = len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
+                is_done = is_leased and len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
                 if is_done:
                     delete_appended(db, identifier, end)
                     adopt(db, identifier, file)
@@ -338,6 +348,8 @@ class Tables:
             raise
         if not is_done:
             self._files.remove(file)
+        if not is_leased:
+            return None
         return len(rows) if is_done else 0
 
     # Reading

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
+import apsw
 import orjson
 import pytest
 from conftest import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from derive import failpoint
 from derive.document.key import pack
 from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
@@ -283,6 +288,27 @@ def test_l3_contents_are_exact_wherever_rows_are(
         found = Counter(document["id"] for document in contents(store, table, clock))
         assert found == +expected
     store.close()
+
+
+def test_a_file_is_written_again_where_its_lease_ran_out_while_the_process_slept(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(1_001, {table.id: [row(1, 2.5)]})
+    child = os.fork()
+    if child == 0:
+        failpoint.arm("segment.closed:1:pause")
+        with suppress(BaseException):
+            other = Store(store.root, wall=lambda: 1_000, durable=False)
+            os._exit(0 if other.tables.flush() == 1 else 1)
+        os._exit(2)
+    os.waitpid(child, os.WUNTRACED)
+    with closing(apsw.Connection(str(store.root / "metadata.db"))) as db:
+        db.execute("UPDATE capability SET expires = 1")
+    store.tables.forget_unread()  # drops leases that have ended
+    os.kill(child, signal.SIGCONT)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.tables.flush() == 0
+    assert contents(store, table, 1_001) == [{"id": 1, "v": 2.5}]
 
 
 def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
