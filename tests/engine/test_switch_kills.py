@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ import apsw
 import pytest
 from conftest import World, write_catalog
 from crash_client import CrashServer, crash_server
+from materialized import served
 
 from derive.catalog import load
 from derive.relations.tables.rows import TableRows
@@ -82,12 +83,12 @@ collections:
           lambda: SELECT $v % 2 AS g, $v WHERE $_meta$op IS NOT 'd';
 materializations:
   t/stored:
-    endpoint: {connector: {image: materialize-sqlite, config: {path: stored.db}}}
+    endpoint: ENDPOINT(stored.db)
     bindings:
       - {source: sql/public/items, resource: {table: items}, onSourceReset: follow}
       - {source: t/sums, resource: {table: sums}}
   t/again:
-    endpoint: {connector: {image: materialize-sqlite, config: {path: again.db}}}
+    endpoint: ENDPOINT(again.db)
     bindings: [{source: t/greatest, resource: {table: greatest}, onSourceReset: follow}]
 """
 Rows = dict[int, int]
@@ -95,11 +96,18 @@ Rows = dict[int, int]
 
 @dataclass
 class Scene:
-    """A data folder, and what the table in it holds."""
+    """A data folder, and what the table in it holds.
+
+    Attributes:
+        address: of a connector that outlives runs; empty if each run starts its own.
+        copied: clock at which the folder was copied; a run of the copy makes a switch later.
+    """
 
     folder: Path
     server: CrashServer
+    address: str = ""
     wall: int = BASE
+    copied: int = BASE
     rows: Rows = field(default_factory=dict)
     greatest: Rows = field(default_factory=dict)
 
@@ -107,7 +115,15 @@ class Scene:
         """Another one, that is as far."""
         folder = self.folder.with_name(name)
         shutil.copytree(self.folder, folder)
-        return Scene(folder, self.server, self.wall, dict(self.rows), dict(self.greatest))
+        scene = Scene(folder, self.server, self.address, self.wall, self.wall, dict(self.rows), dict(self.greatest))
+        scene.write()
+        return scene
+
+    def write(self) -> None:
+        """Write the catalog, with databases in this folder."""
+        own = r"{connector: {image: materialize-sqlite, config: {path: \1}}}"
+        shared = rf"{{address: '{self.address}', config: {{path: {self.folder}/\1}}}}"
+        write_catalog(self.folder, re.sub(r"ENDPOINT\((.*)\)", shared if self.address else own, CATALOG))
 
     def world(self) -> World:
         return World(self.folder / "data", load(self.folder / "flow.yaml"), wall=self.wall)
@@ -202,14 +218,16 @@ class Scene:
         queries = {"items": "id, v", "sums": "g, n, v", "greatest": "g, v"}
         for name, columns in queries.items():
             file = self.folder / ("again.db" if name == "greatest" else "stored.db")
-            with closing(sqlite3.connect(file)) as database:
-                tables[name] = database.execute(f"SELECT {columns} FROM {name} ORDER BY 1").fetchall()
+            with closing(apsw.Connection(str(file))) as database:  # the connector's library, which may be served here
+                database.set_busy_timeout(30_000)
+                tables[name] = list(database.execute(f"SELECT {columns} FROM {name} ORDER BY 1"))
         return tables
 
     def outcome(self) -> dict[str, Any]:
         """All that a run leaves: documents, frontiers, what is known of tasks, who may do what, and tables.
 
-        The time of a switch is not among it: it is that of the run that has noted it.
+        The time of a switch is that of the run that has noted it, which may be the second one. So clocks since the
+        folder was copied are numbered: documents of one time have one number.
         """
         outcome: dict[str, Any] = {**self.tables()}
         with closing((world := self.world()).store):
@@ -217,7 +235,7 @@ class Scene:
                 known = world.store.collection(name)
                 outcome[name] = (
                     known and (known.since, known.upper, known.relation),
-                    [row[2:] for row in world.rows(name)],
+                    self._numbered(world.rows(name)),
                 )
             for name in world.catalog.tasks:
                 state = world.store.task(name)
@@ -225,6 +243,10 @@ class Scene:
         with closing(apsw.Connection(str(self.folder / "data" / "metadata.db"))) as database:
             rows = database.execute("SELECT kind, collection, task, transform, frontier, at FROM capability").fetchall()
         return outcome | {"rights": sorted(rows, key=repr), "files": self._left()}
+
+    def _numbered(self, rows: list[tuple[int, int, bytes, str]]) -> list[tuple[Any, ...]]:
+        later = sorted({row[0] for row in rows if row[0] >= self.copied})
+        return [(row[0] if row[0] < self.copied else later.index(row[0]), *row[1:]) for row in rows]
 
     def _left(self) -> list[str]:
         """Files of switches."""
@@ -235,6 +257,12 @@ class Scene:
 def server() -> Iterator[CrashServer]:
     with crash_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served() as address:
+        yield address
 
 
 FILES = (
@@ -251,11 +279,11 @@ FILES = (
 COMMITS = ("metadata.committing", "metadata.committed")
 
 
-def begun(folder: Path, server: CrashServer) -> Scene:
+def begun(folder: Path, server: CrashServer, address: str) -> Scene:
     """A scene in which all is derived and stored of a first table."""
     folder.mkdir()
-    write_catalog(folder, CATALOG)
-    scene = Scene(folder, server)
+    scene = Scene(folder, server, address)
+    scene.write()
     with closing((world := scene.world()).store):
         world.store.tables.create(ITEMS, COLUMNS)
     scene.change(k1=10, k2=21, k3=30)
@@ -295,10 +323,10 @@ SCENARIOS = {
 }
 
 
-def sweep(folder: Path, server: CrashServer, scenario: str, point: str, step: int) -> int:
+def sweep(folder: Path, server: CrashServer, scenario: str, point: str, step: int, address: str = "") -> int:
     """Kill a run at a failpoint each time, or each so many times, that it comes there; how often it was killed."""
     before, after = SCENARIOS[scenario]
-    template = begun(folder / "begun", server)
+    template = begun(folder / "begun", server, address)
     before(template)
     expected = template.copy("expected")
     expected.run()
@@ -346,15 +374,15 @@ def test_a_switch_is_made_once_wherever_its_run_is_killed(
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("point", FILES)
 def test_a_switch_is_made_once_wherever_a_file_is_written(
-    scenario: str, point: str, server: CrashServer, tmp_path: Path
+    scenario: str, point: str, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
-    sweep(tmp_path, server, scenario, point, 1)
+    sweep(tmp_path, server, scenario, point, 1, address)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("point", COMMITS)
 def test_a_switch_is_made_once_wherever_something_is_committed(
-    scenario: str, point: str, server: CrashServer, tmp_path: Path
+    scenario: str, point: str, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
-    assert sweep(tmp_path, server, scenario, point, int(os.environ.get("FLOW_KILL_STEP", "1"))) > 1
+    assert sweep(tmp_path, server, scenario, point, int(os.environ.get("FLOW_KILL_STEP", "1")), address) > 1
