@@ -45,8 +45,8 @@ from derive.cli.main import main
 sys.argv[0] = "flowctl"
 main()
 """
-_PATIENCE_SECONDS = 300
-_SPARK, _NO_SPARK = 0, 1_000_000_000
+_PATIENCE_SECONDS = 900
+SPARK, NO_SPARK = 0, 1_000_000_000
 """Numbers of documents, up to which a run does without Spark: none, and all."""
 
 
@@ -97,7 +97,7 @@ class Torture:
     def run(self) -> int:
         """All rounds; 0 if nothing ever differed."""
         data = self._fresh("undisturbed")
-        assert self._start(data, "{}", _SPARK).wait() == 0
+        assert self._start(data, "{}", SPARK).wait() == 0
         expected = self._digest(data)
         print(f"undisturbed: {len(expected)} derivations", flush=True)
         if self.options.failpoints:
@@ -125,7 +125,7 @@ class Torture:
             for times in (1, 5):
                 data, status = self._crash(limits, f"{name}:{times}")
                 reached = "every attempt died" if status == 1 else "all was done in spite of it"
-                assert self._start(data, limits, _SPARK).wait() == 0
+                assert self._start(data, limits, SPARK).wait() == 0
                 same = self._digest(data) == expected
                 print(f"{name}:{times}: {reached}; {'same bytes' if same else 'OTHER BYTES'}", flush=True)
                 if not same:
@@ -139,8 +139,8 @@ class Torture:
         for death in deaths:
             data = self._fresh("disturbed")
             if death is not None:
-                self._start(data, limits, _SPARK, f"metadata.committing:{death}").wait()
-            status = self._start(data, limits, _SPARK, failpoint).wait()
+                self._start(data, limits, SPARK, f"metadata.committing:{death}").wait()
+            status = self._start(data, limits, SPARK, failpoint).wait()
             assert status in (0, 1)
             if status == 1:
                 break
@@ -165,10 +165,10 @@ class Torture:
 
     def _until_lost(self, data: Path) -> bool:
         """Start a run, and kill something now and then until it ends; whether it came to its end."""
-        local_documents = self.dice.choice([_SPARK, _NO_SPARK, 2 * self.options.transaction])
+        local_documents = self.dice.choice([SPARK, NO_SPARK, 2 * self.options.transaction])
         process = self._start(data, self._limits(shuffled=self.dice.choice([True, False])), local_documents)
         self.started += 1
-        if local_documents == _SPARK:
+        if local_documents == SPARK:
             _wait_for_work(process)
         else:
             time.sleep(self.dice.uniform(0.5, 2.0))

@@ -6,6 +6,9 @@ moment, or pauses everything, so that another run takes over from one that wakes
 end, every row of every table is compared with `read --reduce`, its columns with its document, and every byte of the
 derived collections with what an undisturbed run derived; then it begins again, with empty databases.
 
+Between kills a SQL table is written, altered, dropped, created, renamed and swapped with another one, while tasks with
+`onSourceReset: follow` read it. The endpoints are compared with the rows that it has in the end.
+
     PYTHONPATH=. .venv/bin/python tests/materialize/torture_tables.py --example acmebank --rounds 100
 """
 
@@ -16,6 +19,8 @@ import json
 import os
 import random
 import signal
+import sqlite3
+import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -23,15 +28,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("engine", "connectors")]
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("sql", "engine", "connectors")]
 
-import apsw
 import duckdb
+from changing_table import BINDINGS, COLLECTIONS, FOLLOWING, ChangingTable
 from postgres_server import PASSWORD, PostgresServer
-from torture import ROOT, Torture, options_of
+from torture import NO_SPARK, ROOT, Torture, options_of
 from typed_rows import differences
 from victims import connector_processes
 
+from derive.catalog import load
+from derive.errors import BusyError, HeldError
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.store import Store
@@ -58,6 +65,8 @@ class MaterializeTorture(Torture):
         super().__init__(folder, options)
         self.source = folder / "flow.yaml"
         self.source.write_text(json.dumps(self._catalog(options.example)))
+        self.table = ChangingTable(load(self.source), self.dice)
+        self.table.create(folder / "ingested")
 
     def _catalog(self, example: str) -> object:
         """JSON is YAML."""
@@ -69,12 +78,17 @@ class MaterializeTorture(Torture):
         bindings = [{"resource": {"table": _table(name)}, "source": name} for name in self.collections]
         return {
             "import": [str(ROOT / "examples" / example / "flow.yaml")],
+            "collections": COLLECTIONS,
             "materializations": {
-                f"torture/{kind}": {
+                name: {
                     "endpoint": {"connector": {"image": f"materialize-{kind}", "config": configs[kind]}},
-                    "bindings": bindings,
+                    "bindings": part,
                 }
                 for kind in ENDPOINTS
+                for name, part in {
+                    f"torture/{kind}": [*bindings, *BINDINGS[:2]],
+                    f"torture/kept-{kind}": BINDINGS[2:],
+                }.items()
             },
         }
 
@@ -92,7 +106,49 @@ class MaterializeTorture(Torture):
         self.server.start()
         return True
 
+    def _until_lost(self, data: Path) -> bool:
+        self._change_table(data)
+        return super()._until_lost(data)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> str:
+        self._change_table(self.folder / "disturbed")
+        return super()._kill(process)
+
+    def _change_table(self, data: Path) -> None:
+        """Change the SQL table; a paused run that holds a lock goes on before that."""
+        try:
+            self.table.change(data)
+        except (BusyError, HeldError):
+            if not self.paused:
+                raise
+            self._wake()
+            self.table.change(data)
+
+    def _compare_table(self, data: Path) -> None:
+        """Compare the endpoints with the SQL table, once an undisturbed run has read the rest."""
+        expected = self.table.expected(data)
+        for _ in range(2):  # a run may end while a binding that starts over has only deleted its rows
+            status = self._start(data, "{}", NO_SPARK).wait()
+        if status:
+            raise SystemExit(f"{self._told()}: the last run ended with status {status}; see {self._kept(data)}")
+        for kind in ENDPOINTS:
+            for name, columns in FOLLOWING.items():
+                rows = sorted(self._query(kind, f"SELECT {columns} FROM {name}")[1])
+                if name != "items":
+                    rows = [row for row in rows if row[1]]  # a group whose rows are gone counts none
+                if name == "kept":  # a binding that starts over leaves groups that have no rows any more
+                    rows = [row for row in rows if row[0] in {group for group, _, _ in expected[name]}]
+                if rows != expected[name]:
+                    raise SystemExit(
+                        f"{self._told()}: {name} in {kind} has {rows}, and not {expected[name]}; see {self._kept(data)}"
+                    )
+
+    def _told(self) -> str:
+        changes = ", ".join(f"{count} {kind}" for kind, count in sorted(self.table.changes.items()))
+        return f"{super()._told()}, changes of a table: {changes}"
+
     def _digest(self, data: Path) -> dict[str, str]:
+        self._compare_table(data)
         with closing(Store(data)) as store:
             for name in self.collections:
                 spec = self.catalog.collections[name]
@@ -114,21 +170,23 @@ class MaterializeTorture(Torture):
 
     def _rows(self, kind: str, table: str) -> list[tuple[str, dict[str, Any]]]:
         """The documents of a table, each with the values of all columns."""
-        query = f'SELECT CAST(flow_document AS VARCHAR), * FROM "{table}"'
+        names, rows = self._query(kind, f'SELECT CAST(flow_document AS VARCHAR), * FROM "{table}"')
+        return [(row[0], dict(zip(names[1:], row[1:], strict=True))) for row in rows]
+
+    def _query(self, kind: str, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return the columns and rows of a query of an endpoint."""
         if kind == "sqlite":
-            with closing(apsw.Connection(str(self.folder / "tables.sqlite"))) as database:
-                rows = list(database.execute(query))
-                names = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-        elif kind == "duckdb":
+            with closing(sqlite3.connect(self.folder / "tables.sqlite", timeout=60)) as database:
+                cursor = database.execute(query)
+                return [column[0] for column in cursor.description], cursor.fetchall()
+        if kind == "duckdb":
             with closing(duckdb.connect(str(self.folder / "tables.duckdb"), read_only=True)) as connection:
                 connection.execute("SET TimeZone = 'UTC'")
-                cursor = connection.execute(query)
-                names, rows = [column[0] for column in cursor.description][1:], cursor.fetchall()
-        else:
-            with closing(self.server.connect()) as server:
-                taken = server.execute(query.encode())
-                names, rows = [column.name for column in taken.description or ()][1:], taken.fetchall()
-        return [(row[0], dict(zip(names, row[1:], strict=True))) for row in rows]
+                found = connection.execute(query)
+                return [column[0] for column in found.description], found.fetchall()
+        with closing(self.server.connect()) as server:
+            taken = server.execute(query.encode())
+            return [column.name for column in taken.description or ()], taken.fetchall()
 
 
 def _table(collection: str) -> str:

@@ -31,7 +31,11 @@ from swapping import Swapper
 _ROUNDS_OF_A_HISTORY = 5
 """Then it is checked, and another one begins, with tables of its own: reads take everything."""
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 300
+"""How long a server may take to start, and a statement to end, on a machine that has more to do."""
+
+_ANSWERED = 0.75
+"""How often a server lives until clients had answers; else it may be killed before."""
 
 _LISTS = 3
 
@@ -125,7 +129,13 @@ class Tables:
 
 
 class Client:
-    """One client: transactions of random kinds, one after the other, each an event."""
+    """One client: transactions of random kinds, one after the other, each an event.
+
+    Attributes:
+        events: what it did and saw.
+        answers: how many reads and writes were answered with success.
+        defect: the error that ended it.
+    """
 
     def __init__(self, name: str, server: Server, tables: Tables, chance: random.Random) -> None:
         self._name = name
@@ -147,6 +157,7 @@ class Client:
             self._delete: ("gone",),
         }  # and where they write
         self.events: list[Event] = []
+        self.answers = 0
         self.defect: BaseException | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -185,8 +196,10 @@ class Client:
         rows = frozenset(f"{table}:{name}" for table in tables)
         end = time.monotonic_ns()
         self.events.append(Write(self._name, begin, end, rows, outcome, self._removed, self._missed))
-        if outcome is Outcome.OK and "b" in tables:
-            self._own.append(name)
+        if outcome is Outcome.OK:
+            self.answers += 1
+            if "b" in tables:
+                self._own.append(name)
 
     def _reconnect(self, error: psycopg.OperationalError) -> None:
         """By then, what was asked of the server that was killed has happened, or never will.
@@ -257,6 +270,7 @@ class Client:
             self._reconnect(error)
             return
         self.events.append(_read_of(self._name, begin, time.monotonic_ns(), cells, with_view=with_view))
+        self.answers += 1
 
 
 def _read_of(
@@ -410,6 +424,8 @@ class SqlTorture:
             thread.start()
         try:
             for _ in range(rounds):
+                if self._chance.random() < _ANSWERED:
+                    self._await_answers(clients)
                 self._torture()
             time.sleep(0.5)
         finally:
@@ -442,6 +458,21 @@ class SqlTorture:
 
     def _client(self, name: str, tables: Tables) -> Client:
         return Client(name, self._server, tables, random.Random(self._chance.random()))
+
+    def _await_answers(self, clients: Sequence[Client]) -> None:
+        """Wait until the server, which has just started, has answered as many times as there are clients.
+
+        Raises:
+            SystemExit: it does not answer.
+        """
+        wanted = sum(client.answers for client in clients) + len(clients)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while sum(client.answers for client in clients) < wanted:
+            if any(client.defect for client in clients):
+                return
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self._told()}: the server does not answer")
+            time.sleep(0.02)
 
     def _torture(self) -> None:
         time.sleep(0.1 + self._chance.random() * 1.5)
