@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Parameter, Subquery
-from derive.algebra.relation import Constant, Get
+from derive.algebra.relation import Constant, Get, Project, Relation, Unnest
 
 
 def conjuncts(predicate: Expression) -> list[Expression]:
@@ -104,3 +104,8 @@ def gets_of(node: Any) -> tuple[Get, ...]:
     if is_dataclass(node) and not isinstance(node, Constant | Column | Literal | Parameter):
         return gets_of(tuple(getattr(node, field.name) for field in fields(node)))
     return ()
+
+
+def is_unnest(relation: Relation) -> bool:
+    """Whether a relation has the elements of arrays, or columns of these rows."""
+    return isinstance(relation, Unnest) or (isinstance(relation, Project) and is_unnest(relation.input))

@@ -33,7 +33,7 @@ from derive.functions.resolve import (
     unknown_function,
     unknown_operator,
 )
-from derive.functions.scalar.array import builder_of, elements_sql
+from derive.functions.scalar.array import builder_of, elements_sql, unzip_of
 from derive.functions.scalar.casts import CastContext, cast_between
 from derive.functions.scalar.logic import sort_key
 from derive.functions.sql import can_fail, failing_sql, is_volatile, sql_of, sql_of_datum
@@ -61,6 +61,7 @@ __all__ = [
     "sort_key",
     "sql_of",
     "sql_of_datum",
+    "unzip_of",
 ]
 
 _ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from derive.algebra.expression_parts import is_unnest
 from derive.algebra.relation import GlobalId
 from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 
@@ -48,5 +49,5 @@ def _line(plan: Plan, names: Mapping[GlobalId, str]) -> str:  # noqa: PLR0911 - 
 
 def _kind(plan: Keyed | Recomputed) -> str:
     words = {"OuterJoin": "outer join", "TopK": "first rows", "Window": "window", "Filter": "filter"}
-    name = type(plan.relation).__name__
+    name = "Unnest" if is_unnest(plan.relation) else type(plan.relation).__name__
     return words.get(name, name.lower())

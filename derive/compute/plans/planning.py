@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from derive.algebra.expression import Column, Expression, Literal
-from derive.algebra.expression_parts import conjuncts, gets_of, has_subquery
+from derive.algebra.expression_parts import conjuncts, gets_of, has_subquery, is_unnest
 from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Constant,
@@ -113,7 +113,17 @@ def _project(project: Project) -> Sequence[Term]:
         if joined is None:
             return _recomputed(project, project.input, "a subquery is asked for each row")
         made.append(projected(*joined))
-    return made
+    return [_narrow(made[0])] if len(made) == 1 else made
+
+
+def _narrow(term: Term) -> Term:
+    """Return the same term, whose rows of arrays come without the columns that are not read, such as the array."""
+    leaf = term.leaves[0] if len(term.leaves) == 1 else None
+    if not isinstance(leaf, Keyed) or not is_unnest(leaf.relation) or term.predicates or term.is_negative:
+        return term
+    if not term.outputs or any(map(can_fail, term.outputs)):
+        return term
+    return all_of(replace(leaf, relation=Project(leaf.relation, term.outputs)))
 
 
 def _filter(filtering: Filter) -> Sequence[Term]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias
 
@@ -305,6 +306,40 @@ def _add_elements() -> None:
         FUNCTIONS.add(Function(name, name, (kind,), _T, partial(_listed, element), can_fail=False))
 
 
+def _add_zipping() -> None:
+    """`zip_arrays` makes one array of the rows of several arrays side by side, and `unzip_…` has a value of a row.
+
+    A row is an array of bytes: for each array, an array of its element alone, or NULL from the array's end on.
+    """
+    _define("zip_element[]", (_A,), Type.BYTEA_ARRAY, word="zip_element")(
+        lambda element: lambda own: array_of(Type.BYTEA, [array_of(element, (one,)) for one in own])
+    )
+    arrays = Type.BYTEA_ARRAY
+    name = "zip_arrays"
+    FUNCTIONS.add(Function(name, f"{name}[]", (arrays,), arrays, _zipped, can_fail=False, is_variadic=True))
+    for kind in ARRAYS:
+        element = kind.element
+        assert element is not None
+        name = unzip_of(element)
+        unzip = partial(_unzipped, element)
+        FUNCTIONS.add(Function(name, f"{name}[]", (Type.BYTEA, _I), element, unzip, can_fail=False))
+
+
+def unzip_of(element: Type) -> str:
+    """Return the name of the function of a row of `zip_arrays`, and the number of an array, from 0 on."""
+    return f"unzip_{word_of(element)}"
+
+
+def _zipped(*arrays: bytes | None) -> bytes:
+    parts = [() if array is None else elements_of(Type.BYTEA, array) for array in arrays]
+    return array_of(Type.BYTEA, [array_of(Type.BYTEA, row) for row in zip_longest(*parts)])
+
+
+def _unzipped(element: Type, row: bytes | None, index: int) -> Datum:
+    single = None if row is None else elements_of(Type.BYTEA, row)[index]
+    return elements_of(element, single)[0] if isinstance(single, bytes) else None
+
+
 def _listed(element: Type, datum: bytes | None) -> str | None:
     """Data of elements as JSON that SQLite reads as these, but for bytes, which are hexadecimal digits."""
     if datum is None:
@@ -340,6 +375,7 @@ def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
 
 
 _add_elements()
+_add_zipping()
 _add_changes()
 _add_questions()
 _add_building()

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.expression import Call, Column, Expression
 from derive.algebra.relation import Relation, Unnest
 from derive.algebra.rewrite import rewritten, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import resolve_cast, resolve_function, resolve_operator
+from derive.functions.registry import resolve_cast
 from derive.functions.scalar.row_functions import ROW_FUNCTIONS
 from derive.sql.parser.ast import FunctionCall
-from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.scope import ROWS, Clause, Frame, RowTarget
-from derive.sql.planner.table_functions import array_of_call, array_of_unnest
-
-_PLACE = Type.INTEGER
+from derive.sql.planner.table_functions import array_of_call, array_of_unnest, zipped, zipped_elements
 
 
 def is_row_function(name: str) -> bool:
@@ -112,14 +109,9 @@ def with_rows(relation: Relation, frame: Frame, indexes: Sequence[int]) -> tuple
         assert element is not None
         relation = Unnest(relation, targets[0].array)
         return relation, {indexes[0]: _value(Column(width, element), targets[0])}
-    relation = projected(relation, (*columns_of(relation), *(target.array for target in targets)))
-    arrays = columns_of(relation)[width:]
-    place = Column(len(relation.types), _PLACE)
-    relation = Unnest(relation, _places(arrays))
-    return relation, {
-        index: _value(_element(array, place), target)
-        for index, array, target in zip(indexes, arrays, targets, strict=True)
-    }
+    arrays = tuple(target.array for target in targets)
+    elements = zip(indexes, zipped_elements(arrays, Column(width, Type.BYTEA)), targets, strict=True)
+    return Unnest(relation, zipped(arrays)), {index: _value(element, target) for index, element, target in elements}
 
 
 def replaced_rows(expression: Expression, values: Mapping[int, Expression]) -> Expression:
@@ -129,19 +121,6 @@ def replaced_rows(expression: Expression, values: Mapping[int, Expression]) -> E
         return values.get(column.index - ROWS, column) if column.index >= ROWS else column
 
     return with_columns(expression, value)
-
-
-def _places(arrays: Sequence[Column]) -> Expression:
-    """The numbers from 1 up to the length of the longest array."""
-    lengths = tuple(Call(resolve_function("cardinality", (array.type,)).function, (array,), _PLACE) for array in arrays)
-    bounds = (Literal(1, _PLACE), Call("greatest", lengths, _PLACE))  # which passes over NULL
-    series = resolve_function(ROW_FUNCTIONS["generate_series"].symbol, (_PLACE, _PLACE))
-    return Call(series.function, bounds, series.result_type)
-
-
-def _element(array: Column, place: Column) -> Expression:
-    resolution = resolve_operator("[]", (array.type, _PLACE))
-    return Call(resolution.function, (array, place), resolution.result_type)
 
 
 def _value(element: Expression, target: RowTarget) -> Expression:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from derive.algebra.expression import Call, Expression, Literal
-from derive.algebra.relation import Constant, OuterJoin, Project, Relation, Side, Unnest
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.relation import Constant, Project, Relation, Unnest
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import resolve_function, resolve_operator
+from derive.functions.registry import resolve_function, unzip_of
 from derive.functions.scalar.row_functions import ROW_FUNCTIONS
 from derive.functions.types.array import elements_of
 from derive.sql.parser.ast import FunctionCall, SyntaxNode
@@ -102,16 +101,26 @@ def _elements(array: Expression) -> Relation:
 
 def _side_by_side(arrays: Sequence[Expression]) -> Relation:
     """The elements of arrays side by side, NULL where one has no more, and their places."""
-    relation = _elements(arrays[0])
-    equal = resolve_operator("=", (Type.BIGINT, Type.BIGINT)).function
-    for array in arrays[1:]:
-        other, width = _elements(array), len(relation.types)
-        columns = (
-            *columns_of(relation),
-            *(replace(column, index=column.index + width) for column in columns_of(other)),
-        )
-        place, others_place = columns[width - 1], columns[-1]
-        both = OuterJoin(Side.FULL, relation, other, Call(equal, (place, others_place), Type.BOOLEAN))
-        own = Call("coalesce", (place, others_place), Type.BIGINT)
-        relation = projected(both, (*columns[: width - 1], columns[-2], own))
-    return relation
+    if len(arrays) == 1:
+        return _elements(arrays[0])
+    row, place = Column(0, Type.BYTEA), Column(1, Type.BIGINT)
+    return Project(Unnest(_ONE_ROW, zipped(arrays)), (*zipped_elements(arrays, row), place))
+
+
+def zipped(arrays: Sequence[Expression]) -> Expression:
+    """Return one array of the rows of several arrays side by side, as long as the longest of them."""
+    parts = []
+    for array in arrays:
+        part = resolve_function("zip_element[]", (array.type,))
+        parts.append(Call(part.function, (array,), part.result_type))
+    return Call("zip_arrays", tuple(parts), Type.BYTEA_ARRAY)
+
+
+def zipped_elements(arrays: Sequence[Expression], row: Expression) -> tuple[Expression, ...]:
+    """Return the element of each array in a row of `zipped`, NULL from the array's end on."""
+    elements = []
+    for index, array in enumerate(arrays):
+        kind = array.type.element
+        assert kind is not None
+        elements.append(Call(unzip_of(kind), (row, Literal(index, Type.INTEGER)), kind))
+    return tuple(elements)
