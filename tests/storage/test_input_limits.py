@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,15 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import World
+from hypothesis import given
+from hypothesis import strategies as st
 from typing_extensions import override
 
 from derive.document.exact import parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
+from derive.storage.inputs import line
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
-from derive.storage.inputs.line import Line
+from derive.storage.inputs.line import FEW_VALUES, Line, too_many_values
 from derive.storage.inputs.parquet_rows import parquet_rows
 from derive.storage.inputs.unpacked import unpacked
 
@@ -206,3 +210,57 @@ def test_memory_for_a_line_beyond_the_limit_is_bounded(tmp_path: Path) -> None:
     mebibytes, message = done.stdout.split(" ", 1)
     assert message.startswith("the line has more than 128 MiB")
     assert int(mebibytes) < 450
+
+
+SMALL = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(alphabet='",[{\\\\x:}]', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(alphabet='",[{\\\\', max_size=4), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(document=SMALL, is_spaced=st.booleans())
+def test_values_are_counted_outside_of_strings(document: Any, is_spaced: bool) -> None:
+    """Commas and brackets in strings are no values, whatever is escaped there; an empty array counts as two."""
+    text = json.dumps(document, separators=(", ", ": ") if is_spaced else (",", ":"), ensure_ascii=False)
+
+    assert line._count_values(text.encode()) == marks(document)
+
+
+def marks(value: Any) -> int:
+    """The brackets and commas of a document's structure."""
+    if not isinstance(value, (list, dict)):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(len(value) - 1, 0) + sum(map(marks, inner))
+
+
+def test_a_string_across_parts_is_one_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_PART_BYTES", 3)
+    assert line._count_values(b'["a,b,[{\\"",[1,"]"],{}]') == 6
+
+
+@pytest.mark.parametrize("make", [lambda text: text, lambda text: b'"k","v"\n1,"%b"\n' % text.replace(b'"', b'""')])
+def test_documents_of_too_many_values_are_not_parsed(spec: CollectionSpec, make: Callable[[bytes], bytes]) -> None:
+    """They are told with their line, and the documents behind them are read; commas of a string are none."""
+    limit = 16 * FEW_VALUES + 16
+    many = b"[%b]" % b",".join([b"[]"] * (FEW_VALUES // 2 + 2))
+    text = b'["%b"]' % (b"," * 2 * FEW_VALUES)
+    is_csv = make(b"") != b""
+
+    def read(content: bytes) -> list[Any]:
+        stream = io.BytesIO(make(content))
+        lines = csv_rows(stream, spec, "x.csv", limit) if is_csv else json_lines(stream, limit)
+        return [content for _, content in lines]
+
+    (error,) = read(many)
+    assert isinstance(error, DocumentError)
+    assert error.message == (
+        f"the document has more than {FEW_VALUES + 1:,} values, the limit for 16,000,016 bytes: --max-document-mib raises"
+        " the limit"
+    )
+    (content,) = read(text)
+    assert not isinstance(content, DocumentError)
+    assert too_many_values(many, 2 * limit) is None

@@ -10,7 +10,15 @@ from derive.document.exact import parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
-from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large
+from derive.storage.inputs.line import (
+    FEW_VALUES,
+    MOST_DOCUMENT_BYTES,
+    NOTHING_INGESTED,
+    Line,
+    sized,
+    too_large,
+    too_many_values,
+)
 
 _OTHER_THAN_TEXT = frozenset({"integer", "fractional", "boolean", "object", "array"})
 _LARGEST_CELL = (1 << 31) - 1
@@ -43,6 +51,10 @@ def csv_rows(
             if len(row) != len(columns):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
                 yield reader.line_num, DocumentError(f"{cells}, and the header names {len(columns)}")
+                continue
+            counted = row if size > FEW_VALUES else ()
+            if error := next(filter(None, (too_many_values(cell.encode(), most_bytes) for cell in counted)), None):
+                yield reader.line_num, error
                 continue
             document = {
                 column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=True) if cell != ""
