@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check catalogs bench transactions torture clean
+.PHONY: help demo test check catalogs room bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,14 @@ check: $(READY) ## Lint, formatting, types, and the direction of imports
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+room: $(READY) ## Check and test one room, such as ROOM=reduce: lint, types, and its tests without those marked torture
+	@test -n '$(ROOM)' -a -d 'derive/$(ROOM)' || { echo "name a folder of derive/: make room ROOM=reduce" >&2; exit 1; }
+	@$(BIN)/ruff check derive/$(ROOM) $(wildcard tests/$(ROOM))
+	@$(BIN)/ruff format --check derive/$(ROOM) $(wildcard tests/$(ROOM))
+	@$(BIN)/mypy derive/$(ROOM)
+	@$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	@test ! -d 'tests/$(ROOM)' || $(BIN)/python -m pytest 'tests/$(ROOM)'
 
 # Limits that are missed fail it, but only in the end, when everything is measured.
 bench: $(READY) ## Measure the figures of the README on this machine; BENCH='--transfers 10000000' for larger ones
