@@ -1,1 +1,1 @@
-"""The typed algebra between SQL and dataflows: names are resolved, types are checked, nothing is implicit."""
+"""The typed algebra between SQL and dataflows: names are resolved, types are checked, casts are explicit."""

@@ -1,4 +1,4 @@
-"""What columns must be in rows that can matter to a query, so that others need not be read."""
+"""Bounds of columns in rows that can affect a query, so that other rows need not be read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.algebra.types import Datum, Type
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What a column is in rows that matter: all that is said of it is true.
+    """Conditions that a column fulfils in every row that can affect the query.
 
     Attributes:
-        data: all that it can be; None for anything.
-        least: it is not less; None if that is not said.
-        most: it is not greater; likewise.
+        data: all possible data; None for any.
+        least: inclusive lower bound; None without one.
+        most: inclusive upper bound; None without one.
     """
 
     data: frozenset[Datum] | None = None
@@ -26,7 +26,7 @@ class ColumnBounds:
     most: Datum = None
 
     def holds(self, datum: Any) -> bool:
-        """Whether it is true of a column with a datum."""
+        """Return whether a datum fulfils the conditions."""
         if datum is None or (self.data is not None and datum not in self.data):
             return False
         least: Any = self.least
@@ -35,24 +35,20 @@ class ColumnBounds:
 
 
 Bounds: TypeAlias = Mapping[int, ColumnBounds]
-"""By column; of others nothing is said."""
+"""Bounds by column; other columns have none."""
 
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
 _ORDERED = _INTEGERS | {Type.TEXT}
-"""Those whose data are before one another where they are stored as they are here."""
+"""Types whose data are stored in the order of their values."""
 _TYPES = _ORDERED | {Type.BOOLEAN, Type.NUMERIC, Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ}
 _TYPES |= {Type.TIME, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR}
-"""Those of which equal data are the same ones."""
+"""Types whose equal data are identical."""
 _ENDS = {"less": "most", "at_most": "most", "greater": "least", "at_least": "least"}
 _OPPOSITES = {"most": "least", "least": "most"}
 
 
 def bounds_of(query: Any) -> dict[GlobalId, Bounds]:
-    """For what a query reads in one place only, what columns must be; others may be missing.
-
-    Args:
-        query: a relation without parameters, or a tuple of what has some.
-    """
+    """Return the column bounds of each relation that a query reads in one place only; others may be missing."""
     noted: dict[GlobalId, list[Bounds]] = {}
     _note(query, {}, noted)
     return {identifier: places[0] for identifier, places in noted.items() if len(places) == 1}
@@ -88,7 +84,7 @@ def _note(node: Any, known: Bounds, noted: dict[GlobalId, list[Bounds]]) -> None
 
 
 def _splits(partition: tuple[Expression, ...], index: int) -> bool:
-    """Whether rows that differ in a column are in different partitions."""
+    """Return whether rows that differ in a column are in different partitions."""
     return any(isinstance(key, Column) and key.index == index for key in partition)
 
 
@@ -97,7 +93,7 @@ def _between(told: Bounds, begin: int, end: int) -> Bounds:
 
 
 def _both(left: Bounds, right: Bounds) -> Bounds:
-    """What is said by both."""
+    """Return the conjunction of two bounds."""
     twice = {column: _narrower(left[column], right[column]) for column in left.keys() & right.keys()}
     return {**left, **right, **twice}
 
@@ -110,7 +106,7 @@ def _narrower(left: ColumnBounds, right: ColumnBounds) -> ColumnBounds:
 
 
 def _bounds(predicate: Expression) -> Bounds:  # noqa: PLR0911
-    """What columns are where a predicate is true."""
+    """Return the bounds of columns in rows for which a predicate is true."""
     match predicate:
         case Column(index=index, type=Type.BOOLEAN):
             return {index: ColumnBounds(frozenset({1}))}
@@ -135,7 +131,7 @@ def _bounds(predicate: Expression) -> Bounds:  # noqa: PLR0911
 
 
 def _compared(name: str, index: int, kind: Type, datum: Datum, ends: Mapping[str, str]) -> Bounds:
-    """What a column is where its comparison with a datum is true."""
+    """Return the bounds of a column whose comparison with a datum is true."""
     word, _, compared = name.rpartition("_")
     if compared != kind.name.lower() or kind not in _TYPES:
         return {}
@@ -148,7 +144,7 @@ def _compared(name: str, index: int, kind: Type, datum: Datum, ends: Mapping[str
 
 
 def _either(parts: list[Bounds]) -> Bounds:
-    """What is said by each of some parts, of columns of which each says all that they can be."""
+    """Return the disjunction of several bounds, for columns with finite `data` in all of them."""
     data: dict[int, frozenset[Datum]] = {}
     for index in set.intersection(*(set(part) for part in parts)):
         told = [part[index].data for part in parts]

@@ -1,7 +1,7 @@
 """Scalar expressions over the columns of a row.
 
-Overloads and implicit casts are resolved: a `Call` names one implementation, whose arguments have exactly the types
-that it takes.
+Overloads and implicit casts are resolved: a `Call` names one implementation, and its arguments have exactly the types
+of that implementation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the row at hand.
+    """A column of the current row.
 
     Attributes:
-        index: counted from 0.
-        type: its type.
+        index: index of the column, from 0.
+        type: type of the column.
     """
 
     index: int
@@ -31,12 +31,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class OuterColumn:
-    """A column of a row of an enclosing query, inside of a subquery.
+    """A column of an enclosing query's row, inside a subquery.
 
     Attributes:
-        depth: how many queries further out, from 1 on.
-        index: of the column, counted from 0.
-        type: its type.
+        depth: number of levels outward, from 1.
+        index: index of the column, from 0.
+        type: type of the column.
     """
 
     depth: int
@@ -49,9 +49,9 @@ class Literal:
     """A constant.
 
     Attributes:
-        value: None is NULL.
+        value: its datum; None is NULL.
         type: its type.
-        scale: how many digits behind the point are shown of a number, as it was written; None if that is not known.
+        scale: number of digits after the decimal point as written; None if unknown.
     """
 
     value: Datum
@@ -61,10 +61,10 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`$1` and so on, which becomes a literal before anything is worked out.
+    """`$1` and so on, which is replaced by a literal before evaluation.
 
     Attributes:
-        index: counted from 0.
+        index: index of the parameter, from 0.
         type: its type.
     """
 
@@ -77,9 +77,9 @@ class Call:
     """A function, an operator or a cast.
 
     Attributes:
-        function: names the implementation, of those in `derive.functions`.
-        arguments: of exactly the types that it takes.
-        type: of its result.
+        function: name of an implementation in `derive.functions`.
+        arguments: arguments of exactly the implementation's types.
+        type: type of the result.
     """
 
     function: str
@@ -89,12 +89,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`CASE WHEN … THEN … ELSE … END`: the result of the first condition that is true; what is behind is not evaluated.
+    """`CASE WHEN … THEN … ELSE … END`: the result of the first true condition; later parts are not evaluated.
 
     Attributes:
         branches: pairs of a condition (boolean) and a result.
-        otherwise: the result if none is true.
-        type: of all results.
+        otherwise: the result if no condition is true.
+        type: type of all results.
     """
 
     branches: tuple[tuple[Expression, Expression], ...]
@@ -103,25 +103,25 @@ class Case:
 
 
 class SubqueryKind(Enum):
-    """What a subquery inside of an expression is asked for."""
+    """The kinds of subqueries inside an expression."""
 
     SCALAR = "scalar"
-    """The one value of its one column; NULL if it has no row; an error if it has several."""
+    """The value of its single column; NULL without a row; an error with several rows."""
     EXISTS = "exists"
     """Whether it has a row."""
     IN = "in"
-    """Whether one of its rows equals the operands, by the logic of three values."""
+    """Whether one of its rows equals the operands, in three-valued logic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """A query inside of an expression.
+    """A query inside an expression.
 
     Attributes:
-        kind: what is asked of it.
-        relation: the query; it refers to the rows around it by `OuterColumn`.
-        operands: those of `IN`, one for each column of the relation; else empty.
-        type: of the result.
+        kind: kind of the subquery.
+        relation: the query; it refers to enclosing rows by `OuterColumn`.
+        operands: operands of `IN`, one for each column of the relation; otherwise empty.
+        type: type of the result.
     """
 
     kind: SubqueryKind
@@ -131,4 +131,4 @@ class Subquery:
 
 
 Expression: TypeAlias = Column | OuterColumn | Literal | Parameter | Call | Case | Subquery
-"""What has a value for each row. Every one has a `type`."""
+"""An expression with a value for each row, and a `type`."""

@@ -1,4 +1,4 @@
-"""What expressions are made of: their parts, the columns that they read, and others in place of these."""
+"""Traversal of expressions: their parts, the columns that they read, and the replacement of both."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from derive.algebra.relation import Constant, Get, Project, Relation, Unnest
 
 
 def conjuncts(predicate: Expression) -> list[Expression]:
-    """Predicates that are all true just where this one is."""
+    """Return the conjuncts of a predicate."""
     if isinstance(predicate, Call) and predicate.function == "and":
         return [part for argument in predicate.arguments for part in conjuncts(argument)]
     return [predicate]
 
 
 def parts(expression: Expression) -> Sequence[Expression]:
-    """The expressions that this one is made of, without those inside of subqueries."""
+    """Return the direct parts of an expression, without those inside subqueries."""
     match expression:
         case Call(arguments=arguments):
             return arguments
@@ -31,33 +31,33 @@ def parts(expression: Expression) -> Sequence[Expression]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """An expression and all that it is made of, without what is inside of subqueries."""
+    """Yield an expression and all its parts, without those inside subqueries."""
     yield expression
     for part in parts(expression):
         yield from walk(part)
 
 
 def has_subquery(expression: Expression) -> bool:
-    """Whether there is a query inside of it."""
+    """Return whether an expression contains a subquery."""
     return any(isinstance(part, Subquery) for part in walk(expression))
 
 
 def columns_read(expression: Expression) -> set[int]:
-    """Columns of the row that an expression without subqueries reads."""
+    """Return the columns of the row that an expression without subqueries reads."""
     return {part.index for part in walk(expression) if isinstance(part, Column)}
 
 
 def is_atomic(expression: Expression) -> bool:
-    """Whether it costs nothing to evaluate it again."""
+    """Return whether evaluating an expression again is free."""
     return isinstance(expression, Column | OuterColumn | Literal | Parameter)
 
 
 def rewritten(expression: Expression, rewrite: Callable[[Expression], Expression | None]) -> Expression:
-    """An expression with others in place of parts of it; what is inside of subqueries stays.
+    """Return an expression with some parts replaced; subqueries stay unchanged.
 
     Args:
-        expression: to change.
-        rewrite: what comes in place of a part; None to look into it.
+        expression: the expression.
+        rewrite: returns the replacement of a part; None to descend into it.
     """
     other = rewrite(expression)
     if other is not None:
@@ -73,16 +73,16 @@ def rewritten(expression: Expression, rewrite: Callable[[Expression], Expression
 
 
 def replaced(expression: Expression, replacement: Callable[[Column], Expression]) -> Expression:
-    """An expression without subqueries, with others in place of its columns."""
+    """Return an expression without subqueries, with its columns replaced."""
     return rewritten(expression, lambda part: replacement(part) if isinstance(part, Column) else None)
 
 
 def mentions_outer_column(node: Any, depth: int = 0) -> bool:
-    """Whether a relation or expression reads rows of queries that it is inside of.
+    """Return whether a relation or expression reads rows of enclosing queries.
 
     Args:
-        node: of the algebra, or a tuple of such.
-        depth: how many queries there are between the one that is asked about and this part of it.
+        node: a node of the algebra, or a tuple of nodes.
+        depth: number of queries between the root and this part.
     """
     if isinstance(node, OuterColumn):
         return node.depth > depth
@@ -96,7 +96,7 @@ def mentions_outer_column(node: Any, depth: int = 0) -> bool:
 
 
 def gets_of(node: Any) -> tuple[Get, ...]:
-    """What a relation or expression reads, subqueries included, each once."""
+    """Return the collections that a relation or expression reads, including subqueries, each once."""
     if isinstance(node, Get):
         return (node,)
     if isinstance(node, tuple):

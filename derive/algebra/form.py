@@ -1,7 +1,8 @@
-"""What is declared of a column beyond its type, or follows for an expression: how values look that are equal otherwise.
+"""Type modifiers of columns, declared or derived for an expression: the display of values that are equal otherwise.
 
-A row holds no scale, and no spaces at the end of `character(n)`: data of equal values are equal, so that rows that come
-and go cancel out and groups need no representative. How many zeros and spaces are shown follows from the query alone.
+A row stores no scale, and no trailing spaces of `character(n)`: equal values have equal data, so that insertions and
+deletions of rows cancel out and groups need no representative. The number of displayed zeros and spaces follows from
+the query alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import Enum
 
 
 class FormName(Enum):
-    """Types of PostgreSQL that have modifiers; the value is what messages call them."""
+    """Types of PostgreSQL that have modifiers; the value is the type's name in messages."""
 
     NUMERIC = "numeric"
     VARCHAR = "character varying"
@@ -20,12 +21,12 @@ class FormName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of a column are stored and shown.
+    """A type modifier: how values of a column are stored and displayed.
 
     Attributes:
-        name: of the type.
-        size: digits of a number, or characters of a text; 0 for any.
-        scale: of a number, how many digits behind the point are shown at least.
+        name: the type.
+        size: maximum digits of a number, or characters of a text; 0 for no limit.
+        scale: minimum number of displayed digits after the decimal point, for numbers.
     """
 
     name: FormName
@@ -34,20 +35,20 @@ class Form:
 
     @property
     def modifier(self) -> int:
-        """As PostgreSQL has it; -1 for none."""
+        """Return PostgreSQL's encoding of the modifier; -1 for none."""
         if not self.size:
             return -1
         return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is FormName.NUMERIC else self.size + 4
 
     @property
     def text(self) -> str:
-        """As SQL has it."""
+        """Return the type with its modifier in SQL syntax."""
         if not self.size:
             return self.name.value
         return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is FormName.NUMERIC else ''})"
 
     def shown(self, text: str) -> str:
-        """The text of a value as clients are sent it."""
+        """Return the text of a value as it is sent to clients."""
         if self.name is FormName.BPCHAR:
             return text.ljust(self.size)
         if self.name is FormName.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
@@ -57,5 +58,5 @@ class Form:
 
 
 def number(scale: int) -> Form:
-    """A number of any size that is shown with so many digits behind the point."""
+    """Return the modifier of a number of any size with this number of displayed digits after the decimal point."""
     return Form(FormName.NUMERIC, 0, scale)

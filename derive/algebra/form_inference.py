@@ -1,4 +1,4 @@
-"""Forms of a relation's columns, as far as they follow from what is declared and written."""
+"""Type modifiers of a relation's columns, as far as they follow from declarations and literals."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from derive.algebra.relation import (
 from derive.algebra.types import Type
 
 Forms: TypeAlias = tuple[Form | None, ...]
-"""Of each column; None for those of which nothing is known."""
+"""The modifier of each column; None if unknown."""
 
 FIT, CUT = "fit_", "cut_"
-"""How functions begin that make a value one of a form as it is stored, or as it is written to; see `scalar.fitting`."""
+"""Prefixes of functions that fit a value to a modifier on storage, or in an explicit cast; see `scalar.fitting`."""
 
 _OF_ANY = {"min", "max", "any_value"}
 _OF_FIRST = {"lag", "lead", "first_value", "last_value", "nth_value"}
@@ -50,11 +50,11 @@ _ALIKE = {"coalesce", "greatest", "least", "nullif"}
 
 
 def forms_of(relation: Relation, outer: tuple[Forms, ...] = ()) -> Forms:  # noqa: PLR0911 - one for each kind
-    """The forms of a relation's columns.
+    """Return the modifiers of a relation's columns.
 
     Args:
-        relation: whose collections know the forms of their columns.
-        outer: forms of the rows around it, the innermost first.
+        relation: a relation whose collections declare modifiers.
+        outer: modifiers of the enclosing rows, the innermost first.
     """
     match relation:
         case Get():
@@ -91,7 +91,7 @@ def _of_functions(relation: Reduce | Window, outer: tuple[Forms, ...]) -> Forms:
 
 
 def _of_union(union: UnionAll, outer: tuple[Forms, ...]) -> Forms:
-    """What all inputs agree on, but for those that have no value at all in a column."""
+    """Return the modifiers that all inputs share, ignoring inputs that are NULL in the whole column."""
     sides = [(part, forms_of(part, outer)) for part in union.inputs]
     columns = (
         [form for part, forms in sides for form in forms[index : index + 1] if not _is_null_column(part, index)]
@@ -105,7 +105,7 @@ def _is_null_column(relation: Relation, index: int) -> bool:
 
 
 def constant_forms(rows: Sequence[Sequence[Expression]]) -> Forms:
-    """The forms of columns of which every value is written."""
+    """Return the modifiers of columns of literal rows."""
     columns = zip(*rows, strict=True)
     known = ([form_of(value, ()) for value in column if not _is_null(value)] for column in columns)
     return tuple(_one(forms) if forms else None for forms in known)
@@ -116,7 +116,7 @@ def _agreed(sides: Sequence[Forms]) -> Forms:
 
 
 def _one(forms: Sequence[Form | None]) -> Form | None:
-    """The form that all have; of numbers that are only shown alike, their scale."""
+    """Return the common modifier; for numbers that differ only in size, a modifier with their common scale."""
     first = forms[0]
     if all(form == first for form in forms):
         return first
@@ -134,7 +134,7 @@ def _of_function(function: Aggregate | WindowFunction, own: Forms, outer: tuple[
 
 
 def form_of(expression: Expression, own: Forms, outer: tuple[Forms, ...] = ()) -> Form | None:  # noqa: PLR0911 - one for each kind
-    """The form of an expression, of the forms of the columns that it is about."""
+    """Return the modifier of an expression, given the modifiers of its columns."""
     match expression:
         case Column(index):
             return own[index] if 0 <= index < len(own) else None
@@ -187,7 +187,7 @@ _SCALES: Mapping[str, Callable[[Sequence[int]], int]] = {
     "abs_numeric": max,
     "round_numeric": lambda _: 0,
 }
-"""By function, the scale of its result, of those of its arguments."""
+"""Scale of the result of a function, as a function of the scales of its arguments."""
 
 
 def _of_fitting(call: Call) -> Form | None:

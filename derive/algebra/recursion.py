@@ -1,4 +1,4 @@
-"""Relations that are made of themselves, until nothing new comes."""
+"""Recursive relations, evaluated until a step adds no rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recurring:
-    """The rows that a recursion has made in its latest step, as its next step sees them.
+    """The rows of a recursion's latest step, as input of its next step.
 
     Attributes:
-        id: of the innermost `Recursion` around it that has the same.
-        types: of the columns.
+        id: identifier of the enclosing `Recursion`.
+        types: types of the columns.
     """
 
     id: int
@@ -26,15 +26,15 @@ class Recurring:
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """The rows of `base`, those that `step` makes of them, those that it makes of these, and so on.
+    """The rows of `base`, the rows that `step` computes from them, the rows that it computes from those, and so on.
 
-    It refers neither to rows of queries around it nor to recursions around it.
+    The recursion refers neither to enclosing rows nor to enclosing recursions.
 
     Attributes:
-        id: tells it from those around it.
+        id: identifier, distinct from enclosing recursions.
         base: the first rows.
-        step: a relation of the latest rows, which stand in it as one `Recurring`.
-        is_distinct: a row that was there before is not a new one; NULLs are equal here.
+        step: a relation of the latest rows, which it contains as one `Recurring`.
+        is_distinct: whether a repeated row is ignored; NULLs are equal.
     """
 
     id: int
@@ -44,5 +44,5 @@ class Recursion:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.base.types

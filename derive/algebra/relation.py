@@ -1,4 +1,4 @@
-"""Relations as functions of relations: multisets of rows, whose columns have types and no names."""
+"""Relations as functions of other relations: multisets of rows, with typed columns without names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.types import Row, Type
 
 GlobalId: TypeAlias = int
-"""What identifies a collection, view or index; never used again for another one."""
+"""Identifier of a collection, view or index; never reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """What is known under an identifier: a collection of Storage, or a view that is maintained.
+    """A collection of Storage, or a maintained view.
 
     Attributes:
         id: its identifier.
-        types: of its columns.
-        forms: what was declared of them beyond that; empty for nothing.
+        types: types of its columns.
+        forms: declared modifiers of its columns; empty for none.
     """
 
     id: GlobalId
@@ -32,12 +32,12 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Rows that are written in the query.
+    """Literal rows of the query.
 
     Attributes:
-        rows: each as often as it is here.
-        types: of the columns.
-        forms: how values are shown, as far as that is known; empty for nothing.
+        rows: the rows, with duplicates.
+        types: types of the columns.
+        forms: modifiers of the columns, if known; empty for none.
     """
 
     rows: tuple[Row, ...]
@@ -47,11 +47,11 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A row for each row: the values of expressions.
+    """For each row of the input, the values of expressions.
 
     Attributes:
-        input: whose rows the expressions are about.
-        expressions: one for each column of the result.
+        input: the input.
+        expressions: one expression for each column of the result, over the input's columns.
     """
 
     input: Relation
@@ -59,7 +59,7 @@ class Project:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return tuple(expression.type for expression in self.expressions)
 
 
@@ -68,8 +68,8 @@ class Filter:
     """The rows for which a predicate is true, neither false nor NULL.
 
     Attributes:
-        input: whose rows the predicate is about.
-        predicate: boolean.
+        input: the input.
+        predicate: a boolean expression over the input's columns.
     """
 
     input: Relation
@@ -77,7 +77,7 @@ class Filter:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types
 
 
@@ -86,8 +86,8 @@ class Join:
     """All combinations of rows for which all predicates are true.
 
     Attributes:
-        inputs: at least one; the columns of the result are theirs, side by side.
-        predicates: about the columns of the result; boolean.
+        inputs: one or more relations; the columns of the result are theirs, side by side.
+        predicates: boolean expressions over the columns of the result.
     """
 
     inputs: tuple[Relation, ...]
@@ -95,12 +95,12 @@ class Join:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return tuple(kind for relation in self.inputs for kind in relation.types)
 
 
 class Side(Enum):
-    """Of an outer join, the rows that are kept though nothing matches them."""
+    """The sides of an outer join whose unmatched rows are kept."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -109,13 +109,13 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OuterJoin:
-    """An inner join of two relations, and the rows of one or both sides that match none, with NULLs for the other side.
+    """An inner join of two relations, and the unmatched rows of one or both sides, with NULLs for the other side.
 
     Attributes:
-        side: whose rows are kept.
-        left: its columns come first.
-        right: its columns come behind.
-        predicate: about the columns of both; boolean.
+        side: the sides whose unmatched rows are kept.
+        left: relation of the first columns.
+        right: relation of the last columns.
+        predicate: a boolean expression over the columns of both.
     """
 
     side: Side
@@ -125,17 +125,17 @@ class OuterJoin:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.left.types + self.right.types
 
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """A row for each element of an array of each row: the row, the element, and its place, counted from 1 (a bigint).
+    """For each element of an array of each row: the row, the element, and its position from 1 (a bigint).
 
     Attributes:
-        input: the rows.
-        array: about a row of the input; a row for which it is NULL or empty is left out.
+        input: the input.
+        array: an expression over the input's columns; a row with a NULL or empty array is left out.
     """
 
     input: Relation
@@ -143,7 +143,7 @@ class Unnest:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         element = self.array.type.element
         assert element is not None
         return (*self.input.types, element, Type.BIGINT)
@@ -151,38 +151,34 @@ class Unnest:
 
 @dataclass(frozen=True, slots=True)
 class UnionAll:
-    """The rows of all inputs, each as often as all of them have it together.
+    """The sum of all inputs as multisets.
 
     Attributes:
-        inputs: at least one, of equal types.
+        inputs: one or more relations of equal types.
     """
 
     inputs: tuple[Relation, ...]
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.inputs[0].types
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Every row once.
-
-    Attributes:
-        input: the rows.
-    """
+    """The input's distinct rows, each once."""
 
     input: Relation
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types
 
 
 class SetOperator(Enum):
-    """How two multisets of rows are set against one another."""
+    """Set operators of two multisets of rows."""
 
     EXCEPT = "except"
     INTERSECT = "intersect"
@@ -190,13 +186,14 @@ class SetOperator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """`EXCEPT` or `INTERSECT`; NULLs are equal here.
+    """`EXCEPT` or `INTERSECT`; NULLs are equal.
 
     Attributes:
-        operator: which of them.
-        is_all: rows count as often as they are there: m less n, or the lesser of both; else every row is there once.
-        left: the rows.
-        right: those they are set against, of equal types.
+        operator: the operator.
+        is_all: whether the numbers m and n of equal rows count: m - n, or the minimum of both; otherwise every row
+            occurs once.
+        left: the left relation.
+        right: the right relation, of equal types.
     """
 
     operator: SetOperator
@@ -206,17 +203,17 @@ class SetOperation:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.left.types
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By what rows are ordered.
+    """One sort key of rows.
 
     Attributes:
-        expression: about the row.
-        is_descending: from the greatest value on.
+        expression: an expression over the row.
+        is_descending: whether the greatest value comes first.
         nulls_first: whether NULL comes before all values.
     """
 
@@ -227,15 +224,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One value for many rows.
+    """An aggregate function over rows.
 
     Attributes:
-        function: names it, of those in `derive.functions`: `count`, `sum_bigint`, ….
-        arguments: about a row of the input; none for `count(*)`.
-        type: of the result.
-        is_distinct: every combination of arguments counts once.
-        condition: only rows for which it is true count; None for all.
-        order: in which order values come in, where that matters; ties fall in the order of the values.
+        function: name of an implementation in `derive.functions`: `count`, `sum_bigint`, ….
+        arguments: expressions over a row of the input; none for `count(*)`.
+        type: type of the result.
+        is_distinct: whether equal arguments count once.
+        condition: a filter on rows; None for all.
+        order: order of the arguments, if it matters; ties are ordered by the arguments.
     """
 
     function: str
@@ -248,12 +245,12 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A row for each group of rows: its keys and aggregates. Without keys there is one row, also for no rows.
+    """A row for each group of rows: its keys and aggregates. Without keys there is one row, also for an empty input.
 
     Attributes:
-        input: the rows.
-        keys: about a row of the input; NULLs are one group.
-        aggregates: their columns come behind those of the keys.
+        input: the input.
+        keys: expressions over a row of the input; NULLs are equal.
+        aggregates: aggregates, whose columns follow the keys.
     """
 
     input: Relation
@@ -262,12 +259,12 @@ class Reduce:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return tuple(key.type for key in self.keys) + tuple(aggregate.type for aggregate in self.aggregates)
 
 
 class FrameUnit(Enum):
-    """What a window frame counts."""
+    """Units of a window frame."""
 
     ROWS = "rows"
     RANGE = "range"
@@ -276,11 +273,11 @@ class FrameUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a window frame begins or ends.
+    """The start or end of a window frame.
 
     Attributes:
-        offset: so many before (negative) or after (positive) the current row or its peers; None for unbounded.
-        is_following: where unbounded, whether it is the end of the partition rather than its beginning.
+        offset: number of units before (negative) or after (positive) the current row or its peers; None if unbounded.
+        is_following: whether an unbounded bound is the partition's end instead of its start.
     """
 
     offset: int | None
@@ -289,7 +286,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows of its partition that a window function sees from a row."""
+    """The rows of a partition that a window function reads for a row."""
 
     unit: FrameUnit
     begin: Bound
@@ -298,16 +295,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
-    """A value for each row, from the rows around it.
+    """A value for each row, computed from rows of its partition.
 
     Attributes:
         function: `row_number`, `rank`, `dense_rank`, `ntile`, `lag`, `lead`, `first_value`, `last_value`, `nth_value`,
             `percent_rank`, `cume_dist`, or an aggregate.
-        arguments: about a row of the input.
-        type: of the result.
-        partition: rows with equal values see one another.
-        order: of the rows in a partition; where it leaves ties, rows fall in the order of all columns.
-        frame: None for what SQL has if none is written.
+        arguments: expressions over a row of the input.
+        type: type of the result.
+        partition: expressions whose equal values form a partition.
+        order: order of the rows in a partition; ties are ordered by all columns.
+        frame: the window frame; None for SQL's default.
     """
 
     function: str
@@ -320,11 +317,11 @@ class WindowFunction:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Each row with the values of window functions behind it.
+    """Each row, followed by the values of window functions.
 
     Attributes:
-        input: the rows.
-        functions: one for each column that is added.
+        input: the input.
+        functions: one function for each added column.
     """
 
     input: Relation
@@ -332,22 +329,22 @@ class Window:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types + tuple(function.type for function in self.functions)
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The first rows of each group; ties fall in the order of all columns.
+    """The first rows of each group; ties are ordered by all columns.
 
-    `LIMIT` has one group of all rows, and `DISTINCT ON` takes one row of each.
+    `LIMIT` has one group of all rows, and `DISTINCT ON` takes one row of each group.
 
     Attributes:
-        input: the rows.
-        keys: of a group.
-        order: of the rows in a group.
-        limit: at most so many of each group; None for all.
-        offset: after so many.
+        input: the input.
+        keys: keys of a group.
+        order: order of the rows in a group.
+        limit: maximum number of rows of each group; None for all.
+        offset: number of skipped rows of each group.
     """
 
     input: Relation
@@ -358,7 +355,7 @@ class TopK:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types
 
 
@@ -379,18 +376,18 @@ Relation: TypeAlias = (
     | Recursion
     | Recurring
 )
-"""A multiset of rows as a function of others. Every one has the `types` of its columns."""
+"""A multiset of rows as a function of other relations, with the `types` of its columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """What is done to the rows of a result on their way to whoever asked.
+    """The final processing of a result for the client.
 
     Attributes:
-        order: of the rows, before columns are chosen; ties fall in the order of all columns.
-        limit: at most so many; None for all.
-        offset: after so many.
-        columns: those of the relation that are shown, in this order.
+        order: order of the rows, before columns are selected; ties are ordered by all columns.
+        limit: maximum number of rows; None for all.
+        offset: number of skipped rows.
+        columns: indexes of the returned columns, in this order.
     """
 
     order: tuple[Order, ...]

@@ -1,7 +1,7 @@
-"""Expressions and relations with some of their parts replaced.
+"""Replacement of parts in expressions and relations.
 
-A replacement is asked of every expression, from outside in, with its depth: how many subqueries it stands in. It gives
-what takes the expression's place, or None for the same expression with its operands replaced.
+A replacement is a function called for every expression, from outside in, with the number of enclosing subqueries. It
+returns the new expression, or None to keep the expression and to continue with its operands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Replacement: TypeAlias = Callable[[Expression, int], Expression | None]
 
 
 def rewritten(expression: Expression, replacement: Replacement, depth: int = 0) -> Expression:
-    """An expression with parts replaced."""
+    """Return an expression with parts replaced."""
     other = replacement(expression, depth)
     if other is not None:
         return other
@@ -55,12 +55,12 @@ def rewritten(expression: Expression, replacement: Replacement, depth: int = 0) 
 
 
 def rewritten_order(order: Iterable[Order], replacement: Replacement, depth: int = 0) -> tuple[Order, ...]:
-    """An order with parts of its expressions replaced."""
+    """Return an order with parts of its expressions replaced."""
     return tuple(replace(item, expression=rewritten(item.expression, replacement, depth)) for item in order)
 
 
 def rewritten_aggregate(aggregate: Aggregate, replacement: Replacement, depth: int = 0) -> Aggregate:
-    """An aggregate with parts of its expressions replaced."""
+    """Return an aggregate with parts of its expressions replaced."""
     return replace(
         aggregate,
         arguments=tuple(rewritten(argument, replacement, depth) for argument in aggregate.arguments),
@@ -70,7 +70,7 @@ def rewritten_aggregate(aggregate: Aggregate, replacement: Replacement, depth: i
 
 
 def rewritten_window(function: WindowFunction, replacement: Replacement, depth: int = 0) -> WindowFunction:
-    """A window function with parts of its expressions replaced."""
+    """Return a window function with parts of its expressions replaced."""
     return replace(
         function,
         arguments=tuple(rewritten(argument, replacement, depth) for argument in function.arguments),
@@ -80,7 +80,7 @@ def rewritten_window(function: WindowFunction, replacement: Replacement, depth: 
 
 
 def rewritten_relation(relation: Relation, replacement: Replacement, depth: int = 0) -> Relation:  # noqa: PLR0911 (one for each kind)
-    """A relation with parts of all of its expressions replaced."""
+    """Return a relation with parts of all of its expressions replaced."""
 
     def all_of(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
         return tuple(rewritten(expression, replacement, depth) for expression in expressions)
@@ -109,7 +109,7 @@ def rewritten_relation(relation: Relation, replacement: Replacement, depth: int 
 
 
 def inputs_of(relation: Relation) -> tuple[Relation, ...]:
-    """The relations that a relation is made of; not those of subqueries in its expressions."""
+    """Return the direct inputs of a relation, without those of subqueries in its expressions."""
     match relation:
         case Get() | Constant() | Recurring():
             return ()
@@ -124,7 +124,7 @@ def inputs_of(relation: Relation) -> tuple[Relation, ...]:
 
 
 def with_inputs(relation: Relation, inputs: tuple[Relation, ...]) -> Relation:
-    """A relation made of others; its expressions are as they were."""
+    """Return a relation with other inputs and the same expressions."""
     match relation:
         case Get() | Constant() | Recurring():
             return relation
@@ -139,7 +139,7 @@ def with_inputs(relation: Relation, inputs: tuple[Relation, ...]) -> Relation:
 
 
 def with_columns(expression: Expression, column: Callable[[Column], Expression]) -> Expression:
-    """An expression about other rows: each of its columns is replaced, also where subqueries refer to it."""
+    """Return an expression with each of its columns replaced, also where subqueries refer to the row."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, Column) and depth == 0:
@@ -152,7 +152,7 @@ def with_columns(expression: Expression, column: Callable[[Column], Expression])
 
 
 def deepened(expression: Expression, by: int) -> Expression:
-    """An expression as subqueries see it that stand so many deeper than its own query."""
+    """Return an expression as subqueries refer to it that are nested `by` levels deeper than its own query."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, Column) and depth == 0:
@@ -165,12 +165,12 @@ def deepened(expression: Expression, by: int) -> Expression:
 
 
 def shifted(expression: Expression, by: int) -> Expression:
-    """An expression about rows with so many more columns in front."""
+    """Return an expression over rows with `by` more columns in front."""
     return with_columns(expression, lambda column: replace(column, index=column.index + by)) if by else expression
 
 
 def deepened_relation(relation: Relation, by: int) -> Relation:
-    """A relation as part of a query that stands so many subqueries deeper than the one it was planned for."""
+    """Return a relation as part of a query that is nested `by` subqueries deeper than the planned one."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, OuterColumn) and part.depth > depth:
@@ -181,7 +181,7 @@ def deepened_relation(relation: Relation, by: int) -> Relation:
 
 
 def outer_columns_of(relation: Relation) -> set[int]:
-    """The columns of the query right around a relation that it refers to, as a subquery does."""
+    """Return the indexes of the enclosing query's columns that a relation refers to."""
     indexes: set[int] = set()
 
     def note(part: Expression, depth: int) -> Expression | None:
@@ -194,7 +194,7 @@ def outer_columns_of(relation: Relation) -> set[int]:
 
 
 def mentions(relation: Relation, is_sought: Callable[[Expression], bool]) -> bool:
-    """Whether some part of a relation's expressions is what is sought, also in subqueries."""
+    """Return whether a part of a relation's expressions satisfies a test, also in subqueries."""
     has = False
 
     def note(part: Expression, _: int) -> Expression | None:
