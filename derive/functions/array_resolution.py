@@ -1,4 +1,4 @@
-"""Which function of arrays a name or an operator means: the type of its elements follows from the arguments."""
+"""Resolution of array functions: the element type follows from the arguments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from derive.functions.scalar.casts import cast_between
 
 
 def resolve_array(symbol: str, types: Sequence[Type]) -> Resolution | None:
-    """The function of arrays that a call or an operation means; None if it means none.
+    """Return the array function of a call or an operation; None if there is none.
 
     Args:
-        symbol: what SQL calls it.
-        types: of the arguments.
+        symbol: name in SQL.
+        types: types of the arguments.
     """
     for signature in SIGNATURES.get(symbol, ()):
         element = _element_of(signature, types)
@@ -27,12 +27,12 @@ def resolve_array(symbol: str, types: Sequence[Type]) -> Resolution | None:
 
 
 def resolve_quantified(symbol: str, kind: Type, *, is_all: bool) -> Resolution | None:
-    """What compares a value with all elements of an array, both of one type; None if nothing does.
+    """Return the function that compares a value with all elements of an array, both of one type; None without one.
 
     Args:
-        symbol: by which they are compared.
+        symbol: comparison operator.
         kind: the type.
-        is_all: whether all must fulfil it, rather than one.
+        is_all: whether all elements must fulfil it, instead of one.
     """
     signatures = SIGNATURES.get(f"{symbol} {'all' if is_all else 'any'}")
     return _resolution(signatures[0], kind) if signatures and kind.array else None
@@ -44,7 +44,7 @@ def _resolution(signature: ArraySignature, element: Type) -> Resolution:
 
 
 def _element_of(signature: ArraySignature, types: Sequence[Type]) -> Type | None:
-    """The type of elements for which a signature takes arguments; None if it takes them for none."""
+    """Return the element type for which a signature accepts arguments; None without one."""
     if len(types) != len(signature.arguments):
         return None
     elements: list[Type] = []

@@ -1,6 +1,6 @@
-"""Whether the statement at hand is to end, for functions that work for long on one value.
+"""Cancellation of the running statement, for functions that compute for long on one value.
 
-SQLite asks between steps of a statement, but not while a function runs.
+SQLite checks for cancellation between steps of a statement, but not during a function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from derive.errors import SqlError
 
 
 class _Running(threading.local):
-    """Of each thread: what tells whether to end."""
+    """The cancellation check of each thread."""
 
     cancelled: Callable[[], bool] | None = None
 
@@ -22,12 +22,12 @@ _RUNNING = _Running()
 
 
 def cancellation() -> SqlError:
-    """What a statement fails with that was cancelled."""
+    """Return the error of a cancelled statement."""
     return SqlError("57014", "canceling statement due to user request")
 
 
 class running:  # noqa: N801 (it is called as a function; a generator would cost a look-up more)
-    """In this block, what runs in this thread ends when it is cancelled."""
+    """A context in which the work of this thread can be cancelled."""
 
     __slots__ = ("_cancelled", "_outer")
 
@@ -45,10 +45,10 @@ class running:  # noqa: N801 (it is called as a function; a generator would cost
 
 
 def check_cancelled() -> None:
-    """Check that the statement at hand may go on.
+    """Check that the running statement may continue.
 
     Raises:
-        SqlError: 57014, it is cancelled.
+        SqlError: 57014, the statement is cancelled.
     """
     if _RUNNING.cancelled is not None and _RUNNING.cancelled():
         raise cancellation()

@@ -1,6 +1,6 @@
-"""What a scalar function is: a signature, and an implementation in Python, in SQLite's SQL, or in both.
+"""Scalar functions: a signature, and an implementation in Python, in SQLite's SQL, or in both.
 
-Where there are both, the SQL is for what is usual, and falls back to the function in Python.
+If there are both, the SQL handles common cases, and falls back to the function in Python.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ WORDS = {
     Type.TIME: "time",
 }
 WORDS |= {kind: f"{WORDS.get(kind.element, kind.element.value)}_array" for kind in ARRAYS if kind.element}
-"""Types in names of functions, where it is not their SQL name."""
+"""Types in names of functions, if they differ from their SQL name."""
 
 SqlForm: TypeAlias = Callable[[Sequence[str], Sequence[Type]], str]
-"""SQL of a call, given that of its arguments, and their types."""
+"""A function that returns SQL of a call, given SQL of its arguments and their types."""
 
 
 def word_of(kind: Type | None) -> str:
-    """A type in the name of a function; None stands for any."""
+    """Return a type as a part of a function's name; None stands for any type."""
     return WORDS.get(kind, kind.value) if kind else "any"
 
 
@@ -35,15 +35,15 @@ class Function:
     """One implementation, for arguments of certain types.
 
     Attributes:
-        name: unique; what a `Call` names.
-        symbol: what SQL calls it: `lower`, `+`, ….
-        arguments: types; None for an argument of any type.
-        result: type.
-        python: takes and gives data; None if the SQL needs none.
-        sql: its native form; None if the function in Python is called.
-        can_fail: whether it raises errors.
-        is_volatile: whether it may give another value for equal arguments.
-        is_variadic: whether the last argument may come any number of times, at least once.
+        name: unique name, used by `Call`.
+        symbol: name in SQL: `lower`, `+`, ….
+        arguments: types of the arguments; None for any type.
+        result: type of the result.
+        python: function from data to a datum; None if the SQL needs none.
+        sql: native form; None if the function in Python is called.
+        can_fail: whether it may raise errors.
+        is_volatile: whether it may return different values for equal arguments.
+        is_variadic: whether the last argument may be repeated.
     """
 
     name: str
@@ -57,23 +57,23 @@ class Function:
     is_variadic: bool = False
 
     def takes(self, count: int) -> tuple[Type | None, ...] | None:
-        """Types for so many arguments; None if it does not take as many."""
+        """Return the types of `count` arguments; None if the function does not take this number."""
         if self.is_variadic and count >= len(self.arguments):
             return self.arguments + self.arguments[-1:] * (count - len(self.arguments))
         return self.arguments if len(self.arguments) == count else None
 
     def call(self, arguments: Sequence[str]) -> str:
-        """SQL that calls the function in Python."""
+        """Return SQL that calls the function in Python."""
         return f"{registered_name(self.name)}({', '.join(arguments)})"
 
 
 def registered_name(name: str) -> str:
-    """What SQLite knows a function as, which none of its own is called."""
+    """Return the name of a function in SQLite, distinct from SQLite's own functions."""
     return f"flow_{name}"
 
 
 class Functions:
-    """Functions of one kind, in the order in which they were defined."""
+    """Functions of one kind, in the order of their definition."""
 
     def __init__(self) -> None:
         self._functions: list[Function] = []
@@ -82,7 +82,7 @@ class Functions:
         return iter(self._functions)
 
     def add(self, function: Function) -> None:
-        """Take in a function."""
+        """Add a function."""
         self._functions.append(function)
 
     def define(
@@ -97,10 +97,10 @@ class Functions:
         is_variadic: bool = False,
         takes_null: bool = False,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorates a function of values as the implementation of a SQL function.
+        """Decorate a function of values as the implementation of a SQL function.
 
-        It is given decoded values (`values.DECODERS`), and its result is encoded. Without `takes_null`, the result is
-        NULL where an argument is, and it is not called.
+        The function gets decoded values (`values.DECODERS`), and its result is encoded. Without `takes_null`, the
+        result is NULL if an argument is, and the function is not called.
         """
 
         def take(python: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +124,7 @@ class Functions:
         word: str | None = None,
         is_variadic: bool = False,
     ) -> None:
-        """Take in a function that SQLite has, which never fails."""
+        """Add a native function of SQLite, which never fails."""
         name = name_of(symbol, word or symbol, arguments)
         self._functions.append(
             Function(name, symbol, tuple(arguments), result, None, sql, can_fail=False, is_variadic=is_variadic)
@@ -132,7 +132,7 @@ class Functions:
 
 
 def name_of(symbol: str, word: str, arguments: Sequence[Type | None]) -> str:
-    """A function's unique name; two operands of one type are named once."""
+    """Return a function's unique name; two operands of one type are named once."""
     words = [word_of(kind) for kind in arguments]
     if len(words) == 2 and words[0] == words[1] and not symbol.isidentifier():
         words = words[:1]
@@ -147,7 +147,7 @@ def over_data(
     takes_null: bool = False,
     is_variadic: bool = False,
 ) -> Callable[..., Datum]:
-    """A function of data, from one of values."""
+    """Return a function of data from a function of values."""
     decoders = tuple(DECODERS.get(kind) if kind else None for kind in arguments)
     encode = ENCODERS.get(result) or (lambda value: value)
     if not takes_null and not is_variadic and len(decoders) == 1:

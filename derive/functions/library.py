@@ -51,13 +51,13 @@ _MODULES = (
 
 
 def _chosen_by_types() -> tuple[Functions, ...]:
-    """Functions of which PostgreSQL's rules for overloads choose one."""
+    """Return the functions that PostgreSQL's overload rules choose from."""
     return (*(module.FUNCTIONS for module in _MODULES), array.TEXT_FUNCTIONS)
 
 
 @cache
 def functions_by_name() -> Mapping[str, Function]:
-    """Every function, by its unique name."""
+    """Return every function, by its unique name."""
     functions: dict[str, Function] = {}
     for functions_of_kind in (*_chosen_by_types(), array.FUNCTIONS):
         for function in functions_of_kind:
@@ -69,7 +69,7 @@ def functions_by_name() -> Mapping[str, Function]:
 
 @cache
 def functions_by_symbol() -> Mapping[str, tuple[Function, ...]]:
-    """What SQL calls functions and operators, and which those are; but for those of arrays (`array_resolution`)."""
+    """Return functions and operators by SQL name, except for array functions (`array_resolution`)."""
     symbols: dict[str, list[Function]] = {}
     for functions in _chosen_by_types():
         for function in functions:
@@ -78,5 +78,5 @@ def functions_by_symbol() -> Mapping[str, tuple[Function, ...]]:
 
 
 def function_named(name: str) -> Function:
-    """The function that a `Call` names."""
+    """Return the function of a `Call`."""
     return functions_by_name()[name]

@@ -1,4 +1,4 @@
-"""Arithmetic in SQLite's own operators, where their result is PostgreSQL's; else the functions in Python are called."""
+"""Arithmetic with SQLite's own operators where their result equals PostgreSQL's; else with functions in Python."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from derive.functions.function import SqlForm, registered_name
 from derive.functions.types.values import BITS
 
 LONGEST_REPEATED = 60
-"""Arguments of more SQL than this are not written twice."""
+"""Maximum length of SQL of arguments that is repeated."""
 
 _LEAST_NORMAL, _MOST = "2.2250738585072014e-308", "1.7976931348623157e308"
 
 
 def are_short(arguments: Sequence[str]) -> bool:
-    """Whether arguments may be written several times."""
+    """Return whether SQL of arguments may be repeated."""
     return all(len(argument) <= LONGEST_REPEATED for argument in arguments)
 
 
 def integer_form(kind: Type, symbol: str, name: str) -> SqlForm:
-    """SQLite's operator of integers, whose result is a double where it overflows, and NULL where it has none."""
+    """Return the form with SQLite's integer operator, whose result is a double on overflow, and NULL if undefined."""
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         call = f"{registered_name(name)}({', '.join(arguments)})"
@@ -41,7 +41,7 @@ def _between(kind: Type) -> str:
 
 
 def sign_form(kind: Type, operator: str, name: str) -> SqlForm:
-    """The negative or the absolute value of an integer, of which the least one has none."""
+    """Return the form of the negative or the absolute value of an integer; the least integer has none."""
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         argument = arguments[0]
@@ -53,7 +53,7 @@ def sign_form(kind: Type, operator: str, name: str) -> SqlForm:
 
 
 def narrowing_form(kind: Type, name: str) -> SqlForm:
-    """An integer as one of a smaller type."""
+    """Return the form of a cast to a smaller integer type."""
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         argument = arguments[0]
@@ -64,7 +64,7 @@ def narrowing_form(kind: Type, name: str) -> SqlForm:
 
 
 def double_form(symbol: str, name: str) -> SqlForm:
-    """SQLite's operator of doubles, where operands are numbers and the result is neither too large nor too small."""
+    """Return the form with SQLite's double operator, if operands are numbers and the result is in range."""
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         call = f"{registered_name(name)}({', '.join(arguments)})"
@@ -89,18 +89,18 @@ _CHAINED = {
     for kinds in ("bigint", "bigint_integer", "integer_bigint", "bigint_smallint", "smallint_bigint")
 }
 _DEEPEST_CHAIN = 4
-"""Doubles, which what overflows becomes, do not reach infinity in so few operations."""
+"""Doubles, which overflowing integers become, do not reach infinity in so few operations."""
 
 
 def chained(expression: Call, form: Callable[[Expression], str]) -> str | None:
-    """SQL of a sum, difference or product of bigint whose operands are such, too, checked once for all.
+    """Return SQL of nested sums, differences and products of bigint, with one overflow check.
 
     Args:
         expression: a call.
-        form: SQL of what is no such operation.
+        form: returns SQL of other expressions.
 
     Returns:
-        None if it is none, or its operands are too long.
+        None if the expression is no such operation, or its operands are too long.
     """
     if not 2 <= _depth(expression) <= _DEEPEST_CHAIN:
         return None

@@ -1,6 +1,6 @@
-"""What SQL can compute with values: functions, operators, casts and aggregates are resolved, and made SQL of SQLite.
+"""Functions, operators, casts and aggregates of SQL: resolution, and translation to SQL of SQLite.
 
-This is all that others need of `derive.functions`, but for the forms of values (`values` and `wire`).
+Other packages need only this module of `derive.functions`, besides the representations of values (`values` and `wire`).
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ __all__ = [
 ]
 
 _ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}
-"""Functions whose arguments are all of one type, which is that of the result."""
+"""Functions whose arguments all have one type, the type of the result."""
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
-"""Types whose data compare as they are."""
+"""Types whose data compare directly."""
 _ALIASES = {"!=": "<>", "like": "~~", "not like": "!~~", "ilike": "~~*", "not ilike": "!~~*"}
 
 
 def resolve_function(name: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
-    """The function that a call means.
+    """Resolve the function of a call.
 
     Args:
-        name: in lower case, as SQL has it.
-        types: of its arguments; `UNKNOWN` for literals and parameters whose type is open.
-        offset: of the call in the statement's text, for errors.
+        name: name in lower case, as in SQL.
+        types: types of the arguments; `UNKNOWN` for literals and parameters whose type is open.
+        offset: position of the call in the statement's text, for errors.
 
     Raises:
-        SqlError: 42883, there is none; 42725, several fit; 42804, arguments cannot be of one type.
+        SqlError: 42883, there is none; 42725, several fit; 42804, the arguments have no common type.
     """
     if name in _ALIKE and types:
         kind = common_type(types, _ALIKE[name])
@@ -104,12 +104,12 @@ def resolve_function(name: str, types: Sequence[Type], offset: int | None = None
 
 
 def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
-    """The function that an operation means.
+    """Resolve the function of an operation.
 
     Args:
         symbol: `+`, `<=`, `~~`, `like`, `is distinct from`, `and`, `is null`, ….
-        types: of one or two operands (`and` and `or` take more).
-        offset: of the operation in the statement's text, for errors.
+        types: types of one or two operands (`and` and `or` take more).
+        offset: position of the operation in the statement's text, for errors.
 
     Raises:
         SqlError: 42883, there is none; 42725, several fit.
@@ -127,21 +127,22 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
 
 
 def resolve_cast(source: Type, target: Type, context: CastContext) -> str | None:
-    """The name of the function that casts; '' where data stay as they are, None where there is no cast.
+    """Return the name of a cast's function; '' if data stay the same, None if there is no cast.
 
     Args:
-        source: what is cast.
-        target: to which type.
-        context: whether it happens by itself (`implicit`), as values are stored (`assignment`), or is written.
+        source: type of the value.
+        target: type of the result.
+        context: where the cast occurs: without being written (`implicit`), at a stored value (`assignment`), or written
+            (`explicit`).
     """
     return cast_between(source, target, context)
 
 
 def literal_cast(literal: Literal, target: Type) -> Literal:
-    """A literal of another type; the text of a literal of no type is read as one of the type.
+    """Return a literal cast to another type; the text of a literal without a type is parsed.
 
     Raises:
-        SqlError: its text is none of the type.
+        SqlError: the text is invalid for the type.
     """
     name = resolve_cast(literal.type, target, "explicit")
     if name is None:
@@ -153,7 +154,7 @@ def literal_cast(literal: Literal, target: Type) -> Literal:
 
 
 def register(connection: apsw.Connection) -> None:
-    """Have a connection know all functions that `sql_of` and `aggregate_sql` name."""
+    """Register at a connection all functions that `sql_of` and `aggregate_sql` name."""
     for function in functions_by_name().values():
         if function.python is not None:
             connection.create_scalar_function(
@@ -172,7 +173,7 @@ def _fail(*sqlstate_and_message: Datum) -> Datum:
 
 
 class _Evaluator(threading.local):
-    """A connection of each thread's own."""
+    """A connection per thread."""
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
@@ -183,14 +184,14 @@ _EVALUATOR = _Evaluator()
 
 
 def evaluate(expression: Expression, row: Row = ()) -> Datum:
-    """The value of an expression without subqueries.
+    """Compute the value of an expression without subqueries.
 
     Args:
-        expression: its columns are those of the row.
+        expression: expression over the columns of the row.
         row: one datum for each column.
 
     Raises:
-        SqlError: there is no value.
+        SqlError: the computation failed.
     """
     form = sql_of(expression, lambda column: f":c{column.index}")
     bindings = {f"c{index}": datum for index, datum in enumerate(row)}

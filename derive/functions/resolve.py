@@ -1,4 +1,4 @@
-"""Which function a name, or which type several expressions, stand for: PostgreSQL's rules for overloads."""
+"""Overload resolution by PostgreSQL's rules: the function of a name, and the common type of several expressions."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ CATEGORIES = {
     Type.UNKNOWN: "X",
     **dict.fromkeys(ARRAYS, "A"),
 }
-"""Types between which overloads may choose."""
+"""Category of each type that overload resolution distinguishes."""
 PREFERRED = {Type.BOOLEAN, Type.DOUBLE, Type.TEXT, Type.TIMESTAMPTZ, Type.INTERVAL}
 PREFERRED |= {kind for kind, info in INFOS.items() if info.is_preferred}
-"""Of a category, the type that is chosen where nothing else decides."""
+"""The preferred type of a category, chosen if no other rule decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The one function that is meant.
+    """A resolved function.
 
     Attributes:
-        function: what a `Call` names.
-        argument_types: to which arguments are cast, implicitly, by whoever builds the `Call`.
-        result_type: its type.
+        function: name of the function in a `Call`.
+        argument_types: types to which the builder of the `Call` casts the arguments implicitly.
+        result_type: type of the result.
     """
 
     function: str
@@ -61,12 +61,12 @@ def _coerces(source: Type, target: Type | None) -> bool:
 
 
 def _fits(source: Type, wanted: Type | None) -> bool:
-    """Whether a function may be meant that wants a type; one that wants arrays wants them as they are."""
+    """Return whether an argument fits a parameter's type; a parameter of an array type takes only that type."""
     return _coerces(source, wanted) and not (source.element and wanted and source is not wanted)
 
 
 def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator: bool = False) -> list[Resolution]:
-    """The functions that arguments of these types may mean: none, the one, or several."""
+    """Return the functions that fit arguments of these types: none, the one, or several."""
     candidates = [
         (function, signature)
         for function in functions
@@ -101,13 +101,13 @@ def _best(candidates: list[_Candidate], scores: list[int]) -> list[_Candidate]:
 
 
 def _most_exact(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """Those that take most arguments as they are."""
+    """Return the candidates that take most arguments without a cast."""
     scores = [sum(kind is wanted for kind, wanted in zip(types, signature, strict=True)) for _, signature in candidates]
     return _best(candidates, scores)
 
 
 def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """Those that take most arguments as they are, or as the preferred type of their category."""
+    """Return the candidates that take most arguments without a cast or as the preferred type of their category."""
 
     def score(signature: tuple[Type | None, ...]) -> int:
         return sum(
@@ -120,7 +120,7 @@ def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> li
 
 
 def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """For literals of no type: text if any takes it, or the one category that all take; then its preferred type."""
+    """Return the candidates for untyped literals: text if any takes it, else the common category's preferred type."""
     for index, kind in enumerate(types):
         if kind is not Type.UNKNOWN:
             continue
@@ -139,7 +139,7 @@ def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[
 
 
 def _by_known_type(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """Those that take literals of no type as the one type that all other arguments have."""
+    """Return the candidates that take untyped literals as the one type of all other arguments."""
     known = {kind for kind in types if kind is not Type.UNKNOWN}
     if len(known) != 1 or Type.UNKNOWN not in types:
         return candidates
@@ -149,11 +149,11 @@ def _by_known_type(candidates: list[_Candidate], types: tuple[Type, ...]) -> lis
 
 
 def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
-    """The type to which all of several expressions are cast: those of CASE, UNION, COALESCE, IN, VALUES, ….
+    """Return the type to which several expressions are cast: those of CASE, UNION, COALESCE, IN, VALUES, ….
 
     Args:
-        types: of the expressions, at least one.
-        construct: what they are part of, for errors.
+        types: types of the expressions, at least one.
+        construct: name of the enclosing construct, for errors.
 
     Raises:
         SqlError: 42804 or 42846, there is none.
@@ -181,11 +181,11 @@ _INSTEAD = {
         "jsonb_object_keys gives the keys, and j -> key the value of each.",
     ),
 }
-"""Hints for functions that are not here: ways to do without."""
+"""Hints for unsupported functions: alternatives."""
 
 
 def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:
-    """The error for a function that is not there, or not for such arguments."""
+    """Return the error for a function that does not exist, or not for such arguments."""
     hint = "No function matches the given name and argument types. You might need to add explicit type casts."
     if name in _INSTEAD:
         hint = _INSTEAD[name]
@@ -196,25 +196,25 @@ def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, objec
 
 
 def ambiguous_function(name: str, types: Sequence[Type], offset: int | None) -> SqlError:
-    """The error for a call that may mean several functions."""
+    """Return the error for an ambiguous call."""
     listed = ", ".join(kind.value for kind in types)
     hint = "Could not choose a best candidate function. You might need to add explicit type casts."
     return SqlError("42725", f"function {name}({listed}) is not unique", hint=hint, offset=offset)
 
 
 def operation(symbol: str, types: Sequence[Type]) -> str:
-    """An operator and the types of its operands, as errors show them."""
+    """Return an operator and the types of its operands, as errors show them."""
     names = [kind.value for kind in types]
     return " ".join((*names[:-1], symbol, names[-1]))
 
 
 def unknown_operator(symbol: str, types: Sequence[Type], offset: int | None) -> SqlError:
-    """The error for an operator that is not there for such operands."""
+    """Return the error for an operator that does not exist for such operands."""
     hint = "No operator matches the given name and argument types. You might need to add explicit type casts."
     return SqlError("42883", f"operator does not exist: {operation(symbol, types)}", hint=hint, offset=offset)
 
 
 def ambiguous_operator(symbol: str, types: Sequence[Type], offset: int | None) -> SqlError:
-    """The error for an operation that may mean several."""
+    """Return the error for an ambiguous operation."""
     hint = "Could not choose a best candidate operator. You might need to add explicit type casts."
     return SqlError("42725", f"operator is not unique: {operation(symbol, types)}", hint=hint, offset=offset)

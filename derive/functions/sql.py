@@ -1,4 +1,4 @@
-"""Scalar expressions as SQL of SQLite, and what raises errors in it."""
+"""Scalar expressions as SQL of SQLite, and SQL that raises errors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from derive.functions.library import function_named
 from derive.functions.native import chained
 
 ColumnForm: TypeAlias = Callable[[Column | OuterColumn], str]
-"""SQL of a column."""
+"""Function that returns the SQL of a column."""
 SubqueryForm: TypeAlias = Callable[[Subquery], str]
-"""SQL of a subquery, with what is asked of it."""
+"""Function that returns the SQL of a subquery, with its test."""
 
 
 def sql_of_datum(datum: Datum) -> str:
-    """A literal."""
+    """Return the SQL of a literal."""
     if datum is None:
         return "NULL"
     if isinstance(datum, str):
@@ -42,17 +42,17 @@ def sql_of_datum(datum: Datum) -> str:
 
 
 def no_subquery(subquery: Subquery) -> str:
-    """Where there can be no subquery."""
+    """Raise an error for a subquery where none is possible."""
     raise ValueError(f"{subquery} where no subquery can be")
 
 
 def sql_of(expression: Expression, column: ColumnForm, subquery: SubqueryForm = no_subquery) -> str:
-    """An expression as SQL, for connections with our functions.
+    """Return the SQL of an expression, for connections with the registered functions.
 
     Args:
-        expression: without parameters.
-        column: SQL of a column.
-        subquery: SQL of a subquery.
+        expression: expression without parameters.
+        column: function that returns the SQL of a column.
+        subquery: function that returns the SQL of a subquery.
     """
     match expression:
         case Column() | OuterColumn():
@@ -84,7 +84,7 @@ def _call_sql(call: Call, form: Callable[[Expression], str]) -> str:
 
 
 def can_fail(expression: Expression) -> bool:
-    """Whether working it out may raise an error, subqueries included, whose relations are not looked into."""
+    """Return whether the evaluation may raise an error; subqueries count, but not the relations in them."""
     match expression:
         case Call(name, arguments):
             return function_named(name).can_fail or any(map(can_fail, arguments))
@@ -97,7 +97,7 @@ def can_fail(expression: Expression) -> bool:
 
 
 def is_volatile(expression: Expression) -> bool:
-    """Whether it may have another value the next time; relations of subqueries are not looked into."""
+    """Return whether the next evaluation may have another value; the relations of subqueries do not count."""
     match expression:
         case Call(name, arguments):
             return function_named(name).is_volatile or any(map(is_volatile, arguments))
@@ -109,5 +109,5 @@ def is_volatile(expression: Expression) -> bool:
 
 
 def failing_sql(sqlstate: str, message: str) -> str:
-    """SQL that raises a `SqlError` when it is evaluated, in place of a value."""
+    """Return SQL whose evaluation raises a `SqlError`."""
     return f"flow_fail({sql_of_datum(sqlstate)}, {sql_of_datum(message)})"

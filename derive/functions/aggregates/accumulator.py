@@ -1,8 +1,8 @@
-"""State of aggregates for rows that come and go.
+"""Incremental states of aggregates, for inserted and deleted rows.
 
-A state is a row of columns. What rows add to it is an aggregate of each column over them and their weights, negative
-for rows that go; states are added column by column. `min`, `max` and what else depends on more than sums has no such
-state, and is worked out from the multiset of values.
+A state is a row of columns. The contribution of rows is an aggregate of each column over the rows and their weights,
+which are negative for deleted rows; states are added column by column. `min`, `max` and other aggregates that depend on
+more than sums have no such state, and are computed from the multiset of values.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from derive.algebra.types import Type
 from derive.functions.function import Function, registered_name
 
 AggregateForm: TypeAlias = Callable[[Sequence[str], str], str]
-"""SQL over rows, given that of the arguments, and what follows every aggregate: FILTER, OVER."""
+"""A function that returns SQL of an aggregate, given SQL of the arguments and the suffix: FILTER, OVER."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """State of an aggregate, as columns.
+    """The state of an aggregate, as columns.
 
     Attributes:
-        empty: SQL of the columns for no rows.
-        delta: from SQL of the arguments and of a row's weight, an aggregate for each column: what rows add to it.
-        merged: from SQL of two states, one of their sum: a column for each.
-        result: from SQL of a state, that of the aggregate's value.
+        empty: SQL of the columns without rows.
+        delta: returns, from SQL of the arguments and of a row's weight, the contribution of rows to each column.
+        merged: returns, from SQL of two states, SQL of each column of their sum.
+        result: returns, from SQL of a state, SQL of the aggregate's value.
     """
 
     empty: tuple[str, ...]
@@ -37,14 +37,14 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """An aggregate of arguments of certain types.
+    """An aggregate for arguments of certain types.
 
     Attributes:
         signature: its name, symbol and types.
-        form: its SQL.
-        accumulator: None if it has no state that rows can be taken from.
+        form: returns its SQL.
+        accumulator: its incremental state; None without one.
         is_ordered: whether its value depends on the order of rows.
-        conversions: what makes SQL of an argument of some type what the function in Python takes; none if empty.
+        conversions: functions from SQL of each argument and its type to SQL for the Python function; empty for none.
     """
 
     signature: Function
@@ -55,27 +55,27 @@ class AggregateFunction:
 
 
 def added(left: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    """SQL of the sums of numbers in two states."""
+    """Return SQL of the sums of numbers in two states."""
     return tuple(f"{one} + {other}" for one, other in zip(left, right, strict=True))
 
 
 def python_form(name: str) -> AggregateForm:
-    """The form of an aggregate in Python."""
+    """Return the form of an aggregate in Python."""
     return lambda arguments, suffix: f"{registered_name(name)}({', '.join(arguments)}){suffix}"
 
 
 def counter(argument: str, weight: str) -> str:
-    """How many values other than NULL rows add."""
+    """Return SQL of the number of non-NULL values in rows."""
     return f"sum(iif({argument} IS NULL, 0, {weight}))"
 
 
 def weighted(argument: str, condition: str, weight: str) -> str:
-    """How many values of which a condition is true rows add."""
+    """Return SQL of the number of values that fulfil a condition in rows."""
     return f"sum(iif({argument} {condition}, {weight}, 0))"
 
 
 def of_halves(result: str) -> Accumulator:
-    """For integers: how many, and the sums of their upper and lower 32 bits, none of which overflows."""
+    """Return the state of integers: count, and the sums of their upper and lower 32 bits, which cannot overflow."""
     return Accumulator(
         ("0", "0", "0"),
         lambda arguments, weight: (
@@ -89,7 +89,7 @@ def of_halves(result: str) -> Accumulator:
 
 
 def of_sums(fold: str, add: str, result: str, empty: str, specials: tuple[str, str, str]) -> Accumulator:
-    """For doubles and numeric: how many, the sum of those that are finite, and how many there are of the others."""
+    """Return the state of doubles or numeric: count, sum of the finite values, and counts of the others."""
 
     def delta(arguments: Sequence[str], weight: str) -> tuple[str, ...]:
         counts = (weighted(arguments[0], f"= {special}", weight) for special in specials)
@@ -103,7 +103,7 @@ def of_sums(fold: str, add: str, result: str, empty: str, specials: tuple[str, s
 
 
 def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specials: tuple[str, ...]) -> Accumulator:
-    """For variances: how many, the sums of those that are finite and of their squares, and how many are not finite."""
+    """Return the state of variances: count, sums of the finite values and of their squares, and count of the others."""
 
     def delta(arguments: Sequence[str], weight: str) -> tuple[str, ...]:
         sums = (f"{fold}({arguments[0]}, {weight})" for fold in folds)
@@ -119,12 +119,12 @@ def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specia
 
 
 def of_counts(form: Callable[[Sequence[str], str], str]) -> Accumulator:
-    """A count, which rows add to as the form says."""
+    """Return the state of a count, with a given contribution of rows."""
     return Accumulator(("0",), lambda arguments, weight: (form(arguments, weight),), added, lambda state: state[0])
 
 
 def of_truths(result: str) -> Accumulator:
-    """For booleans: how many are true, and how many are false."""
+    """Return the state of booleans: counts of true and false."""
     return Accumulator(
         ("0", "0"),
         lambda arguments, weight: (

@@ -1,4 +1,4 @@
-"""Aggregates in Python, as SQLite calls them: rows come and, in windows, go."""
+"""Aggregates in Python, called by SQLite: rows are added and, in windows, removed."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from derive.functions.types.double import double_datum, text_of_double
 from derive.functions.types.numeric import EXACT, decimal_of, numeric_of, numeric_of_int, quotient
 
 NUMERIC_NAN, NUMERIC_INFINITY, NUMERIC_MINUS_INFINITY = "x'05'", "x'04'", "x'00'"
-"""SQL of data of numeric that are not finite."""
+"""SQL of non-finite data of numeric."""
 
 
 class Fold(Protocol):
-    """An aggregate at work."""
+    """The state of an aggregate."""
 
     def step(self, *data: Any) -> None:
-        """A row comes."""
+        """Add a row."""
 
     def inverse(self, *data: Any) -> None:
-        """The row that came first goes."""
+        """Remove the row that was added first."""
 
     def value(self) -> Datum:
-        """For the rows that are there."""
+        """Return the value for the present rows."""
 
 
 def special_of(nans: int, infinities: int, minus_infinities: int) -> str | None:
-    """What a sum is in which values are not finite; None if there are none."""
+    """Return the result of a sum with non-finite values; None without any."""
     if nans or (infinities and minus_infinities):
         return "NaN"
     return "Infinity" if infinities else "-Infinity" if minus_infinities else None
 
 
 class _DoubleSum:
-    """Of doubles: how many there are, and their exact sum."""
+    """Count and exact sum of doubles."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,7 +83,7 @@ class _DoubleAverage(_DoubleSum):
 
 
 def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
-    """The datum of a sum of doubles: of how many, its units of 2**-1074, and how many values were not finite."""
+    """Return the datum of a sum of doubles, given their count, sum in 2**-1074, and counts of non-finite values."""
     if not count:
         return None
     special = special_of(*specials)
@@ -91,7 +91,7 @@ def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
 
 
 def exact_average(count: int, units: bytes, *specials: int) -> Datum:
-    """The datum of an average of doubles, of the same state as a sum."""
+    """Return the datum of an average of doubles, given the state of a sum."""
     if not count:
         return None
     special = special_of(*specials)
@@ -99,7 +99,7 @@ def exact_average(count: int, units: bytes, *specials: int) -> Datum:
 
 
 class _WeightedUnits:
-    """The exact sum of finite doubles, each as often as its weight says; what is not finite is left out."""
+    """The exact sum of finite doubles with weights; others are ignored."""
 
     def __init__(self) -> None:
         self._mantissas: dict[int, int] = {}
@@ -116,7 +116,7 @@ class _WeightedUnits:
 
 
 class _NumericSum:
-    """Of numeric: how many there are, and their sum."""
+    """Count and sum of numeric values."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -154,7 +154,7 @@ class _IntegerSum(_NumericSum):
 
 
 def numeric_sum(count: int, total: bytes, *specials: int) -> Datum:
-    """The datum of a sum of numeric: of how many, the sum of the finite ones, and how many were not finite."""
+    """Return the datum of a sum of numeric, given their count, sum of finite values, and counts of the others."""
     if not count:
         return None
     special = special_of(*specials)
@@ -162,7 +162,7 @@ def numeric_sum(count: int, total: bytes, *specials: int) -> Datum:
 
 
 def numeric_average(count: int, total: bytes, *specials: int) -> Datum:
-    """The datum of an average of numeric, of the same state as a sum."""
+    """Return the datum of an average of numeric, given the state of a sum."""
     if not count:
         return None
     special = special_of(*specials)
@@ -170,7 +170,7 @@ def numeric_average(count: int, total: bytes, *specials: int) -> Datum:
 
 
 class _WeightedNumeric:
-    """The sum of finite numbers, each as often as its weight says; what is not finite is left out."""
+    """The sum of finite numbers with weights; others are ignored."""
 
     def __init__(self) -> None:
         self._total = Decimal(0)
@@ -189,12 +189,12 @@ class _WeightedNumeric:
 
 
 def sum_of_halves(high: int | None, low: int | None) -> Datum:
-    """The numeric datum of a sum of bigint, of sums of their upper and lower 32 bits."""
+    """Return the numeric datum of a sum of bigint, given the sums of their upper and lower 32 bits."""
     return None if high is None or low is None else numeric_of_int((high << 32) + low)
 
 
 def average_of_halves(count: int | None, high: int | None, low: int | None) -> Datum:
-    """The numeric datum of an average of integers, of how many, and of sums of their upper and lower 32 bits."""
+    """Return the numeric average of integers, from their count and the sums of their upper and lower 32 bits."""
     if not count or high is None or low is None:
         return None
     return numeric_of(quotient(Decimal((high << 32) + low), Decimal(count)))
@@ -209,7 +209,7 @@ def _added_numeric(left: bytes, right: bytes) -> bytes:
 
 
 class _Distinct:
-    """Each combination of arguments once."""
+    """An aggregate over distinct combinations of arguments."""
 
     def __init__(self, fold: Callable[[], Fold]) -> None:
         self._fold = fold()
@@ -244,7 +244,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     **list_aggregates.FOLDS,
     **ordered_sets.FOLDS,
 }
-"""Aggregates of SQL, whose distinct forms are folds of the same."""
+"""Aggregates of SQL, which also have distinct forms."""
 _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
     "exact": _WeightedUnits,
     "numeric_units": _WeightedNumeric,
@@ -264,7 +264,7 @@ _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
 
 
 def register(connection: apsw.Connection) -> None:
-    """Have a connection know all folds, and what works on states."""
+    """Register all folds, and the functions of states."""
     for name, fold in (FOLDS | _STATE_FOLDS).items():
         connection.create_window_function(registered_name(name), _factory(fold))
     for name, fold in FOLDS.items():
@@ -278,7 +278,10 @@ def _distinct(fold: Callable[[], Fold]) -> Callable[[], Fold]:
 
 
 def _factory(fold: Callable[[], Fold]) -> Callable[[], Any]:
-    """What SQLite calls for every group. Methods are given as functions of the state, which saves a call a row."""
+    """Return the factory that SQLite calls for every group.
+
+    Methods are plain functions of the state, which is faster.
+    """
 
     def create() -> Any:
         state = fold()

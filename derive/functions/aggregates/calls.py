@@ -1,4 +1,4 @@
-"""Aggregates and window functions: which one a call means, and SQL for it."""
+"""Aggregates and window functions: the resolution of calls, and their SQL."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from derive.functions.resolve import Resolution, ambiguous_function, choose, unk
 
 
 def resolve_aggregate(name: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
-    """The aggregate that a call means; none of its arguments for `count(*)`.
+    """Return the aggregate of a call; `count(*)` has no arguments.
 
     Raises:
-        SqlError: 42883, there is none; 42725, several fit.
+        SqlError: 42883, there is none; 42725, it is ambiguous.
     """
     functions = [function.signature for function in AGGREGATES.values() if function.signature.symbol == name]
     chosen = choose(functions, types)
@@ -38,17 +38,17 @@ def resolve_aggregate(name: str, types: Sequence[Type], offset: int | None = Non
 
 
 def is_aggregate(name: str) -> bool:
-    """Whether SQL calls an aggregate so."""
+    """Return whether an aggregate has this name in SQL."""
     return any(function.signature.symbol == name for function in AGGREGATES.values())
 
 
 def is_window_function(name: str) -> bool:
-    """Whether SQL calls a function so that needs a window."""
+    """Return whether a function that needs a window has this name in SQL."""
     return name in _WINDOW_FUNCTIONS
 
 
 _UNORDERED = {Type.BOOLEAN, Type.JSONB}
-"""Types of which there is no least and no greatest value."""
+"""Types without a minimum and a maximum."""
 _B, _N, _D = Type.BIGINT, Type.INTEGER, Type.DOUBLE
 _WINDOW_FUNCTIONS: dict[str, tuple[tuple[Type | None, ...], Type | None]] = {
     "row_number": ((), _B),
@@ -61,11 +61,11 @@ _WINDOW_FUNCTIONS: dict[str, tuple[tuple[Type | None, ...], Type | None]] = {
     "last_value": ((None,), None),
     "nth_value": ((None, _N), None),
 }
-"""Types of arguments, and of the result; None for any type, and for that of the first argument."""
+"""Types of arguments, and of the result; None for any type, and for the type of the first argument."""
 
 
 def resolve_window(name: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
-    """The window function, or aggregate, that a call with OVER means.
+    """Return the window function, or aggregate, of a call with OVER.
 
     Raises:
         SqlError: 42883, there is none.
@@ -94,14 +94,14 @@ def aggregate_sql(
     order: Sequence[str] = (),
     over: str = "",
 ) -> str:
-    """SQL of an aggregate of rows.
+    """Return SQL of an aggregate.
 
     Args:
-        aggregate: which.
+        aggregate: the aggregate.
         arguments: SQL of its arguments.
         condition: SQL of its condition.
-        order: SQL of what it is ordered by, each with its direction.
-        over: for a window, `OVER (…)`.
+        order: SQL of its sort keys, each with its direction.
+        over: `OVER (…)` for a window.
     """
     function = AGGREGATES[aggregate.function]
     suffix = (f" FILTER (WHERE {condition})" if condition else "") + (f" {over}" if over else "")
@@ -121,12 +121,12 @@ def aggregate_sql(
 
 
 def accumulator_of(aggregate: Aggregate) -> Accumulator | None:
-    """The state of an aggregate that rows are added to and taken from; None if it has none, or counts distinct ones."""
+    """Return the incremental state of an aggregate; None if it has none, or is distinct."""
     if aggregate.is_distinct and aggregate.function not in UNCHANGED_BY_DISTINCT:
         return None
     return AGGREGATES[aggregate.function].accumulator
 
 
 def register_aggregates(connection: apsw.Connection) -> None:
-    """Have a connection know the aggregates in Python, and what states need."""
+    """Register the aggregates in Python, and the functions of states."""
     aggregate_functions.register(connection)

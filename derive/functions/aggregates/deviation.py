@@ -1,4 +1,4 @@
-"""Variances and standard deviations, exactly: of how many values, their sum, and the sum of their squares."""
+"""Exact variances and standard deviations, from the count, the sum and the sum of squares of values."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NAMES = {
     "stddev_samp": (True, True),
     "stddev_pop": (True, False),
 }
-"""Whether it is a root, and of a sample, which is divided by one less than there are values."""
+"""Whether it is a square root, and whether it is of a sample, whose divisor is the count minus one."""
 
 
 def numeric_deviation(is_root: bool, is_sample: bool, count: int, total: Decimal, squares: Decimal) -> Decimal | None:
-    """A variance of finite numbers, or its root; None of too few."""
+    """Return a variance of finite numbers, or its square root; None for too few."""
     if count <= is_sample:
         return None
     size = Decimal(count)
@@ -40,12 +40,12 @@ def numeric_deviation(is_root: bool, is_sample: bool, count: int, total: Decimal
 
 
 def double_deviation(is_root: bool, is_sample: bool, count: int, units: int, squares: int) -> float | None:
-    """A variance of finite doubles, or its root; None of too few.
+    """Return a variance of finite doubles, or its square root; None for too few.
 
     Args:
-        is_root: whether it is the root.
+        is_root: whether to return the square root.
         is_sample: whether it is of a sample.
-        count: of the values.
+        count: number of values.
         units: their sum, in 2**-1074.
         squares: the sum of their squares, in 2**-2148.
     """
@@ -73,7 +73,7 @@ def _double_result(*state: Any) -> Datum:
 
 
 class _Numbers:
-    """Numbers that come and go: their count, sum and sum of squares."""
+    """Count, sum and sum of squares of a window of numbers."""
 
     def __init__(self, is_root: bool, is_sample: bool) -> None:
         self.options = is_root, is_sample
@@ -104,7 +104,7 @@ class _Numbers:
 
 
 class _Doubles:
-    """Doubles that come and go: their count, sum and sum of squares."""
+    """Count, sum and sum of squares of a window of doubles."""
 
     def __init__(self, is_root: bool, is_sample: bool) -> None:
         self.options = is_root, is_sample
@@ -132,7 +132,7 @@ class _Doubles:
 
 
 class _WeightedSquares:
-    """The sum of squares of finite doubles, each as often as its weight says."""
+    """The sum of squares of finite doubles with weights."""
 
     def __init__(self) -> None:
         self._units = 0
@@ -149,7 +149,7 @@ class _WeightedSquares:
 
 
 class _WeightedNumericSquares:
-    """The sum of squares of finite numbers, each as often as its weight says."""
+    """The sum of squares of finite numbers with weights."""
 
     def __init__(self) -> None:
         self._total = Decimal(0)

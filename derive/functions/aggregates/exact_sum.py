@@ -1,6 +1,6 @@
-"""Exact sums of doubles: integers times powers of two, which are rounded once, when a result is read.
+"""Exact sums of doubles: integers times powers of two, rounded once, when the result is read.
 
-So a sum depends neither on the order in which values come nor on values that were taken away again.
+So a sum depends neither on the order of values nor on values that were subtracted again.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _MANTISSA = 1 << 53
 
 
 def units_of(number: float) -> int:
-    """How many 2**-1074 a finite number is."""
+    """Return a finite number in units of 2**-1074."""
     fraction, exponent = math.frexp(number)
     mantissa, shift = int(fraction * _MANTISSA), exponent - 53 + SCALE
     return mantissa << shift if shift >= 0 else mantissa >> -shift
 
 
 def add_mantissa(mantissas: dict[int, int], number: float, weight: int) -> None:
-    """Add a finite number, so many times, to sums of mantissas by exponent, which are small integers."""
+    """Add a finite number with a weight to sums of mantissas by exponent, which are small integers."""
     fraction, exponent = math.frexp(number)
     mantissas[exponent] = mantissas.get(exponent, 0) + int(fraction * _MANTISSA) * weight
 
 
 def units_of_mantissas(mantissas: Mapping[int, int]) -> int:
-    """How many 2**-1074 sums of mantissas are together."""
+    """Return the total of sums of mantissas in units of 2**-1074."""
     units = 0
     for exponent, mantissa in mantissas.items():
         shift = exponent - 53 + SCALE
@@ -38,7 +38,7 @@ def units_of_mantissas(mantissas: Mapping[int, int]) -> int:
 
 
 def packed(units: int) -> bytes:
-    """An integer of any size in few bytes: how many bytes of zeros it ends with (2 bytes), and the rest."""
+    """Pack an integer of any size into few bytes: the number of trailing zero bytes (2 bytes), and the rest."""
     if not units:
         return b""
     zeros = ((units & -units).bit_length() - 1) // 8
@@ -47,17 +47,17 @@ def packed(units: int) -> bytes:
 
 
 def unpacked(data: bytes) -> int:
-    """The integer that was packed."""
+    """Return a packed integer."""
     return int.from_bytes(data[2:], "little", signed=True) << 8 * int.from_bytes(data[:2], "little") if data else 0
 
 
 def rounded_double(number: Fraction) -> float:
-    """The nearest double, which is infinite for what is too large."""
+    """Return the nearest double, which is infinite for large numbers."""
     return rounded_quotient(number.numerator, number.denominator)
 
 
 def rounded_quotient(numerator: int, denominator: int) -> float:
-    """The double that is nearest to a fraction, which need not be in lowest terms, with a positive denominator."""
+    """Return the double nearest to a fraction with a positive denominator, which need not be in lowest terms."""
     try:
         return numerator / denominator
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Aggregates that keep all their rows: lists and objects, in the order in which rows come."""
+"""Aggregates that store all their rows: lists and objects, in the order of rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from derive.functions.types.interval import Interval, interval_datum, interval_o
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
 
 _MOST_BYTES = 1 << 28
-"""What rows that become one value may take."""
+"""Maximum size of rows that are aggregated into one value."""
 _ROW_BYTES = 64
 
 
 def _size(data: tuple[Any, ...]) -> int:
-    """Roughly how many bytes a row takes."""
+    """Return the approximate size of a row in bytes."""
     return _ROW_BYTES + sum(len(datum) for datum in data if isinstance(datum, str | bytes))
 
 
 class _Listed:
-    """Rows in the order in which they come; those without a first value are left out."""
+    """Rows in their order; rows with a NULL first value are skipped."""
 
     skips_null = True
 
@@ -49,7 +49,7 @@ class _Listed:
 
 
 class _StringAggregate(_Listed):
-    """Texts or bytes, with what separates one from those before it."""
+    """Texts or bytes, joined by separators."""
 
     def value(self) -> Datum:
         if not self.rows:
@@ -63,7 +63,7 @@ class _StringAggregate(_Listed):
 
 
 class _Array(_Listed):
-    """Data as an array, NULL among them."""
+    """Data as an array, including NULL."""
 
     skips_null = False
 
@@ -76,7 +76,7 @@ class _Array(_Listed):
 
 
 class _JsonArray(_Listed):
-    """JSON values as an array; NULL is null."""
+    """JSON values as an array; NULL becomes null."""
 
     skips_null = False
 
@@ -103,7 +103,7 @@ class _JsonObject(_Listed):
 
 
 class _Bits(_Listed):
-    """Integers, bit by bit."""
+    """A bitwise operation on integers."""
 
     def __init__(self, operate: Callable[[int, int], int]) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Bits(_Listed):
 
 
 class _IntervalSum(_Listed):
-    """Intervals, field by field."""
+    """The sum of intervals, field by field."""
 
     def total(self) -> Interval:
         spans = [interval_of(datum) for (datum,) in self.rows]

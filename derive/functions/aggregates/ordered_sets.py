@@ -1,4 +1,4 @@
-"""Aggregates of values in an order, behind WITHIN GROUP: percentiles and the most frequent value."""
+"""Ordered-set aggregates, with WITHIN GROUP: percentiles and the most frequent value."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from derive.errors import SqlError
 from derive.functions.types.double import double_datum, float_of
 
 ORDERED_SETS = {"percentile_cont": 1, "percentile_disc": 1, "mode": 0}
-"""By name, how many arguments stand in their parentheses; what they are of stands behind WITHIN GROUP."""
+"""By name, the number of direct arguments in parentheses; the aggregated argument is in WITHIN GROUP."""
 
 
 class _Percentile:
-    """Values in their order, and the fraction of them that is asked for, which all rows have."""
+    """Ordered values, and the requested fraction, which is the same for all rows."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
@@ -40,7 +40,7 @@ class _Percentile:
 
     @staticmethod
     def at(fraction: float, values: list[Any]) -> Datum:
-        """The first value that so large a part of all is not after."""
+        """Return the first value whose cumulative fraction is at least the requested one."""
         datum: Datum = values[max(math.ceil(fraction * len(values)), 1) - 1]
         return datum
 
@@ -48,14 +48,14 @@ class _Percentile:
 class _Between(_Percentile):
     @staticmethod
     def at(fraction: float, values: list[Any]) -> Datum:
-        """What lies there on the lines between values."""
+        """Return the linear interpolation between values."""
         place = fraction * (len(values) - 1)
         low, high = (float_of(values[round_(place)]) for round_ in (math.floor, math.ceil))
         return double_datum(low if low == high else low + (place - math.floor(place)) * (high - low))
 
 
 class _Mode:
-    """The value that is there most often, the first of several."""
+    """The most frequent value, the first of several."""
 
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}

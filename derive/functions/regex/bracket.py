@@ -13,10 +13,10 @@ class Bracket:
     """A bracket expression, from `[` to `]`.
 
     Attributes:
-        is_negated: whether it is all characters but those.
-        ranges: from one code point to another.
+        is_negated: whether the expression matches all other characters.
+        ranges: pairs of first and last code point.
         classes: whole classes.
-        end: where it ends.
+        end: position after the expression.
     """
 
     def __init__(self, text: str, begin: int, *, takes_escapes: bool) -> None:
@@ -34,10 +34,10 @@ class Bracket:
         return False
 
     def read(self) -> None:
-        """Read it up to its end.
+        """Read the expression up to its end.
 
         Raises:
-            SqlError: 2201B, it is none.
+            SqlError: 2201B, the expression is invalid.
         """
         begin = self.end
         while True:
@@ -97,6 +97,6 @@ class Bracket:
         raise invalid("invalid collating element")
 
     def classes_for(self, *, ignores_case: bool) -> Iterable[CharacterClass]:
-        """The classes; where case does not matter, those of upper and lower case are that of all letters."""
+        """Return the classes; if case does not matter, the class of all letters instead of `upper` and `lower`."""
         for part in self.classes:
             yield CharacterClass("alpha") if ignores_case and part.name in {"upper", "lower"} else part

@@ -1,4 +1,4 @@
-"""Sets of characters: what a letter, a class or a bracket expression of a regular expression stands for."""
+"""Sets of characters that a letter, a class or a bracket expression of a regular expression matches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from derive.functions.types.letter_case import lower_letter, upper_letter
 
 _MOST_SPREAD = 1000
-"""Ranges of so many letters are spread to their upper and lower cases one by one."""
+"""Maximum number of letters in a range that is expanded to upper and lower case letter by letter."""
 
 
 def _is_alphabetic(letter: str) -> bool:
@@ -21,7 +21,7 @@ def _is_digit(letter: str) -> bool:
 
 
 def is_word(letter: str) -> bool:
-    """Whether a character is part of words: a letter, a digit, or `_`."""
+    """Return whether a character is part of words: a letter, a digit, or `_`."""
     return letter == "_" or _is_digit(letter) or _is_alphabetic(letter)
 
 
@@ -57,13 +57,13 @@ CLASSES: Mapping[str, Callable[[str], bool]] = {
     "word": is_word,
     "xdigit": lambda letter: letter in "0123456789abcdefABCDEF",
 }
-"""Classes of characters by name, as PostgreSQL's locale C.UTF-8 has them."""
+"""Classes of characters by name, as in PostgreSQL's locale C.UTF-8."""
 _OF_WORDS = {"alpha", "alnum", "digit", "lower", "upper", "word", "xdigit"}
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """A class of characters, or all but those of one."""
+    """A class of characters, or its complement."""
 
     name: str
     is_complement: bool = False
@@ -74,15 +74,15 @@ class CharacterClass:
 
 @dataclass(frozen=True, slots=True)
 class CharacterSet:
-    """One character out of several.
+    """A set of characters, one of which matches.
 
     Attributes:
-        ranges: from one code point to another.
+        ranges: pairs of first and last code point.
         classes: whole classes.
-        is_negated: whether it is all others.
-        stops: whether it is no newline in any case.
-        ignores_case: whether the upper and lower case of each belong to it, too.
-        is_of_words: whether of all these, only letters of words count.
+        is_negated: whether all other characters match instead.
+        stops: whether a newline never matches.
+        ignores_case: whether the upper and lower case of each character match, too.
+        is_of_words: whether only word characters of the set match.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
@@ -94,7 +94,7 @@ class CharacterSet:
 
     @staticmethod
     def of(letter: str, *, ignores_case: bool = False) -> CharacterSet:
-        """One character."""
+        """Return the set of one character."""
         if not ignores_case:
             return CharacterSet(((ord(letter), ord(letter)),))
         return CharacterSet(tuple((ord(case), ord(case)) for case in _cases(letter)))
@@ -124,7 +124,7 @@ class CharacterSet:
         )
 
     def has_only_words(self) -> bool:
-        """Whether it is sure that all its characters are of words."""
+        """Return whether the set certainly contains only word characters."""
         if self.is_of_words:
             return True
         if self.is_negated or any(part.is_complement or part.name not in _OF_WORDS for part in self.classes):
@@ -135,7 +135,7 @@ class CharacterSet:
         )
 
     def has_no_words(self) -> bool:
-        """Whether it is sure that none of its characters is of words."""
+        """Return whether the set certainly contains no word character."""
         if self.is_negated:
             return any(part == CharacterClass("word") for part in self.classes)
         if any(part.name not in {"space", "blank", "cntrl", "punct"} or part.is_complement for part in self.classes):

@@ -1,7 +1,7 @@
-"""Which part of a match each group has, as in PostgreSQL: each part of an expression prefers much or little.
+"""The spans of a match's groups, as in PostgreSQL: each part of an expression prefers a long or a short match.
 
-What is found as a whole is known, and so is for each part whether it matches from one position to another. So parts are
-settled from left to right, and nothing is tried twice.
+The span of the whole match is known, and RE2 tells whether a part matches between two positions. Parts are settled from
+left to right, and no span is tried twice.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from derive.functions.regex.tree import (
 )
 
 Span: TypeAlias = tuple[int, int]
-"""Where something begins and ends."""
+"""Begin and end of a match."""
 
 
 def shortest(programs: Programs, node: Node, content: bytes, begin: int, least: int, most: int) -> int | None:
-    """The first end, within bounds, of a match that begins at a position; None if there is none."""
+    """Return the first end, within bounds, of a match that begins at a position; None if there is none."""
     program = programs.longest(node)
 
     def reaches(end: int) -> bool:
-        """Whether some match ends between the least end and this one."""
+        """Return whether a match ends between the least end and this one."""
         match = program.match(content, begin, end)
         return match is not None and match.end() >= least
 
@@ -49,14 +49,14 @@ def shortest(programs: Programs, node: Node, content: bytes, begin: int, least: 
 
 
 def dissect(programs: Programs, node: Node, content: bytes, span: Span, spans: list[Span | None]) -> None:
-    """Say where the groups of a part have matched.
+    """Fill in the spans of a part's groups.
 
     Args:
-        programs: for the content.
+        programs: programs for the content.
         node: the part.
-        content: what is searched.
-        span: where the part matches.
-        spans: of each group, which are filled in.
+        content: searched content.
+        span: span of the part.
+        spans: span of each group, filled in.
     """
     pending = [(node, span)]
     while pending:
@@ -82,7 +82,7 @@ def dissect(programs: Programs, node: Node, content: bytes, span: Span, spans: l
 
 
 def _middle(programs: Programs, left: Node, right: Node, content: bytes, span: Span) -> int:
-    """Where the first of two parts ends."""
+    """Return the end of the first of two parts."""
     begin, end = span
     takes_much = preference(left) is not False
     if has_ordered_lengths(left):
@@ -97,7 +97,7 @@ def _middle(programs: Programs, left: Node, right: Node, content: bytes, span: S
 
 
 def _ends(programs: Programs, node: Node, content: bytes, span: Span, *, takes_much: bool) -> Iterator[int]:
-    """Where a part may end, the preferred ends first."""
+    """Yield the possible ends of a part, the preferred ends first."""
     begin, end = span
     if takes_much:
         limit = end
@@ -114,7 +114,7 @@ def _ends(programs: Programs, node: Node, content: bytes, span: Span, *, takes_m
 
 
 def _halves(node: Concatenation) -> tuple[Node, Node]:
-    """One in two, as PostgreSQL takes it apart: what is plain, then each group, and each change of preference."""
+    """Split a concatenation in two as PostgreSQL does: plain parts, then each group, and each change of preference."""
     parts = node.parts
     plain = 0
     while plain < len(parts) and not has_group(parts[plain]) and not is_mixed(Concatenation(parts[: plain + 1])):
@@ -126,14 +126,14 @@ def _halves(node: Concatenation) -> tuple[Node, Node]:
 
 
 def _last(programs: Programs, node: Repetition, content: bytes, span: Span) -> Span | None:
-    """Where a repetition has matched for the last time; None if it was never."""
+    """Return the span of a repetition's last iteration; None if there was no iteration."""
     begin, end = span
     if node.least:
         before, _ = programs.derived(node, _iterations)
         return _middle(programs, before, node.body, content, span), end
     if node.most == 0:
         return None
-    if begin == end:  # what may be empty is taken to be there, unless it prefers to be short
+    if begin == end:  # an iteration that may be empty counts, unless it prefers to be short
         is_there = preference(node.body) is not False and programs.longest(node.body).fullmatch(content, begin, end)
         return span if is_there else None
     if node.most is None and (last := _hurried(programs, node, content, span)):
@@ -142,7 +142,7 @@ def _last(programs: Programs, node: Repetition, content: bytes, span: Span) -> S
         check_cancelled()
         _, rest = programs.derived(node, _iterations)
         middle = _middle(programs, node.body, rest, content, (begin, end))
-        if middle == begin:  # an iteration that may be left out is not empty: there would be no end of them
+        if middle == begin:  # an optional iteration is not empty: otherwise there would be no end of iterations
             middle = _first_progress(programs, node.body, rest, content, (begin, end))
         if middle == end or node.most == 1:
             return begin, end
@@ -151,7 +151,7 @@ def _last(programs: Programs, node: Repetition, content: bytes, span: Span) -> S
 
 
 def _first_progress(programs: Programs, body: Node, rest: Node, content: bytes, span: Span) -> int:
-    """Where an iteration that is not empty ends, if the others go on from there."""
+    """Return the end of an iteration that is not empty, if the other iterations match from there."""
     begin, end = span
     others = programs.longest(rest)
     ends = _ends(programs, body, content, span, takes_much=preference(body) is not False)
@@ -159,7 +159,7 @@ def _first_progress(programs: Programs, body: Node, rest: Node, content: bytes, 
 
 
 def _hurried(programs: Programs, node: Repetition, content: bytes, span: Span) -> Span | None:
-    """The same where the preferred matches, one after the other, happen to come to the end; None if they do not."""
+    """Return the same span if the preferred matches, one after the other, reach the end; None otherwise."""
     begin, end = span
     takes_much = preference(node.body) is not False
     while True:
@@ -172,7 +172,7 @@ def _hurried(programs: Programs, node: Repetition, content: bytes, span: Span) -
 
 
 def _iterations(node: Repetition) -> tuple[Repetition, Repetition]:
-    """A repetition without its last iteration, and without its first."""
+    """Return a repetition without its last iteration, and without its first."""
     fewer = None if node.most is None else node.most - 1
     fewest = max(0, node.least - 1)
     takes_much = preference(node) is not False

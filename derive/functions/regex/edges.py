@@ -1,6 +1,7 @@
-r"""Where words begin and end: `\m` and `\M`, of what is beside them.
+r"""Begins and ends of words: `\m` and `\M` as `\b`, depending on the neighboring part.
 
-RE2 has `\b` only. Before what begins with a letter of a word, `\m` is `\b`; so is `\M` behind what ends with one.
+RE2 only has `\b`. Before a part that begins with a word character, `\m` is `\b`; after a part that ends with a word
+character, so is `\M`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from derive.functions.regex.tree import Alternation, Concatenation, Constraint, 
 
 
 def with_boundaries(node: Node) -> Node:
-    r"""A tree in which `\m` and `\M` are `\b`.
+    r"""Return a tree with `\b` instead of `\m` and `\M`.
 
     Raises:
-        SqlError: 0A000, it depends on the text whether words begin or end there.
+        SqlError: 0A000, the text decides whether words begin or end there.
     """
     match node:
         case Constraint.WORD_START | Constraint.WORD_END:
@@ -44,7 +45,7 @@ def _bounded(parts: list[Node]) -> list[Node]:
 
 
 def _make_begin(parts: list[Node], index: int) -> None:
-    r"""Make `\b` of the start of a word in a list of parts, or of its end in one that is reversed."""
+    r"""Replace the start of a word in a list of parts with `\b`; in a reversed list, the end of a word."""
     is_reversed = parts[index] is Constraint.WORD_END
     behind = index + 1
     while behind < len(parts) and isinstance(parts[behind], Constraint):
@@ -64,7 +65,7 @@ def _make_begin(parts: list[Node], index: int) -> None:
 
 
 def _has_only_words(node: Node, *, is_reversed: bool) -> bool:
-    """Whether it is of one character at least, the first of which, or the last, is of words."""
+    """Return whether all matches have a first character (or last, if reversed), and it is a word character."""
     match node:
         case CharacterSet():
             return node.has_only_words()
@@ -81,7 +82,7 @@ def _has_only_words(node: Node, *, is_reversed: bool) -> bool:
 
 
 def _has_no_words(node: Node) -> bool:
-    """Whether it is one character, or several of a kind, that is of no words."""
+    """Return whether the part matches one or more characters, none of which is a word character."""
     match node:
         case CharacterSet():
             return node.has_no_words()
@@ -91,7 +92,7 @@ def _has_no_words(node: Node) -> bool:
 
 
 def _narrowed(node: Node, *, is_reversed: bool) -> Node | None:
-    """The same, beginning or ending with a letter of words; None if that cannot be said simply."""
+    """Return the same part, restricted to a word character at its begin or end; None if there is no simple form."""
     match node:
         case CharacterSet():
             return replace(node, is_of_words=True)

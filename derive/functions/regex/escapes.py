@@ -1,4 +1,4 @@
-r"""Escapes of regular expressions: what a backslash and the letters behind it stand for."""
+r"""Escapes of regular expressions: a backslash and the letters after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.functions.regex.tree import Constraint
 
 @dataclass(frozen=True, slots=True)
 class Escape:
-    """A reference to what a group has matched."""
+    """A reference to the text of a group."""
 
     reference: int
 
@@ -47,15 +47,15 @@ _HEXADECIMAL = {"u": (4, 4), "U": (8, 8), "x": (1, 255)}
 
 
 def escape_at(text: str, at: int, groups: int) -> tuple[Escaped, int]:
-    """What an escape stands for, and where it ends.
+    """Return the meaning of an escape, and the position after it.
 
     Args:
-        text: of the expression.
-        at: where the backslash is.
-        groups: so many groups begin before it.
+        text: text of the expression.
+        at: position of the backslash.
+        groups: number of groups that begin before it.
 
     Raises:
-        SqlError: 2201B, it is no escape.
+        SqlError: 2201B, the escape is unknown.
     """
     if at + 1 >= len(text):
         raise _no_escape()

@@ -1,7 +1,7 @@
-"""A regular expression, and where it matches in texts.
+"""A regular expression, and its matches in texts.
 
-Which match is found is what PostgreSQL says: the one that begins first, and of these the longest or the shortest, as
-the whole prefers. RE2 finds it in time that is linear in the text, and lets other threads run meanwhile.
+PostgreSQL's rule decides which match is found: the first to begin, and of these the longest or the shortest, as the
+whole expression prefers. RE2 finds it in time that is linear in the text, and other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from derive.functions.regex.program import Alphabet, Programs, Signature
 from derive.functions.regex.tree import preference
 
 _MOST_WORK = 10_000_000_000
-"""What the length of a text and that of a program may come to, multiplied."""
+"""Maximum product of the length of a text and that of a program."""
 _PIECE = 1 << 18
-"""So many characters become bytes at once, before others may run."""
+"""Number of characters that are converted to bytes before other threads may run."""
 _MOST_CHOICES = 16
 _SHORT = 10_000
-"""A text of so many characters is searched before anyone notices."""
+"""Maximum length, in characters, of a text that is searched without a check for cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A text that is searched.
+    """A searched text.
 
     Attributes:
-        text: as it is.
-        content: a byte for each of its characters.
-        programs: for such bytes.
+        text: the text itself.
+        content: one byte per character.
+        programs: programs for such bytes.
     """
 
     text: str
@@ -45,7 +45,7 @@ class RegularExpression:
     """A regular expression.
 
     Attributes:
-        groups: so many parts of a match are remembered.
+        groups: number of capturing groups.
     """
 
     def __init__(self, parsed: Parsed) -> None:
@@ -58,10 +58,10 @@ class RegularExpression:
         self._of_ascii.longest(parsed.root)
 
     def subject(self, text: str) -> Subject:
-        """A text, made ready to be searched.
+        """Return a text prepared for searches.
 
         Raises:
-            SqlError: 54000, it is too long for so long an expression.
+            SqlError: 54000, the text is too long for an expression of this length.
         """
         if len(text) > _SHORT:
             check_cancelled()
@@ -92,12 +92,12 @@ class RegularExpression:
         return Subject(text, b"".join(pieces), programs)
 
     def is_in(self, text: str) -> bool:
-        """Whether it matches somewhere in a text."""
+        """Return whether the expression matches somewhere in a text."""
         subject = self.subject(text)
         return subject.programs.first(self._root).search(subject.content) is not None
 
     def search(self, subject: Subject, begin: int = 0) -> Span | None:
-        """Where it matches first, from a position on."""
+        """Return the first match from a position on; None if there is none."""
         if self._prefers_long:
             match = subject.programs.longest(self._root).search(subject.content, begin)
             return match.span() if match else None
@@ -109,7 +109,7 @@ class RegularExpression:
         return first, last if end is None else end
 
     def searches(self, subject: Subject, begin: int = 0) -> Iterator[Span]:
-        """Where it matches, again and again, from a position on."""
+        """Yield the matches from a position on."""
         while begin <= len(subject.content):
             check_cancelled()
             span = self.search(subject, begin)
@@ -119,7 +119,7 @@ class RegularExpression:
             begin = span[1] + (span[0] == span[1])
 
     def parts(self, subject: Subject, span: Span) -> list[Span | None]:
-        """Where each group has matched, the whole being the first."""
+        """Return the span of the whole match, then the span of each group."""
         spans: list[Span | None] = [None] * (self.groups + 1)
         if self.groups:
             dissect(subject.programs, self._root, subject.content, span, spans)
@@ -129,14 +129,15 @@ class RegularExpression:
 
 @lru_cache(maxsize=128)
 def regular_expression(expression: str, flags: str = "") -> RegularExpression:
-    """A regular expression of PostgreSQL.
+    """Return a compiled regular expression of PostgreSQL.
 
     Args:
-        expression: in its syntax of advanced ones.
-        flags: letters, as its functions take them.
+        expression: text in the syntax of advanced expressions.
+        flags: letters of PostgreSQL's regexp functions.
 
     Raises:
-        SqlError: 2201B, it is none; 22023, there is no such flag; 0A000, it cannot be matched in linear time.
+        SqlError: 2201B, the expression is invalid; 22023, there is no such flag; 0A000, matching in linear time is
+            not possible.
     """
-    check_cancelled()  # a long one takes seconds to understand, which nobody has who answers at once
+    check_cancelled()  # compiling a long expression takes seconds, too long for a request with an immediate answer
     return RegularExpression(parse(expression, options_of(flags)))

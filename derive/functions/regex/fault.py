@@ -1,4 +1,4 @@
-"""What is wrong with a regular expression."""
+"""Errors of regular expressions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from derive.errors import SqlError
 
 
 def invalid(what: str) -> SqlError:
-    """The error of an expression that is none."""
+    """Return the error of an invalid expression."""
     return SqlError("2201B", f"invalid regular expression: {what}")
 
 
 def unsupported(what: str, hint: str) -> SqlError:
-    """The error of an expression that PostgreSQL has, and we have not."""
+    """Return the error of an expression that PostgreSQL supports and this runtime does not."""
     return SqlError("0A000", what, hint=hint)

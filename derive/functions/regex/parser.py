@@ -18,20 +18,20 @@ _DIGITS = "0123456789"
 _AHEAD = ("=", "!", "<=", "<!")
 
 LONGEST_EXPRESSION = 100_000
-"""Characters. Of what is longer RE2 takes next to nothing, but to find that out may take minutes."""
+"""Maximum number of characters. RE2 rejects most longer expressions, but its check may take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How an expression is read.
+    """Options of an expression.
 
     Attributes:
-        ignores_case: whether upper and lower case are one.
+        ignores_case: whether upper and lower case are equal.
         dot_stops: whether `.` and `[^…]` match no newline.
         by_lines: whether `^` and `$` match at newlines.
-        is_expanded: whether white space and comments are passed over.
-        is_literal: whether it is a text, and no expression.
-        is_extended: whether it is one of POSIX, in which a backslash before a letter means the letter.
+        is_expanded: whether white space and comments are ignored.
+        is_literal: whether the expression is a plain text.
+        is_extended: whether the syntax is POSIX's, in which a backslash before a letter means the letter.
     """
 
     ignores_case: bool = False
@@ -42,10 +42,10 @@ class Options:
     is_extended: bool = False
 
     def having(self, letter: str) -> Options | None:
-        """With an option of one letter more; None if there is no such option.
+        """Return the options changed by one letter; None if there is no such option.
 
         Raises:
-            SqlError: 0A000, we do not have it.
+            SqlError: 0A000, the option is not supported.
         """
         if letter == "b":
             raise unsupported("basic regular expressions are not supported", "Write it as an advanced one.")
@@ -67,11 +67,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A regular expression.
+    """A parsed regular expression.
 
     Attributes:
-        root: all of it.
-        groups: so many parts of a match are remembered.
+        root: root of the tree.
+        groups: number of capturing groups.
     """
 
     root: Node
@@ -79,10 +79,10 @@ class Parsed:
 
 
 def parse(expression: str, options: Options) -> Parsed:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        SqlError: 2201B, it is none, or too long; 0A000, it asks for what cannot be matched in linear time.
+        SqlError: 2201B, the expression is invalid or too long; 0A000, matching in linear time is not possible.
     """
     if len(expression) > LONGEST_EXPRESSION:
         raise invalid("regular expression is too complex")
@@ -105,7 +105,7 @@ def parse(expression: str, options: Options) -> Parsed:
 
 
 def _embedded(options: Options, expression: str) -> tuple[Options, str]:
-    """Options that are written at the beginning, and what follows them."""
+    """Return the options written at the begin of an expression, and the rest of the expression."""
     end = 2
     while expression[end : end + 1].isalpha() and expression[end].isascii():
         end += 1
@@ -134,7 +134,7 @@ class _Reader:
         return self._at >= len(self._text)
 
     def _skip(self) -> None:
-        """Pass over comments, and where these are to be ignored, white space."""
+        """Skip comments and, in an expanded expression, white space."""
         while not self.is_at_end:
             letter = self._text[self._at]
             if self._options.is_expanded and letter.isspace():
@@ -275,7 +275,7 @@ class _Reader:
         return Repetition(atom, least, most, None if is_given else is_greedy)
 
     def _bound(self) -> tuple[int, int | None, bool]:
-        """How often, from `{` on: at least, at most, and whether it is one number."""
+        """Read the numbers of iterations after `{`: minimum, maximum, and whether there is only one number."""
         end = self._text.find("}", self._at)
         if end < 0:
             raise invalid("braces {} not balanced" if _is_bound(self._text[self._at + 1 :]) else _COUNTS)
@@ -303,7 +303,7 @@ def _is_bound(written: str) -> bool:
 
 
 def options_of(flags: str) -> Options:
-    """The options that a function's flags say; `g` is none.
+    """Return the options of a function's flags; `g` is not an option.
 
     Raises:
         SqlError: 22023, there is no such flag.

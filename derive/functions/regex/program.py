@@ -1,7 +1,7 @@
-r"""Programs of RE2 for the parts of a regular expression, over texts whose characters have become bytes.
+r"""Programs of RE2 for the parts of a regular expression, over texts of bytes.
 
-A text of ASCII is its own bytes. In any other, a byte stands for all characters that the expression does not tell
-apart: so positions are those of the text, `\b` knows letters beyond ASCII, and programs are small.
+The bytes of an ASCII text are its own. In other texts, a byte stands for all characters that the expression does not
+distinguish: positions are those of the text, `\b` knows letters beyond ASCII, and programs are small.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from derive.functions.regex.tree import Alternation, Concatenation, Constraint, 
 _Node = TypeVar("_Node", bound=Node)
 _Derived = TypeVar("_Derived")
 Signature: TypeAlias = tuple[bool, ...]
-"""Of a character: whether it is a newline, of a word, and in each of an expression's sets."""
+"""Properties of a character: newline, word character, and membership in each of an expression's sets."""
 
 _MOST_BYTES = 2 << 20
-"""What a program, and what RE2 remembers of texts, may take."""
+"""Maximum memory of a program and of RE2's cache, in bytes."""
 _LONGEST = 200_000
-"""So long may a program be, as it is written."""
+"""Maximum length of a program as text, in characters."""
 _WORDS = bytes(code for code in range(128) if is_word(chr(code)))
 _OTHERS = bytes(code for code in range(256) if code not in _WORDS and code != 0x0A)
 _NOTHING = r"[^\x00-\xff]"
@@ -38,7 +38,7 @@ class Programs:
         self._derived: dict[object, Any] = {}
 
     def derived(self, node: _Node, derive: Callable[[_Node], _Derived]) -> _Derived:
-        """What follows from a part, worked out once."""
+        """Return a value derived from a part, computed once."""
         key = (node, derive)
         if key not in self._derived:
             self._derived[key] = derive(node)
@@ -46,15 +46,15 @@ class Programs:
         return derived
 
     def longest(self, node: Node) -> Any:
-        """What matches as long as it can."""
+        """Return the program of the longest match."""
         return self._program((node, "longest"), lambda: self._form(node, None), is_longest=True)
 
     def first(self, node: Node) -> Any:
-        """What matches as early as it can, and rather little."""
+        """Return the program of the earliest and short match."""
         return self._program((node, "first"), lambda: self._form(node, False), is_longest=False)
 
     def halves(self, left: Node, right: Node, *, is_greedy: bool) -> Any:
-        """Two parts in a row, of which the first has rather much or little, and is remembered."""
+        """Return the program of two parts in a row; the first is captured, and prefers a long match if `is_greedy`."""
         key = (left, right, is_greedy)
         form = lambda: f"({self._form(left, is_greedy)}){self._form(right, None)}"  # noqa: E731
         return self._program(key, form, is_longest=False)
@@ -66,11 +66,11 @@ class Programs:
         return program
 
     def _form(self, node: Node, is_greedy: bool | None) -> str:
-        """A part as RE2 has it.
+        """Return a part in RE2's syntax.
 
         Args:
             node: the part.
-            is_greedy: whether repetitions have rather much or little; None for as they are.
+            is_greedy: whether repetitions prefer long matches; None for their own preference.
         """
         match node:
             case CharacterSet():
@@ -104,7 +104,7 @@ def _compiled(form: str, *, is_longest: bool) -> Any:
 
 
 def _class(letters: bytes) -> str:
-    """One of some bytes."""
+    """Return a character class of some bytes."""
     if len(letters) == 1:
         return f"\\x{letters[0]:02x}"
     ranges: list[list[int]] = []
@@ -118,7 +118,7 @@ def _class(letters: bytes) -> str:
 
 
 class Alphabet:
-    """The characters that an expression tells apart."""
+    """The characters that an expression distinguishes."""
 
     def __init__(self, root: Node) -> None:
         parts = parts_of(root)
@@ -127,12 +127,12 @@ class Alphabet:
         self._signatures: dict[str, Signature] = {}
 
     def of_ascii(self) -> Programs:
-        """Programs for texts of ASCII."""
+        """Return programs for ASCII texts."""
         letters = [chr(code) for code in range(128)]
         return Programs({part: bytes(ord(letter) for letter in letters if letter in part) for part in self._sets})
 
     def signature(self, letter: str) -> Signature:
-        """What tells a character from others."""
+        """Return the properties by which the expression distinguishes a character from others."""
         known = self._signatures.get(letter)
         if known is None:
             word = self._has_boundaries and is_word(letter)
@@ -141,7 +141,7 @@ class Alphabet:
         return known
 
     def of_signatures(self, signatures: Iterable[Signature]) -> tuple[Mapping[Signature, int], Programs]:
-        """A byte for each signature, and programs for texts of these.
+        """Return a byte for each signature, and programs for texts of these.
 
         Raises:
             SqlError: 2201B, there are too many.

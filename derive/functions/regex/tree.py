@@ -1,4 +1,4 @@
-"""What a regular expression is made of, and whether it prefers long matches to short ones."""
+"""The tree of a regular expression, and its preference of long or short matches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from derive.functions.regex.characters import CharacterSet
 
 
 class Constraint(Enum):
-    """What holds between two characters."""
+    """A condition between two characters."""
 
     START = r"\A"
     END = r"\z"
@@ -24,7 +24,7 @@ class Constraint(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """What is remembered of a match."""
+    """A capturing group."""
 
     index: int
     body: Node
@@ -32,27 +32,27 @@ class Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Concatenation:
-    """One after the other; of nothing, the empty text."""
+    """Parts one after the other; without parts, the empty text."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternation:
-    """One of two or more."""
+    """One of two or more parts."""
 
     branches: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition:
-    """Something again and again.
+    """A repeated part.
 
     Attributes:
-        body: what is repeated.
-        least: so often at least.
-        most: so often at most; None for any number.
-        is_greedy: whether rather often; None if the number is given.
+        body: repeated part.
+        least: minimum number of iterations.
+        most: maximum number of iterations; None for any number.
+        is_greedy: whether many iterations are preferred; None if the number is given.
     """
 
     body: Node
@@ -65,7 +65,7 @@ Node: TypeAlias = CharacterSet | Constraint | Group | Concatenation | Alternatio
 
 
 def preference(node: Node) -> bool | None:
-    """Whether a long match is preferred to a short one; None if it has one length as far as is said."""
+    """Return whether a part prefers a long match to a short one; None if the part has no preference."""
     match node:
         case Group(body=body):
             return preference(body)
@@ -79,14 +79,14 @@ def preference(node: Node) -> bool | None:
 
 
 def is_mixed(node: Node) -> bool:
-    """Whether it prefers long matches in one place, and short ones in another."""
+    """Return whether a part prefers long matches in one place, and short matches in another."""
     preferred = {part.is_greedy for part in parts_of(node) if isinstance(part, Repetition)}
     preferred |= {True for part in parts_of(node) if isinstance(part, Alternation)}
     return {True, False} <= preferred
 
 
 def parts_of(node: Node) -> list[Node]:
-    """Everything that it is made of, itself included."""
+    """Return all parts of a tree, its root included."""
     match node:
         case Group(body=body) | Repetition(body=body):
             return [node, *parts_of(body)]
@@ -96,12 +96,12 @@ def parts_of(node: Node) -> list[Node]:
 
 
 def has_group(node: Node) -> bool:
-    """Whether something of it is remembered."""
+    """Return whether a part contains a capturing group."""
     return any(isinstance(part, Group) for part in parts_of(node))
 
 
 def length_of(node: Node) -> int | None:
-    """How long all its matches are; None if that differs."""
+    """Return the length of all matches in characters; None if lengths differ."""
     match node:
         case CharacterSet():
             return 1
@@ -120,7 +120,10 @@ def length_of(node: Node) -> int | None:
 
 
 def has_ordered_lengths(node: Node) -> bool:
-    """Whether its matches differ in how often one part of it comes, and in nothing else that has a length."""
+    """Return whether matches of a part differ only in the number of iterations of one of its parts.
+
+    Parts of no length are ignored.
+    """
     if length_of(node) is not None:
         return True
     match node:

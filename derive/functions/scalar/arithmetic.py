@@ -1,4 +1,4 @@
-"""Arithmetic on numbers: integers overflow with an error, doubles as PostgreSQL's, numeric exactly."""
+"""Arithmetic on numbers: integer overflow is an error, doubles follow PostgreSQL, numeric is exact."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WORDS_OF_OPERATORS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide
 
 
 def in_range(kind: Type, number: int) -> int:
-    """The number, if a type of integers has it.
+    """Return the number, if it is in the range of an integer type.
 
     Raises:
-        SqlError: 22003, it does not.
+        SqlError: 22003, it is out of range.
     """
     if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
         raise SqlError("22003", f"{kind.value} out of range")
@@ -32,10 +32,10 @@ def in_range(kind: Type, number: int) -> int:
 
 
 def truncated_quotient(left: int, right: int) -> int:
-    """A quotient of integers, cut towards zero.
+    """Return a quotient of integers, truncated towards zero.
 
     Raises:
-        SqlError: 22012, by zero.
+        SqlError: 22012, division by zero.
     """
     if not right:
         raise SqlError("22012", "division by zero")
@@ -44,10 +44,10 @@ def truncated_quotient(left: int, right: int) -> int:
 
 
 def remainder(left: int, right: int) -> int:
-    """What a quotient cut towards zero leaves; it has the sign of the dividend.
+    """Return the remainder of the truncated quotient; it has the sign of the dividend.
 
     Raises:
-        SqlError: 22012, by zero.
+        SqlError: 22012, division by zero.
     """
     return left - truncated_quotient(left, right) * right
 
@@ -62,7 +62,7 @@ _INTEGER_OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def checked_double(number: float, *operands: float) -> float:
-    """A result that is infinite only if an operand is.
+    """Return a result that is infinite only if an operand is.
 
     Raises:
         SqlError: 22003, it is too large.
@@ -97,7 +97,7 @@ _DOUBLE_OPERATORS: dict[str, Callable[[float, float], float]] = {
 
 
 def _numeric_of_special(operate: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Decimal, Decimal], Decimal]:
-    """An operation that gives NaN for what has no value, such as infinity less infinity."""
+    """Wrap an operation to return NaN for undefined results, such as infinity minus infinity."""
 
     def on_any(left: Decimal, right: Decimal) -> Decimal:
         if left.is_finite() and right.is_finite():
@@ -113,10 +113,10 @@ def _numeric_of_special(operate: Callable[[Decimal, Decimal], Decimal]) -> Calla
 
 
 def numeric_remainder(left: Decimal, right: Decimal) -> Decimal:
-    """What a quotient cut towards zero leaves.
+    """Return the remainder of the truncated quotient.
 
     Raises:
-        SqlError: 22012, by zero.
+        SqlError: 22012, division by zero.
     """
     if left.is_nan() or right.is_nan() or (left.is_infinite() and right):
         return Decimal("NaN")
@@ -155,7 +155,7 @@ def _add_binary() -> None:
 
 
 def _add_mixed_integers() -> None:
-    """PostgreSQL has operators for integers of different sizes; the result has the greater size, as have ours."""
+    """Add operators for integers of different sizes, as PostgreSQL has them; the result has the greater size."""
     for index, narrow in enumerate(INTEGERS):
         for wide in INTEGERS[index + 1 :]:
             for kinds in ((narrow, wide), (wide, narrow)):

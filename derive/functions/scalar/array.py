@@ -1,4 +1,4 @@
-"""Functions and operators of arrays: one of each for every type of elements, all of them over data."""
+"""Functions and operators of arrays: one of each for every element type, all of them over data."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from derive.functions.types.values import text_of
 FUNCTIONS = Functions()
 
 Part: TypeAlias = Literal["array", "element"] | Type
-"""Of a signature: the type of arrays, that of their elements, or one that is always the same."""
+"""A type in a signature: the array type, the element type, or a fixed type."""
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySignature:
-    """What an operator or function of arrays takes and gives, for elements of any type.
+    """The signature of an operator or function of arrays, for elements of any type.
 
     Attributes:
-        word: how names of functions begin, before the type of the elements.
-        arguments: types.
-        result: type.
-        is_strict: whether arrays and elements must be of types that belong together as they are.
+        word: prefix of the functions' names, before the element type.
+        arguments: types of the arguments.
+        result: type of the result.
+        is_strict: whether array and element types must match without casts.
     """
 
     word: str
@@ -45,14 +45,14 @@ class ArraySignature:
 
 
 TEXT_FUNCTIONS = Functions()
-"""Functions of texts that make arrays, which are chosen as all others are."""
+"""Functions from texts to arrays, which are resolved like all others."""
 
 SIGNATURES: dict[str, list[ArraySignature]] = {}
-"""By symbol, what there is, in the order in which it is tried."""
+"""Signatures by symbol, in the order in which they are tried."""
 
 
 def actual(part: Part, element: Type) -> Type:
-    """A type of a signature, for elements of a type."""
+    """Return a type of a signature, for an element type."""
     if isinstance(part, Type):
         return part
     array = element.array
@@ -76,7 +76,7 @@ def _define(
     takes_null: bool = False,
     can_fail: bool = False,
 ) -> Callable[[Callable[[Type], _Python]], None]:
-    """Decorates what makes a function of the type of elements, which takes arrays as tuples, and other data."""
+    """Decorate a factory of functions by element type; they take arrays as tuples, and other data unchanged."""
 
     def take(make: Callable[[Type], _Python]) -> None:
         signature = ArraySignature(word or symbol, arguments, result, is_strict)
@@ -113,7 +113,7 @@ def _over_data(
 
 
 def _same(make: _Python) -> Callable[[Type], _Python]:
-    """One function for elements of all types."""
+    """Return a factory of one function for all element types."""
     return lambda _: make
 
 
@@ -134,7 +134,7 @@ def _replaced(elements: Elements | None, old: Datum, new: Datum) -> Elements | N
 
 
 def _is_same(left: Datum, right: Datum) -> bool:
-    """Whether data are equal; NULL equals NULL."""
+    """Return whether data are equal; NULL equals NULL."""
     return left == right
 
 
@@ -172,7 +172,7 @@ def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements 
 
 
 def _compared_with(symbol: str, element: Type, *, is_all: bool) -> _Python:
-    """`operand operator ANY | ALL (array)`, by the logic of three values."""
+    """Return the function of `operand operator ANY | ALL (array)`, in three-valued logic."""
     key: Callable[[Any], Any] = jsonb_key if element is Type.JSONB else rank
 
     def compare(operand: Datum, elements: Elements | None) -> bool | None:
@@ -266,7 +266,7 @@ def _add_questions() -> None:
 
 
 def _add_building() -> None:
-    """`array_…`, which `ARRAY[…]` calls."""
+    """Add `array_…`, which `ARRAY[…]` calls."""
     for kind in ARRAYS:
         element = kind.element
         assert element is not None
@@ -280,7 +280,7 @@ def _array(element: Type, *data: Datum) -> bytes:
 
 
 def builder_of(element: Type) -> str:
-    """The function that makes an array of its arguments, which have one type."""
+    """Return the function that builds an array of its arguments, which have one type."""
     return f"array_of_{word_of(element)}"
 
 
@@ -298,7 +298,7 @@ def _add_splitting() -> None:
 
 
 def _add_elements() -> None:
-    """What `elements_sql` reads."""
+    """Add the functions that `elements_sql` calls."""
     for kind in ARRAYS:
         element = kind.element
         assert element is not None
@@ -341,7 +341,7 @@ def _unzipped(element: Type, row: bytes | None, index: int) -> Datum:
 
 
 def _listed(element: Type, datum: bytes | None) -> str | None:
-    """Data of elements as JSON that SQLite reads as these, but for bytes, which are hexadecimal digits."""
+    """Return elements as JSON for SQLite; bytes are hexadecimal digits."""
     if datum is None:
         return None
     elements = elements_of(element, datum)
@@ -359,12 +359,12 @@ def _listed_double(datum: Datum) -> str:
 
 
 def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
-    """The elements of an array as rows of SQLite: what stands in FROM, an element, and its place from 1 on.
+    """Return the elements of an array as rows of SQLite: FROM item, element, and position from 1.
 
     Args:
         array: SQL of the array.
-        kind: of its elements.
-        alias: what they are called by.
+        kind: type of its elements.
+        alias: alias of the FROM item.
     """
     value = f"unhex({alias}.value)" if kind in PLAIN_BYTES else f"{alias}.value"
     return (

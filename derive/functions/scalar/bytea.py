@@ -20,10 +20,10 @@ _PER_LINE = 76
 
 
 def encoded(data: bytes, form: str) -> str:
-    """Bytes as text: `hex`, `base64` or `escape`.
+    """Encode bytes as text: `hex`, `base64` or `escape`.
 
     Raises:
-        SqlError: 22023, another form.
+        SqlError: 22023, another encoding.
     """
     match form.lower():
         case "hex":
@@ -37,10 +37,10 @@ def encoded(data: bytes, form: str) -> str:
 
 
 def decoded(text: str, form: str) -> bytes:
-    """The bytes that a text of one of these forms stands for.
+    """Decode a text of one of these encodings.
 
     Raises:
-        SqlError: 22023, another form, or no text of it.
+        SqlError: 22023, another encoding, or a malformed text.
     """
     match form.lower():
         case "hex":

@@ -1,4 +1,4 @@
-"""Casts: which there are, where they happen by themselves, and what they do."""
+"""Casts: their contexts, and their functions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from derive.functions.types.numeric import rounded
 from derive.functions.types.values import BITS, datum_of_text, text_function
 
 CastContext: TypeAlias = Literal["implicit", "assignment", "explicit"]
-"""Where a cast happens: anywhere, where a value is stored in a column, or where it is written."""
+"""The context of a cast: any expression, storage in a column, or explicit syntax."""
 
 FUNCTIONS = Functions()
 
 _RANK = {"implicit": 0, "assignment": 1, "explicit": 2}
 _CASTS: dict[tuple[Type, Type], tuple[CastContext, str]] = {}
-"""Source and target; where the cast happens, and its function's name, '' if the data are the same."""
+"""By source and target: the context of a cast, and its function's name, '' if the data are the same."""
 
 
 def cast_between(source: Type, target: Type, context: CastContext) -> str | None:
-    """The function of a cast: '' if data need none, None if there is none in this context."""
+    """Return the function of a cast: '' if data need none, None if it is not allowed in this context."""
     if source is target:
         return ""
     cast = _CASTS.get((source, target))
@@ -54,7 +54,7 @@ def _cast(
     can_fail: bool = True,
     sql: SqlForm | None = None,
 ) -> None:
-    """A cast of values."""
+    """Add a cast of values."""
     _cast_data(source, target, context, over_data(convert, (source,), target), can_fail=can_fail, sql=sql)
 
 
@@ -67,7 +67,7 @@ def _cast_data(
     can_fail: bool,
     sql: SqlForm | None = None,
 ) -> None:
-    """A cast of data; `convert` takes NULL, too."""
+    """Add a cast of data; `convert` takes NULL, too."""
     name = f"{word_of(source)}_to_{word_of(target)}"
     _CASTS[source, target] = (context, name)
     FUNCTIONS.add(Function(name, name, (source,), target, convert, sql, can_fail=can_fail))
@@ -99,10 +99,10 @@ def _integer_of_decimal(kind: Type) -> Callable[[Decimal], int]:
 
 
 def double_of_decimal(number: Decimal) -> float:
-    """The nearest double.
+    """Return the nearest double.
 
     Raises:
-        SqlError: 22003, it is too large, or too small.
+        SqlError: 22003, the number is too large or too small.
     """
     nearest = float(number)
     if number.is_finite() and (math.isinf(nearest) or (number and not nearest)):
@@ -111,7 +111,7 @@ def double_of_decimal(number: Decimal) -> float:
 
 
 def decimal_of_double(number: float) -> Decimal:
-    """A double's first 15 digits."""
+    """Return a double's first 15 digits."""
     return Decimal(f"{number:.15g}")
 
 
@@ -153,10 +153,10 @@ def _add_moments() -> None:
 
 
 def moment_of_date(days: int) -> int:
-    """A date's beginning.
+    """Return the start of a date.
 
     Raises:
-        SqlError: 22008, it is too late for a moment.
+        SqlError: 22008, it is out of range for a timestamp.
     """
     if abs(days) == DATE_INFINITY:
         return INFINITY if days > 0 else -INFINITY
@@ -166,7 +166,7 @@ def moment_of_date(days: int) -> int:
 
 
 def date_of_moment(moment: int) -> int:
-    """The date of a moment."""
+    """Return the date of a timestamp."""
     if abs(moment) == INFINITY:
         return DATE_INFINITY if moment > 0 else -DATE_INFINITY
     return moment // DAY
@@ -223,7 +223,7 @@ def _from_json(kind: Type) -> Callable[[Json], Any]:
 
 
 def _add_arrays() -> None:
-    """Arrays are cast as their elements are."""
+    """Add casts of arrays, which cast their elements."""
     by_name = {function.name: function for function in FUNCTIONS}
     for source in ARRAYS:
         for target in ARRAYS:
@@ -247,7 +247,7 @@ def _elementwise(convert: Callable[..., Datum], source: Type, target: Type) -> C
 
 
 def json_kind(value: Json) -> str:
-    """What a JSON value is."""
+    """Return the kind of a JSON value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Arithmetic of dates, moments and intervals; a time zone is UTC unless one is named."""
+"""Arithmetic of dates, timestamps and intervals; the time zone is UTC unless one is named."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ MOMENTS = (Type.TIMESTAMP, Type.TIMESTAMPTZ)
 
 
 def checked_moment(moment: int) -> int:
-    """A moment, if there is such a one.
+    """Return a timestamp, if it is in range.
 
     Raises:
-        SqlError: 22008, there is not.
+        SqlError: 22008, it is out of range.
     """
     if not FIRST_MOMENT <= moment < END_OF_MOMENTS:
         raise SqlError("22008", "timestamp out of range")
@@ -49,10 +49,10 @@ def checked_moment(moment: int) -> int:
 
 
 def checked_date(days: int) -> int:
-    """A date, if there is such a one.
+    """Return a date, if it is in range.
 
     Raises:
-        SqlError: 22008, there is not.
+        SqlError: 22008, it is out of range.
     """
     if not FIRST_DAY <= days <= LAST_DAY:
         raise SqlError("22008", "date out of range")
@@ -60,10 +60,10 @@ def checked_date(days: int) -> int:
 
 
 def later(moment: int, span: Interval) -> int:
-    """A moment after an interval: months first, which end on a month's last day at the latest; then days, then time.
+    """Add an interval to a timestamp: first months, up to a month's last day; then days, then time.
 
     Raises:
-        SqlError: 22008, there is no such moment.
+        SqlError: 22008, the result is out of range.
     """
     if abs(moment) == INFINITY:
         return moment
@@ -78,7 +78,7 @@ def later(moment: int, span: Interval) -> int:
 
 
 def negated(span: Interval) -> Interval:
-    """An interval in the other direction."""
+    """Return the negative of an interval."""
     return Interval(-span.months, -span.days, -span.microseconds)
 
 
@@ -109,7 +109,7 @@ def _days_between(left: int, right: int) -> int:
 
 
 def scaled(span: Interval, factor: Callable[[float], float]) -> Interval:
-    """An interval times a number: parts of months become days of thirty, and parts of days time.
+    """Multiply an interval: fractions of months become days of a 30-day month, and fractions of days time.
 
     Raises:
         SqlError: 22008, a field is too large.
@@ -180,7 +180,7 @@ def _justified(span: Interval) -> Interval:
 
 
 def _age(left: int, right: int) -> Interval:
-    """The difference in years, months, days and time, as people count it."""
+    """Return the difference in years, months, days and time."""
     if INFINITY in {abs(left), abs(right)}:
         raise SqlError("22008", "cannot subtract infinite timestamps")
     late, early = max(left, right), min(left, right)
@@ -191,7 +191,7 @@ def _age(left: int, right: int) -> Interval:
     if microseconds < 0:
         days, microseconds = days - 1, microseconds + DAY
     while days < 0:
-        # The days that are borrowed are those of the first operand's month, or of the second's if that is earlier.
+        # Days are borrowed from the first operand's month, or from the second's if that is earlier.
         borrowed = begin
         days += length_of_month(borrowed.year, borrowed.month)
         months -= 1
@@ -200,12 +200,12 @@ def _age(left: int, right: int) -> Interval:
 
 
 def _of_local(local: int, zone: Zone) -> int:
-    """The moment at which clocks of a zone show a time."""
+    """Return the timestamp of a local time in a zone."""
     return checked_moment(local - offset_of_local(zone, local))
 
 
 def _local_of(moment: int, zone: Zone) -> int:
-    """The time that clocks of a zone show at a moment."""
+    """Return the local time of a timestamp in a zone."""
     return checked_moment(moment + offset_at(zone, moment))
 
 
@@ -233,10 +233,10 @@ def _shown_in_offset(span: Interval, moment: int) -> int:
 
 
 def later_in_zone(moment: int, span: Interval, name: str) -> int:
-    """Return a moment after an interval, whose months and days are those of a zone's clocks.
+    """Add an interval to a timestamp, with months and days in a zone's local time.
 
     Raises:
-        SqlError: 22008, there is no such moment; 22023, there is no such zone.
+        SqlError: 22008, the result is out of range; 22023, there is no such zone.
     """
     zone = zone_named(name)
     if abs(moment) == INFINITY:
@@ -285,10 +285,10 @@ def _made_moment_in_zone(*fields_and_zone: Any) -> int:
 
 
 def moment_of_seconds(seconds: float) -> int:
-    """The moment of so many seconds since 1970.
+    """Return the timestamp of a number of seconds since 1970.
 
     Raises:
-        SqlError: 22008, there is none.
+        SqlError: 22008, it is out of range.
     """
     if math.isinf(seconds):
         return INFINITY if seconds > 0 else -INFINITY
@@ -296,7 +296,7 @@ def moment_of_seconds(seconds: float) -> int:
         raise SqlError("22008", "timestamp cannot be NaN")
     if not FIRST_MOMENT <= seconds * SECOND < END_OF_MOMENTS:
         raise SqlError("22008", f'timestamp out of range: "{seconds:g}"')
-    # Doubles hold fewer digits than microseconds have, far from the year 2000.
+    # Far from the year 2000, doubles have fewer digits than microseconds need.
     since_2000 = seconds - 946_684_800
     return checked_moment(round(since_2000 * SECOND) + 946_684_800 * SECOND)
 

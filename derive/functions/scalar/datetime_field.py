@@ -1,4 +1,4 @@
-"""Fields of dates, moments and intervals: what `extract`, `date_part` and `date_trunc` name."""
+"""Fields of dates, timestamps and intervals, as in `extract`, `date_part` and `date_trunc`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _FIELDS = {**UNIT_OF, "quarter": "quarter", "qtr": "quarter"} | {
 _FIELDS |= {"timezone_h": "timezone_hour", "timezone_m": "timezone_minute"}
 _FIELDS |= {name: name for name in ("timezone_hour", "timezone_minute")}
 _MONOTONE = {"year", "decade", "century", "millennium", "epoch", "julian", "isoyear"}
-"""Fields that are infinite of what is infinite; the others are NULL."""
+"""Fields that are infinite for infinite values; other fields are NULL."""
 TIME_FIELDS = {"hour", "minute", "second", "millisecond", "microsecond"}
-"""Fields of the time within a day."""
+"""Fields of the time of day."""
 _SPECIAL = {"epoch", "dow", "doy", "isodow", "isoyear", "julian"}
-"""Fields that nothing is cut to."""
+"""Fields that values cannot be truncated to."""
 
 
 def field_named(name: str, kind: Type) -> str:
-    """The full name of a field.
+    """Return the full name of a field.
 
     Raises:
-        SqlError: 22023, there is none of this name.
+        SqlError: 22023, there is no such field.
     """
     field = _FIELDS.get(name.lower())
     if field is None:
@@ -58,19 +58,19 @@ def unsupported_unit(name: str, kind: Type) -> SqlError:
 
 
 def iso_week(days: int) -> tuple[int, int]:
-    """The year and the week that a date is in by ISO 8601: weeks begin on Mondays, the first has January 4."""
+    """Return the ISO 8601 year and week of a date: weeks begin on Mondays, the first week contains January 4."""
     thursday = days - (days + 3) % 7 + 3
     year = civil_of(thursday).year
     return year, (thursday - days_of(year, 1, 1)) // 7 + 1
 
 
 def _cut(number: int, divisor: int) -> int:
-    """A quotient cut towards zero."""
+    """Return a quotient truncated towards zero."""
     return number // divisor if number >= 0 else -(-number // divisor)
 
 
 def century_of(year: int) -> int:
-    """The century of a year, which counts without 0; year 0 is 1 BC."""
+    """Return the century of a year, which counts without 0; year 0 is 1 BC."""
     return (year + 99) // 100 if year > 0 else _cut(year - 100, 100)
 
 
@@ -79,7 +79,7 @@ def _millennium_of(year: int) -> int:
 
 
 def _date_field(field: str, days: int) -> int | None:
-    """A field that a date decides."""
+    """Return a field that depends on the date."""
     date = civil_of(days)
     shown_year = date.year if date.year > 0 else date.year - 1
     iso_year, week = iso_week(days)
@@ -100,7 +100,7 @@ def _date_field(field: str, days: int) -> int | None:
 
 
 def time_field(field: str, microseconds: int) -> Decimal | None:
-    """A field that the time within a day decides."""
+    """Return a field that depends on the time of day."""
     within_minute = Decimal(microseconds % MINUTE)
     match field:
         case "hour":
@@ -121,7 +121,7 @@ def _infinite(field: str, is_positive: bool) -> Decimal | None:
 
 
 def field_of_date(name: str, days: int) -> Decimal | None:
-    """A field of a date.
+    """Return a field of a date.
 
     Raises:
         SqlError: 22023 or 0A000, it has no such field.
@@ -160,7 +160,7 @@ def _field_of_moment(kind: Type) -> Callable[[str, int], Decimal | None]:
 
 
 def field_of_interval(name: str, span: Interval) -> Decimal:
-    """A field of an interval.
+    """Return a field of an interval.
 
     Raises:
         SqlError: 22023 or 0A000, it has no such field.
@@ -190,7 +190,7 @@ def field_of_interval(name: str, span: Interval) -> Decimal:
 
 
 def _year_begun(field: str, year: int) -> int:
-    """The first year of what a year is in."""
+    """Return the first year of a year's decade, century or millennium."""
     match field:
         case "decade":
             return year // 10 * 10
@@ -202,7 +202,7 @@ def _year_begun(field: str, year: int) -> int:
 
 
 def _first_day(field: str, days: int) -> int:
-    """The first day of what a date is in: a week, a month, …."""
+    """Return the first day of a date's week, month, …."""
     if field == "day":
         return days
     if field == "week":
@@ -219,7 +219,7 @@ _UNITS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MIN
 
 
 def _cut_to(name: str, kind: Type) -> str:
-    """The field that a value is cut to."""
+    """Return the field that a value is truncated to."""
     field = field_named(name, kind)
     if field in _SPECIAL:
         raise SqlError("22023", f'unit "{name.lower()}" not recognized for type {kind.value}')
@@ -246,7 +246,7 @@ def _truncated_in_zone(name: str, moment: int, zone_name: str) -> int:
         return _truncated(Type.TIMESTAMPTZ)(name, moment)
     offset = offset_at(zone, moment)
     cut = _truncated(Type.TIMESTAMPTZ)(name, moment + offset)
-    # An hour that clocks show twice stays that which it is.
+    # An hour that occurs twice keeps its offset.
     return checked_moment(cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut)))
 
 

@@ -1,4 +1,4 @@
-"""Moments written by templates, and read by them: `to_char`, `to_date`, `to_timestamp`."""
+"""Formatting and parsing of timestamps by templates: `to_char`, `to_date`, `to_timestamp`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Token:
     """A part of a template.
 
     Attributes:
-        word: the field, in upper case, or Month, Mon, Day, Dy; None for text.
-        written: as it is in the template; of text, the text.
-        is_plain: without blanks or zeros that fill it up.
-        ordinal: `TH` or `th` behind it.
-        is_lower: whether it is written in lower case.
+        word: the field, in upper case, or Month, Mon, Day, Dy; None for literal text.
+        written: spelling in the template; the literal text.
+        is_plain: whether padding with blanks or zeros is suppressed.
+        ordinal: the suffix `TH` or `th`; None without one.
+        is_lower: whether it is in lower case.
     """
 
     word: str | None
@@ -54,7 +54,7 @@ class Token:
 
 
 def tokens_of(template: str) -> Iterator[Token]:
-    """The parts of a template."""
+    """Yield the parts of a template."""
     for match in _TOKEN.finditer(template):
         word = match["word"]
         if word:
@@ -68,21 +68,21 @@ def tokens_of(template: str) -> Iterator[Token]:
 
 
 def ordinal_of(number: int) -> str:
-    """What is behind the figures of an ordinal number."""
+    """Return the suffix of an ordinal number."""
     last = abs(number) % 100
     return "th" if 10 < last < 20 else {1: "st", 2: "nd", 3: "rd"}.get(last % 10, "th")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A moment's fields."""
+    """The fields of a timestamp."""
 
     days: int
     time: int
     has_zone: bool
 
     def numbers(self) -> dict[str, tuple[int, int]]:
-        """Fields that are numbers, with how many figures they have at least."""
+        """Return numeric fields, with their minimum number of digits."""
         return {**self._years(), **self._dates(), **self._times()}
 
     def _years(self) -> dict[str, tuple[int, int]]:
@@ -131,7 +131,7 @@ class _Fields:
         }
 
     def names(self) -> dict[str, tuple[str, int]]:
-        """Fields that are words, with how wide they are filled up."""
+        """Return word fields, with their width."""
         date = civil_of(self.days)
         month, day = MONTHS[date.month - 1], DAYS[(self.days + 4) % 7]
         half = "PM" if self.time >= 12 * HOUR else "AM"
@@ -192,12 +192,12 @@ def _shown(token: Token, numbers: dict[str, tuple[int, int]], names: dict[str, t
 _FIGURES = {"YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2, "HH": 2, "MI": 2}
 _FIGURES |= {"SS": 2, "MS": 3, "US": 6, "J": 7, "SSSS": 5, "SSSSS": 5}
 _MOST_FIGURES = 10
-"""Of any field, with its sign."""
+"""Digits of any field, with its sign."""
 _IGNORED = {"DAY", "Day", "DY", "Dy"}
 
 
 class _Reader:
-    """Reads a text by a template, field by field."""
+    """Parses a text by a template, field by field."""
 
     def __init__(self, text: str, template: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Values made those of a declared form: numbers rounded, texts cut, or refused where that would lose something."""
+"""Fitting values to type modifiers: numbers are rounded, texts cut, or refused if that would lose information."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.functions.function import Functions
 from derive.functions.types.numeric import decimal_of, numeric_of, rounded
 
 FUNCTIONS = Functions()
-"""`fit_…`, as values are stored, and `cut_…`, as texts are cast; no SQL calls them by their names."""
+"""`fit_…` for storage, and `cut_…` for casts of texts; SQL cannot call them by name."""
 
 _T, _I, _N = Type.TEXT, Type.INTEGER, Type.NUMERIC
 
@@ -38,7 +38,7 @@ def _fit_text(name: FormName, text: str, size: int) -> str:
 
 
 def fitted(form: Form, datum: Datum) -> Datum:
-    """A datum as it is stored in a column of a form.
+    """Fit a datum to a column's modifier.
 
     Raises:
         SqlError: 22001 or 22003, it does not fit.
@@ -59,7 +59,7 @@ FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
 
 
 def fitting_function(form: Form, *, is_cast: bool) -> str:
-    """The function that makes a value one of a form; it takes the value, then the form's modifiers."""
+    """Return the function that fits a value to a modifier; it takes the value, then the modifier's numbers."""
     if form.name is FormName.NUMERIC:
         return "fit_numeric_numeric_integer_integer"
     return f"{'cut' if is_cast else 'fit'}_{form.name.name.lower()}_text_integer"

@@ -1,4 +1,4 @@
-"""Functions of `jsonb`: access, containment, changes, and JSON made of values of other types."""
+"""Functions of `jsonb`: access, containment, changes, and construction from values of other types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISSING: Json = object()
 
 
 def text_of_json(value: Json) -> str | None:
-    """A JSON value as text: of texts their contents, of null NULL."""
+    """Return a JSON value as text: the contents of a string, NULL for null."""
     if value is None or isinstance(value, str):
         return value
     return jsonb_datum(value)
@@ -40,7 +40,7 @@ def _member(container: Json, step: str | int) -> Json:
 
 
 def _member_of_any(container: Json, step: str | int) -> Json:
-    """A member as operators have it, to which a scalar is an array of itself."""
+    """Return a member as operators do, which treat a scalar as an array of itself."""
     if step in {0, -1} and not isinstance(container, dict | list):
         return container
     return _member(container, step)
@@ -82,7 +82,7 @@ def _is_same(left: Json, right: Json) -> bool:
 
 
 def contains(whole_value: Json, part: Json, *, is_outermost: bool = True) -> bool:
-    """Whether a JSON value has all of another one in it, at the same places; elements of arrays may be anywhere."""
+    """Return whether a JSON value contains another one at the same places; array elements may be anywhere."""
     if isinstance(whole_value, dict) and isinstance(part, dict):
         return all(
             key in whole_value and contains(whole_value[key], value, is_outermost=False) for key, value in part.items()
@@ -166,7 +166,7 @@ def _pretty(value: Json, indent: int = 0) -> str:
 
 
 def json_datum_of(kind: Type, datum: Datum) -> str:
-    """A datum as `to_jsonb` has it; NULL is null."""
+    """Return a datum as JSON, as `to_jsonb` does; NULL becomes null."""
     if datum is None:
         return "null"
     element = kind.element
@@ -194,12 +194,12 @@ def _rfc3339(match: re.Match[str]) -> str:
 
 
 def json_form(argument: str, kind: Type) -> str:
-    """SQL of a value as JSON; of NULL it is NULL."""
+    """Return SQL of a value as JSON; NULL stays NULL."""
     return argument if kind is Type.JSONB else f"{registered_name(f'to_jsonb_{word_of(kind)}')}({argument})"
 
 
 def key_form(argument: str, kind: Type) -> str:
-    """SQL of a value as the key of an object."""
+    """Return SQL of a value as the key of an object."""
     if kind is Type.JSONB:
         return "flow_fail('22023', 'key value must be scalar, not array, composite, or json')"
     if kind is Type.BOOLEAN:
@@ -277,7 +277,7 @@ _NAME = re.compile(r"'[A-Za-z_][A-Za-z0-9_]*'")
 
 
 def _get_text_form(arguments: Sequence[str], _: Sequence[Type]) -> str:
-    """SQLite's own access, where what is there is a text; the function in Python where it is not."""
+    """Return SQL of SQLite's own access if the member is a string, and of the function in Python otherwise."""
     document, key = arguments
     call = f"{registered_name('get_text_jsonb_text')}({document}, {key})"
     if not _NAME.fullmatch(key) or not are_short([document]):

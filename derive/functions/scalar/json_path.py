@@ -1,4 +1,4 @@
-"""Places in JSON values, which are arrays of text: `{a,0,"b c"}`; and changes there."""
+"""Paths in JSON values, which are arrays of text: `{a,0,"b c"}`; and changes at paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"\s*[+-]?\d{1,18}", re.ASCII)
 
 
 def _steps(path: Path) -> tuple[str, ...]:
-    """The steps of a path to what is changed, none of which may be NULL."""
+    """Return the steps of a path to change, none of which may be NULL."""
     steps: list[str] = []
     for position, step in enumerate(path, start=1):
         if step is None:
@@ -25,7 +25,7 @@ def _steps(path: Path) -> tuple[str, ...]:
 
 
 def step_into(container: Json, step: str) -> str | int | None:
-    """The key or the index that a step of a path means in a value; None if it means none."""
+    """Return the key or index of a path's step in a value; None if there is none."""
     if isinstance(container, dict):
         return step
     if isinstance(container, list) and _INTEGER.fullmatch(step):
@@ -45,7 +45,7 @@ def _refuse_scalar(value: Json, what: str) -> None:
 
 
 def removed(value: Json, path: Path) -> Json:
-    """A value without what is at a path.
+    """Return a value without the part at a path.
 
     Raises:
         SqlError: 22023, it is a scalar; 22P02, a step into an array is no integer; 22004, a step is NULL.
@@ -75,7 +75,7 @@ def _removed(value: Json, path: tuple[str, ...], position: int) -> Json:
 
 
 def changed(value: Json, path: Path, new: Json, *, creates: bool) -> Json:
-    """A value with another one at a path, whose last step need not be there if `creates`.
+    """Return a value with the part at a path replaced; with `creates`, the last step may be missing.
 
     Raises:
         SqlError: 22023, it is a scalar; 22P02, a step into an array is no integer; 22004, a step is NULL.
@@ -104,10 +104,10 @@ def _changed(value: Json, path: tuple[str, ...], new: Json, creates: bool, posit
 
 
 def inserted(value: Json, path: Path, new: Json, *, is_after: bool) -> Json:
-    """A value with another one before or after an element, or for a key that is not there.
+    """Return a value with another one inserted before or after an element, or for a missing key.
 
     Raises:
-        SqlError: 22023, it is a scalar, or the key is there; 22P02, a step into an array is no integer; 22004, one is
+        SqlError: 22023, it is a scalar, or the key exists; 22P02, a step into an array is no integer; 22004, a step is
             NULL.
     """
     _refuse_scalar(value, "set path")

@@ -1,4 +1,4 @@
-"""Patterns of LIKE, and those of SIMILAR TO as regular expressions."""
+"""Patterns of LIKE, and patterns of SIMILAR TO as regular expressions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _T, _B = Type.TEXT, Type.BOOLEAN
 
 
 class LikePattern:
-    r"""What a pattern of LIKE matches: `%` any text, `_` any character, `\` takes the next one as it is.
+    r"""A pattern of LIKE: `%` matches any text, `_` any character, `\` escapes the next character.
 
-    Texts between `%` are looked for one after the other, each as early as it can be. Where there is a `_`, RE2 matches.
+    Texts between `%` are searched one after the other, each at its earliest position. A pattern with `_` is matched by
+    RE2.
 
     Raises:
         SqlError: 22025, it ends with `\`; 54001, it is too long.
@@ -45,7 +46,7 @@ class LikePattern:
         self._expression = _expression_of(tokens) if "_" in tokens else None
 
     def matches(self, text: str) -> bool:
-        """Whether it matches all of a text."""
+        """Return whether the pattern matches a whole text."""
         if self._expression:
             return self._expression.is_in(text)
         first, *inner = self._pieces
@@ -70,12 +71,12 @@ _TOKENS = re.compile(r"\\.|[%_\\]|[^%_\\]+", re.DOTALL)
 
 
 def _taken(token: str) -> str:
-    """The text that a token stands for as it is."""
+    """Return the literal text of a token."""
     return token[1:] if token.startswith("\\") else token
 
 
 def _expression_of(tokens: Sequence[str]) -> RegularExpression:
-    """What matches a pattern that is made of some tokens.
+    """Return a regular expression of a pattern's tokens.
 
     Raises:
         SqlError: 54001, it is too long.
@@ -111,7 +112,7 @@ def _ilike(text: str, pattern: str) -> bool:
 
 
 def _like_escape(pattern: str, escape: str) -> str:
-    """A pattern with another escape character, as one with a backslash."""
+    """Return a pattern with another escape character as a pattern with a backslash."""
     if len(escape) > 1:
         raise _bad_escape()
     if escape == "\\":
@@ -120,7 +121,8 @@ def _like_escape(pattern: str, escape: str) -> str:
     letters = iter(pattern)
     for letter in letters:
         if escape and letter == escape:
-            # What it stands before is taken as it is; at the end, nothing is.
+            # An escape before a character yields a backslash and the character; at the end, only the
+            # backslash.
             pieces.append("\\" + next(letters, ""))
         else:
             pieces.append("\\\\" if letter == "\\" else letter)
@@ -132,7 +134,7 @@ def _bad_escape() -> SqlError:
 
 
 def similar_expression(pattern: str, escape: str = "\\") -> str:
-    """A regular expression for a pattern of SIMILAR TO, or for one of `substring(… similar …)`, which has three parts.
+    """Return a regular expression for a pattern of SIMILAR TO, or of three-part `substring(… similar …)`.
 
     Raises:
         SqlError: 22025, the escape is longer than one character; 2200C, there are too many parts.
@@ -169,7 +171,7 @@ def similar_expression(pattern: str, escape: str = "\\") -> str:
 
 
 _SEPARATORS = ("){1,1}?(", "){1,1}(?:")
-"""The first part matches as little as it can, the second is what is given."""
+"""The first part matches the shortest text, and the second part is the result."""
 
 
 def _negated(matches: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
@@ -184,7 +186,7 @@ _PLAIN_PATTERN = re.compile(r"'(%?)((?:[^%_\\']|'')*)(%?)'")
 
 
 def _like_form(*, is_negated: bool) -> SqlForm:
-    """A comparison of beginnings or ends, or a search, where the pattern is a literal of such a form."""
+    """Return the SQL of a LIKE: for a literal prefix, suffix or search, a comparison; otherwise a call."""
     name = registered_name(f"{'unlike' if is_negated else 'like'}_text")
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:

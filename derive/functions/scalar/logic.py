@@ -1,4 +1,4 @@
-"""Comparison and logic, natively: data compare in SQLite as their values do."""
+"""Comparison and logic, natively: SQLite compares data as their values compare."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ COMPARISONS = {"=": "equal", "<>": "differ", "<": "less", "<=": "at_most", ">": 
 
 
 def infix(symbol: str) -> SqlForm:
-    """The form of an operator that SQLite has, between its operands."""
+    """Return the form of a native infix operator."""
     return lambda arguments, _: "(" + f" {symbol} ".join(arguments) + ")"
 
 
 def _spans(form: SqlForm) -> SqlForm:
-    """The form for intervals, of which only spans are compared."""
+    """Return the form for intervals, which compares only durations."""
     return lambda arguments, kinds: form([f"substr({argument}, 1, {SPAN_BYTES})" for argument in arguments], kinds)
 
 
 def _keys(form: SqlForm) -> SqlForm:
-    """The form for jsonb, whose data do not sort as values do."""
+    """Return the form for jsonb, whose data do not sort as values do."""
     return lambda arguments, kinds: form([sort_key(argument, Type.JSONB) for argument in arguments], kinds)
 
 
 def sort_key(argument: str, kind: Type) -> str:
-    """SQL of what a value sorts by."""
+    """Return SQL of a value's sort key."""
     return f"{registered_name(_JSONB_KEY)}({argument})" if kind is Type.JSONB else argument
 
 
@@ -89,7 +89,7 @@ def _add_logic() -> None:
 
 
 def rank(datum: Any) -> tuple[int, Any]:
-    """What data sort by in Python as SQLite sorts them."""
+    """Return the key that sorts data in Python as SQLite sorts them."""
     return (0 if isinstance(datum, int | float) else 1 if isinstance(datum, str) else 2), datum
 
 
@@ -128,7 +128,7 @@ def _coalesce(arguments: Sequence[str], _: Sequence[Type]) -> str:
 
 
 def _add_of_any_type() -> None:
-    """Functions whose arguments all have one type, which `resolve` finds, and which is that of the result."""
+    """Add functions whose arguments have one type, found by `resolve`, which is also the result's type."""
     FUNCTIONS.add(Function("coalesce", "coalesce", (None,), Type.UNKNOWN, None, _coalesce, False, False, True))
     for name, choose in (("greatest", "max"), ("least", "min")):
         python = _extreme(max if choose == "max" else min)
@@ -162,7 +162,7 @@ def _add_of_any_type() -> None:
 
 
 def equality(kind: Type) -> str:
-    """The name of the function that tells whether two values of a type are equal."""
+    """Return the name of the equality function of a type."""
     return f"equal_{word_of(kind)}"
 
 

@@ -26,7 +26,7 @@ def _rounding(mode: str) -> Callable[[Decimal, int], Decimal]:
             return number
         scale = max(scale, -200_000)
         if number.adjusted() < -scale - 1:
-            # Such a number is less than a tenth of the unit.
+            # The number is less than a tenth of the unit.
             away = (mode == ROUND_CEILING and number > 0) or (mode == ROUND_FLOOR and number < 0)
             return Decimal(1).copy_sign(number).scaleb(-scale, EXACT) if away else Decimal(0)
         return number.quantize(Decimal(1).scaleb(-scale, EXACT), rounding=mode, context=EXACT)
@@ -138,7 +138,7 @@ def _add_divisions() -> None:
 
 
 def _shifted(kind: Type, *, is_left: bool) -> Callable[[int, int], int]:
-    """Shifts as processors do: by the count modulo the size, keeping as many bits as there are."""
+    """Return a shift as processors do it: by the count modulo the size, within the bits of the type."""
     bits = BITS[kind]
     counted = max(bits, 32)
 
@@ -167,7 +167,7 @@ def _add_bits() -> None:
 
 
 def _guarded(function: Callable[..., float]) -> Callable[..., float]:
-    """A function of Python that gives what PostgreSQL does for what is not finite or out of its domain."""
+    """Wrap a Python function to handle non-finite and out-of-domain arguments as PostgreSQL does."""
 
     def guarded(*numbers: float) -> float:
         if any(map(math.isnan, numbers)):
@@ -207,10 +207,10 @@ def _logarithm(function: Callable[[float], float]) -> Callable[[float], float]:
 
 
 def double_power(base: float, exponent: float) -> float:
-    """A power of doubles.
+    """Return a power of doubles.
 
     Raises:
-        SqlError: 2201F, it is none; 22003, it is too large or too small.
+        SqlError: 2201F, it is undefined; 22003, it is too large or too small.
     """
     if base == 1 or exponent == 0:
         return 1.0

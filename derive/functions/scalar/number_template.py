@@ -1,4 +1,4 @@
-"""Numbers written by templates: `to_char`; and read by them: `to_number`."""
+"""Formatting and parsing of numbers by templates: `to_char` and `to_number`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNSUPPORTED = {"EEEE", "RN", "V", "L", "PR"}
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """What a template asks for.
+    """A template.
 
     Attributes:
-        parts: its tokens, in upper case but for text.
-        before: how many figures there are before the point.
-        behind: how many behind it.
-        first_zero: of the figures before the point, from which on zeros are written; as many as there are for none.
-        least_behind: how many figures behind the point are written, though they are zeros at the end.
+        parts: its tokens, in upper case except for text.
+        before: number of digits before the decimal point.
+        behind: number of digits after the decimal point.
+        first_zero: index of the digit before the point from which on zeros are written; `before` for none.
+        least_behind: minimum number of written digits after the point, including trailing zeros.
     """
 
     parts: tuple[str, ...]
@@ -39,19 +39,19 @@ class _Template:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing fills it up."""
+        """Return whether padding is suppressed."""
         return "FM" in self.parts
 
     @property
     def has_sign(self) -> bool:
-        """Whether the sign has a place of its own, rather than before the first figure."""
+        """Return whether the sign has its own place, instead of before the first digit."""
         return any(part in {"MI", "PL", "SG"} for part in self.parts) or (
             "S" in self.parts and not self.begins_with_sign
         )
 
     @property
     def begins_with_sign(self) -> bool:
-        """Whether there is an `S` before the first figure, where plus signs are written, too."""
+        """Return whether there is an `S` before the first digit, where plus signs are written, too."""
         return next((part for part in self.parts if part in {"S", "9", "0"}), None) == "S"
 
 
@@ -92,7 +92,7 @@ def _written(number: Decimal, text: str) -> str:
 
 
 def _laid_out(template: _Template, whole_part: str, fraction: str, is_negative: bool) -> str:
-    """The figures in the places of a template, and what else it has."""
+    """Return the digits and other parts in the places of a template."""
     first = min(template.before - len(whole_part), template.first_zero)
     digits = whole_part.rjust(template.before, "0")
     pieces: list[str] = []
@@ -145,7 +145,7 @@ def _other(part: str, template: _Template, whole_part: str, is_negative: bool) -
 
 
 def _read(text: str, pattern: str) -> Decimal:
-    """The number in a text, of which what is neither figure, point nor sign is left out."""
+    """Parse a number, ignoring characters other than digits, point and sign."""
     template = _template_of(pattern)
     figures = re.sub(r"[^0-9.+-]", "", text)
     match = re.match(r"[+-]?\d*\.?\d*", figures)

@@ -29,7 +29,7 @@ def _negated(matches: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
 
 
 class _Replacement:
-    r"""What is put in the place of matches: `\1` to `\9` are what groups have matched, `\&` is all, `\\` is `\`."""
+    r"""A replacement of matches: `\1` to `\9` are the texts of groups, `\&` is the whole match, `\\` is `\`."""
 
     def __init__(self, replacement: str) -> None:
         self._pieces: list[str | int] = []
@@ -46,7 +46,7 @@ class _Replacement:
         self._needs_parts = any(isinstance(piece, int) and piece > 0 for piece in self._pieces)
 
     def of(self, expression: RegularExpression, subject: Subject, span: Span) -> str:
-        """What replaces one match."""
+        """Return the replacement of one match."""
         spans = expression.parts(subject, span) if self._needs_parts else [span]
         texts: list[str] = []
         for piece in self._pieces:
@@ -58,17 +58,17 @@ class _Replacement:
 
 
 def _replaced(text: str, expression: RegularExpression, replacement: str, begin: int, which: int) -> str:
-    """A text in which matches are replaced.
+    """Replace matches in a text.
 
     Args:
-        text: where they are.
-        expression: what matches.
-        replacement: of each.
-        begin: from where on.
-        which: of the matches, counted from 1; 0 for all.
+        text: searched text.
+        expression: expression to match.
+        replacement: replacement of each match.
+        begin: position of the first search.
+        which: number of the replaced match, counted from 1; 0 for all.
 
     Raises:
-        SqlError: 54000, it becomes too long.
+        SqlError: 54000, the result is too long.
     """
     subject = expression.subject(text)
     put = _Replacement(replacement)
@@ -106,7 +106,7 @@ def _regexp_replace_from(
 
 
 def matching_part(text: str, expression: str) -> str | None:
-    """What matches in a text: of an expression with groups, the part that the first one has."""
+    """Return the matching part of a text; for an expression with groups, the text of the first group."""
     compiled = regular_expression(expression)
     subject = compiled.subject(text)
     span = compiled.search(subject)
@@ -147,7 +147,7 @@ def _regexp_like(text: str, expression: str, flags: str = "") -> bool:
 def _nth_span(
     text: str, expression: RegularExpression, begin: int, which: int, group: int
 ) -> tuple[Subject, Span | None]:
-    """Where a group of a match is, the group 0 being all of it, and so is 1 where there are no groups."""
+    """Return the span of a match's group: group 0 is the whole match, and so is 1 in an expression without groups."""
     subject = expression.subject(text)
     if group > max(1, expression.groups):
         return subject, None
@@ -184,7 +184,7 @@ def _regexp_instr(
 
 
 def _texts_of(subject: Subject, expression: RegularExpression, span: Span) -> tuple[str | None, ...]:
-    """What the groups of a match have matched; all of it where there are none."""
+    """Return the texts of a match's groups; the whole match if there are no groups."""
     parts = expression.parts(subject, span)
     return tuple(part and subject.text[slice(*part)] for part in (parts[1:] or parts))
 
@@ -199,7 +199,7 @@ def _regexp_match(text: str, expression: str, flags: str = "") -> tuple[str | No
 
 
 def _regexp_matches(text: str, expression: str, flags: str = "") -> tuple[str, ...]:
-    """For each match an array, as the text of one: an array holds none."""
+    """Return an array for each match, as text: an array cannot contain arrays."""
     compiled = regular_expression(expression, flags)
     subject = compiled.subject(text)
     spans = islice(compiled.searches(subject), None if "g" in flags else 1)
@@ -212,7 +212,7 @@ def _splitting(function: str) -> Callable[..., tuple[str, ...]]:
         pieces: list[str] = []
         begin = matched = 0
         for first, last in compiled.searches(compiled.subject(text)):
-            # A match of nothing splits neither at an end of the text nor right behind another match.
+            # An empty match splits neither at an end of the text nor directly after another match.
             if first < len(text) and last > matched:
                 pieces.append(text[begin:first])
                 begin = last

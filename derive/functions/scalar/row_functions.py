@@ -1,4 +1,4 @@
-"""Functions that have rows in FROM, by the arrays whose elements these are."""
+"""Set-returning functions in FROM, implemented by functions that return arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from derive.functions.types.jsonb import Json, jsonb_datum
 FUNCTIONS = Functions()
 
 MOST_ROWS = 1_000_000
-"""So many numbers are in a series."""
+"""Maximum number of numbers in a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class RowFunction:
     """A function in FROM.
 
     Attributes:
-        symbol: of the function that makes an array; no name in SQL is like it where SQL has none.
-        column: the name of its column.
-        type: of its column, where elements of the array are texts of such values; None for their own.
+        symbol: name of the function that returns the array; SQL has no function of that name if it ends with `[]`.
+        column: name of the result's column.
+        type: type of the column if elements of the array are its texts; None for the elements' own type.
     """
 
     symbol: str
@@ -87,4 +87,4 @@ def _add() -> dict[str, RowFunction]:
 
 
 ROW_FUNCTIONS: Mapping[str, RowFunction] = _add()
-"""By name."""
+"""Functions in FROM by name."""

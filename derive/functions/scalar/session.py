@@ -1,4 +1,4 @@
-"""Functions whose value is that of the session that asks: it takes the place of the call before a query runs."""
+"""Functions of the session: the session's value replaces the call before a query runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from derive.algebra.types import Type
 from derive.functions.function import Function, Functions
 
 USER_FUNCTIONS = ("current_user", "current_role", "session_user", "user")
-"""Functions that give the user who has logged in."""
+"""Functions that return the user who is logged in."""
 
 FUNCTIONS = Functions()
 for name in USER_FUNCTIONS:

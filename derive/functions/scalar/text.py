@@ -17,16 +17,16 @@ FUNCTIONS = Functions()
 _T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
 
 LONGEST = 1 << 26
-"""Characters of a text that functions make at most."""
+"""Maximum number of characters of a function's result."""
 _LONG = 1 << 20
-"""Texts of more characters take so long that it is asked before whether to go on."""
+"""Number of characters from which a function checks for cancellation before its work."""
 
 
 def checked_length(length: int) -> int:
-    """A length of a text that is to be made.
+    """Return the length of a result after a check.
 
     Raises:
-        SqlError: 54000, it is too great.
+        SqlError: 54000, the length is too great.
     """
     if length > LONGEST:
         raise SqlError("54000", "requested length too large")
@@ -62,7 +62,7 @@ def _rpad(text: str, length: int, fill: str = " ") -> str:
 
 
 def part(text: str, begin: int, count: int | None = None) -> str:
-    """So many characters from a position on, counted from 1; positions before the first one count, too.
+    """Return `count` characters from a position on, counted from 1; positions before the first character count, too.
 
     Raises:
         SqlError: 22011, a negative count.
@@ -79,7 +79,7 @@ def _split_part(text: str, separator: str, position: int) -> str:
         raise SqlError("22023", "field position must not be zero")
     if not separator:
         return text if position in {1, -1} else ""
-    # No more is split than is asked for.
+    # Split only as far as the result needs.
     parts = text.split(separator, position) if position > 0 else text.rsplit(separator, -position)[::-1]
     index = abs(position) - 1
     return parts[index] if index < len(parts) else ""
@@ -122,14 +122,14 @@ _KEYWORDS = frozenset(_RESERVED.split())
 
 
 def quoted_name(name: str) -> str:
-    """A name as it is written in SQL."""
+    """Return a name as written in SQL, quoted if needed."""
     if re.fullmatch(r"[a-z_][a-z0-9_$]*", name) and name not in _KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_literal(text: str) -> str:
-    """A text as it is written in SQL."""
+    """Return a text as written in SQL, quoted."""
     quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
     return f"E{quoted}" if "\\" in text else quoted
 
@@ -222,12 +222,12 @@ def _add_parts() -> None:
 
 
 def text_form(argument: str, kind: Type) -> str:
-    """SQL of a value as text, as clients are sent it."""
+    """Return SQL of a value's text as clients receive it."""
     if kind in {Type.TEXT, Type.UNKNOWN, Type.JSONB}:
         return argument
     if kind is Type.BOOLEAN:
         return f"CASE {argument} WHEN 1 THEN 't' WHEN 0 THEN 'f' END"
-    if kind is Type.INET:  # of which a cast shows more
+    if kind is Type.INET:  # a cast shows more of the address
         return f"{registered_name('abbrev_inet')}({argument})"
     return f"{registered_name(f'{word_of(kind)}_to_text')}({argument})"
 
@@ -291,7 +291,7 @@ def _format_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
 
 
 def _cast_form(argument: str, kind: Type) -> str:
-    """SQL of a value as text by a cast, which writes out booleans."""
+    """Return SQL of a value cast to text, which writes out booleans."""
     if kind in {Type.BOOLEAN, Type.INET}:
         return f"{registered_name(f'{kind.value}_to_text')}({argument})"
     return text_form(argument, kind)
@@ -309,10 +309,10 @@ _DIRECTIVE = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|\*(?:(\d+)\$)?)?(.)?", re.DO
 
 
 def formatted(template: Datum, *texts: Datum) -> Datum:
-    """What `format` makes of a template: `%s`, `%I` and `%L`, with positions and widths.
+    """Return the result of `format`: a template with `%s`, `%I` and `%L`, with positions and widths.
 
     Raises:
-        SqlError: 22023 or 22004, the template asks for what is not there.
+        SqlError: 22023 or 22004, the template has an invalid directive or no argument for one.
     """
     if template is None:
         return None

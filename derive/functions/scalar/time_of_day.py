@@ -1,4 +1,4 @@
-"""Functions of times of a day."""
+"""Functions of times of day."""
 
 from __future__ import annotations
 

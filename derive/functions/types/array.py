@@ -1,8 +1,7 @@
-"""Data of arrays of one dimension: bytes that SQLite sorts as PostgreSQL sorts arrays, one form for equal arrays.
+"""Data of one-dimensional arrays: bytes that SQLite sorts as PostgreSQL sorts arrays, canonical for equal arrays.
 
-Arrays are compared element by element; NULL comes after all values, and an array after those that it begins with. So
-each element is a byte that says what it is, and its value in bytes that sort as values do and of which none begins
-another one; a byte below all others ends the array.
+Arrays are compared element by element; NULL comes after all values, and an array after its prefixes. So each element is
+a byte with its kind, and a prefix-free value in bytes that sort as values do; a byte below all kinds ends the array.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _TEXTS = {Type.TEXT, Type.JSONB}
 
 
 def _of_jsonb(datum: str) -> bytes:
-    """What it sorts by, and the datum."""
+    """Return the bytes by which it sorts, followed by the datum."""
     return _escaped(jsonb_key(datum)) + _of_text(datum)
 
 
@@ -84,11 +83,11 @@ def _packing(kind: Type) -> Callable[[Any], bytes]:
 
 
 def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
-    """The datum of an array.
+    """Return the datum of an array.
 
     Args:
-        kind: of its elements.
-        elements: a datum each.
+        kind: type of its elements.
+        elements: data of its elements.
     """
     pack = _packing(kind)
     parts = bytearray()
@@ -104,11 +103,11 @@ def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
 
 @lru_cache(maxsize=64)
 def elements_of(kind: Type, datum: bytes) -> Elements:
-    """The elements of an array.
+    """Return the elements of an array.
 
     Args:
-        kind: of its elements.
-        datum: of the array.
+        kind: type of its elements.
+        datum: datum of the array.
     """
     elements: list[Datum] = []
     at = 0
@@ -132,7 +131,7 @@ def elements_of(kind: Type, datum: bytes) -> Elements:
 
 
 def _end_of_bytes(datum: bytes, begin: int) -> int:
-    """Where bytes end: at a zero that none of them is."""
+    """Return the index of the terminating zero: one that is not escaped."""
     at = datum.index(_ZERO, begin)
     while datum[at + 1]:
         at = datum.index(_ZERO, at + 2)
@@ -141,10 +140,10 @@ def _end_of_bytes(datum: bytes, begin: int) -> int:
 
 @lru_cache(maxsize=256)
 def texts_of_literal(text: str) -> tuple[str | None, ...]:
-    """The texts of the elements of an array that is written as `{1,"a b",NULL}`; None for NULL.
+    """Parse an array literal such as `{1,"a b",NULL}` into the texts of its elements; None for NULL.
 
     Raises:
-        SqlError: 22P02, it is no array; 0A000, it is one of several dimensions, or of other bounds.
+        SqlError: 22P02, it is malformed; 0A000, it has several dimensions, or other bounds.
     """
     body = text.strip(" \t\n\r\v\f")
     if _BOUNDS.match(body):
@@ -172,7 +171,7 @@ def texts_of_literal(text: str) -> tuple[str | None, ...]:
 
 
 def _unquoted(plain: str, text: str) -> str | None:
-    # A space that is escaped belongs to the element, wherever it stands.
+    # An escaped space belongs to the element, wherever it stands.
     word = re.match(r"\s*((?:\\.|[^\\])*?)\s*\Z", plain, re.DOTALL | re.ASCII)
     if word is None or not word[1]:
         raise SqlError("22P02", f'malformed array literal: "{text}"')
@@ -180,7 +179,7 @@ def _unquoted(plain: str, text: str) -> str | None:
 
 
 def literal_of_texts(texts: Sequence[str | None]) -> str:
-    """An array as text, as `texts_of_literal` reads it and PostgreSQL writes it."""
+    """Format an array literal, as `texts_of_literal` reads it and PostgreSQL writes it."""
     return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Datums in PostgreSQL's binary form, as its clients send and are sent them."""
+"""Data in PostgreSQL's binary representation, as clients send and receive them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMERIC_HEAD = struct.Struct(">hhHH")
 _INTERVAL = struct.Struct(">qii")
 _NUMERIC_NAN, _NUMERIC_INFINITY, _NUMERIC_MINUS_INFINITY, _NUMERIC_NEGATIVE = 0xC000, 0xD000, 0xF000, 0x4000
 _INFINITY_SCALE = 32
-"""What PostgreSQL says that infinities have; it reads any."""
+"""The scale that PostgreSQL writes for infinities; it reads any."""
 _INT_LEAST, _INT_MOST, _LONG_LEAST, _LONG_MOST = -1 << 31, (1 << 31) - 1, -1 << 63, (1 << 63) - 1
 _JSONB_VERSION = b"\x01"
 _ARRAY_HEAD, _DIMENSION = struct.Struct(">iiI"), struct.Struct(">ii")
@@ -56,18 +56,18 @@ OIDS: Mapping[Type, int] = {
     Type.JSONB: 3802,
     **{kind: info.oid for kind, info in INFOS.items()},
 }
-"""The numbers by which PostgreSQL calls types that arrays say that their elements have."""
+"""PostgreSQL's type numbers, which arrays contain for their elements."""
 _TEXT_OIDS = {18, 19, 1042, 1043}
-"""Those of other types that are text here."""
+"""Type numbers of other types that are text here."""
 
 
 def binary_of(kind: Type, datum: Datum) -> bytes:
-    """A datum other than NULL in binary form."""
+    """Return a datum other than NULL in binary representation."""
     return _BINARY_OF[kind](datum)
 
 
 def binary_function(kind: Type, form: Form | None = None) -> Callable[[Any], bytes]:
-    """`binary_of` for one type, and what is known beyond it, for many data."""
+    """Return `binary_of` for one type and its modifier, for many data."""
     if form and kind is Type.NUMERIC:
         return lambda datum: _binary_of_numeric(datum, max(form.scale, 0))
     if form:
@@ -76,10 +76,10 @@ def binary_function(kind: Type, form: Form | None = None) -> Callable[[Any], byt
 
 
 def datum_of_binary(kind: Type, data: bytes) -> Datum:
-    """The datum that a client sent in binary form.
+    """Return the datum that a client sent in binary representation.
 
     Raises:
-        SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8, or has a NUL.
+        SqlError: 22P03, the bytes are invalid for the type; 22021, text is not UTF-8, or contains a NUL.
     """
     try:
         return _OF_BINARY[kind](data)

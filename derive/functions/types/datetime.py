@@ -1,4 +1,4 @@
-"""Dates and moments: days and microseconds since 1970 as fields of the Gregorian calendar and as text, in UTC."""
+"""Dates and timestamps: days and microseconds since 1970 as fields of the Gregorian calendar and as text, in UTC."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
 DATE_INFINITY = (1 << 31) - 1
-"""`infinity` as a date; less than it is `-infinity`, which is its negative."""
+"""`infinity` as a date; `-infinity` is its negative."""
 INFINITY = (1 << 63) - 1
-"""`infinity` as a moment; `-infinity` is its negative."""
+"""`infinity` as a timestamp; `-infinity` is its negative."""
 
 FIRST_DAY = -2_440_588
-"""4714-11-24 BC, the first date there is."""
+"""4714-11-24 BC, the first date."""
 LAST_DAY = 2_145_042_905
-"""5874897-12-31, the last date there is."""
+"""5874897-12-31, the last date."""
 FIRST_MOMENT = FIRST_DAY * DAY
 END_OF_MOMENTS = 106_751_982 * DAY
-"""The first moment of the year 294247, which is too late: 64 bits count from 1970 here, and from 2000 in PostgreSQL."""
+"""The start of the year 294247, which is out of range: 64 bits count from 1970 here, and from 2000 in PostgreSQL."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MOMENT = re.compile(
@@ -52,7 +52,7 @@ class Civil:
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a date of the Gregorian calendar, which need not exist in its month."""
+    """Return the days since 1970-01-01 of a Gregorian date, whose day may exceed its month."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
@@ -60,7 +60,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def civil_of(days: int) -> Civil:
-    """The date of so many days since 1970-01-01."""
+    """Return the date of a number of days since 1970-01-01."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -70,14 +70,14 @@ def civil_of(days: int) -> Civil:
 
 
 def length_of_month(year: int, month: int) -> int:
-    """How many days a month has."""
+    """Return the number of days in a month."""
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 or year % 400 == 0) else 28
     return 30 if month in {4, 6, 9, 11} else 31
 
 
 def text_of_date(days: int) -> str:
-    """A date as ISO 8601 has it, with an era before the year 1."""
+    """Format a date in ISO 8601, with an era before the year 1."""
     if abs(days) == DATE_INFINITY:
         return "infinity" if days > 0 else "-infinity"
     date = civil_of(days)
@@ -86,18 +86,18 @@ def text_of_date(days: int) -> str:
 
 
 def text_of_time(microseconds: int) -> str:
-    """A time of a day, with as many digits as are not zeros at its end."""
+    """Format a time of day, without trailing zeros."""
     seconds, fraction = divmod(microseconds, SECOND)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:06}".rstrip("0") if fraction else text
 
 
 def text_of_moment(moment: int, zone: str = "") -> str:
-    """A moment as PostgreSQL shows it.
+    """Format a timestamp as PostgreSQL does.
 
     Args:
         moment: microseconds since 1970.
-        zone: behind the time: `+00` for moments with a time zone.
+        zone: suffix of the time: `+00` for timestamps with a time zone.
     """
     if abs(moment) == INFINITY:
         return "infinity" if moment > 0 else "-infinity"
@@ -108,10 +108,10 @@ def text_of_moment(moment: int, zone: str = "") -> str:
 
 
 def date_of_text(text: str) -> int:
-    """Days since 1970 of a date that someone wrote.
+    """Parse a date into days since 1970.
 
     Raises:
-        SqlError: 22007, it is no date; 22008, there is no such date.
+        SqlError: 22007, it is malformed; 22008, it is out of range.
     """
     special = _special(text, "date", DATE_INFINITY)
     if special is not None:
@@ -123,14 +123,14 @@ def date_of_text(text: str) -> int:
 
 
 def moment_of_text(text: str, *, has_zone: bool) -> int:
-    """Microseconds since 1970 of a moment that someone wrote.
+    """Parse a timestamp into microseconds since 1970.
 
     Args:
-        text: what was written.
-        has_zone: whether an offset from UTC counts, which is ignored otherwise.
+        text: the text.
+        has_zone: whether an offset from UTC is applied; otherwise it is ignored.
 
     Raises:
-        SqlError: 22007, it is no moment; 22008, there is no such moment.
+        SqlError: 22007, it is malformed; 22008, it is out of range.
     """
     kind = "timestamp with time zone" if has_zone else "timestamp"
     special = _special(text, kind, INFINITY)
@@ -158,7 +158,7 @@ def _special(text: str, kind: str, infinity: int) -> int | None:
 
 
 def _parsed(text: str, kind: str) -> tuple[int, int, int]:
-    """Days since 1970, microseconds of the day and of the offset from UTC."""
+    """Return days since 1970, microseconds of the day, and microseconds of the offset from UTC."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise SqlError("22007", f'invalid input syntax for type {kind}: "{text}"')

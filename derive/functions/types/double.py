@@ -14,27 +14,27 @@ DoubleDatum: TypeAlias = float | str
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LEAST_TIED, _MOST_TIED = 2.0**53, 1e40
-"""Where a number may be halfway between doubles and have so few digits that Python would write it."""
+"""Range of numbers whose shortest text may be halfway between two doubles."""
 _SPECIAL = {"infinity": math.inf, "inf": math.inf, "nan": math.nan}
 
 
 def double_datum(number: float) -> DoubleDatum:
-    """The datum of a number."""
+    """Return the datum of a number."""
     return number + 0.0 if number == number else "NaN"  # noqa: PLR0124 - NaN alone differs from itself
 
 
 def float_of(datum: DoubleDatum) -> float:
-    """The number that a datum is."""
+    """Return the number of a datum."""
     return float(datum)
 
 
 def text_of_double(number: float) -> str:
-    """A number in as few digits as tell it from all others."""
+    """Format a number in the fewest digits that identify it."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     text = repr(number)
     if _LEAST_TIED <= abs(number) < _MOST_TIED and _is_tied(number, text):
-        # Python ends on what lies halfway to the next number, which readers round back; PostgreSQL writes more digits.
+        # Python may end halfway to the next number, which readers round back; PostgreSQL writes more digits.
         longer = (text_in_digits(number, digits) for digits in range(17))
         return next(text for text in longer if float(text) == number and not _is_tied(number, text))
     if "e" in text:
@@ -45,22 +45,22 @@ def text_of_double(number: float) -> str:
 
 
 def text_in_digits(number: float, digits: int) -> str:
-    """A number with so many digits behind its first, and an exponent."""
+    """Format a number with this number of digits after the first, and an exponent."""
     mantissa, _, exponent = f"{number:.{digits}e}".partition("e")
     return f"{mantissa}e{exponent}"
 
 
 def _is_tied(number: float, text: str) -> bool:
-    """Whether a text is halfway between a number and its neighbour."""
+    """Return whether a text is halfway between a number and its neighbour."""
     neighbours = (math.nextafter(number, side) for side in (math.inf, -math.inf))
     return any(2 * Fraction(text) == Fraction(number) + Fraction(neighbour) for neighbour in neighbours)
 
 
 def double_of_text(text: str) -> float:
-    """The number that a text is.
+    """Parse a number.
 
     Raises:
-        SqlError: 22P02, it is none; 22003, it is too large or too small.
+        SqlError: 22P02, it is malformed; 22003, it is too large or too small.
     """
     word = text.strip().lower()
     special = _SPECIAL.get(word.lstrip("+-")) if len(word) - len(word.lstrip("+-")) <= 1 else None

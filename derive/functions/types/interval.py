@@ -1,7 +1,7 @@
-"""Data of `interval`: bytes that sort as spans do, a month taken for 30 days, and a day for 24 hours.
+"""Data of `interval`: bytes that sort as durations do, with a month of 30 days, and a day of 24 hours.
 
-A datum is the span in microseconds (12 bytes, biased), then months and days (4 bytes each, biased). Two intervals of
-one span and other fields are equal to the operators of SQL, and different values to groups.
+A datum is the duration in microseconds (12 bytes, biased), then months and days (4 bytes each, biased). Two intervals
+with the same duration and different fields are equal to the operators of SQL, and different values to groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from derive.errors import SqlError
 from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, text_of_time
 
 SPAN_BYTES = 12
-"""The first bytes of a datum, by which intervals compare."""
+"""Number of leading bytes of a datum, by which intervals compare."""
 
 _SPAN_BIAS, _FIELD_BIAS = 1 << 95, 1 << 31
 
@@ -29,12 +29,12 @@ class Interval:
 
     @property
     def span(self) -> int:
-        """How long it is, in microseconds."""
+        """Return the duration in microseconds."""
         return (self.months * 30 + self.days) * DAY + self.microseconds
 
 
 def interval_datum(interval: Interval) -> bytes:
-    """The datum of an interval.
+    """Return the datum of an interval.
 
     Raises:
         SqlError: 22008, a field is too large.
@@ -47,7 +47,7 @@ def interval_datum(interval: Interval) -> bytes:
 
 
 def interval_of(datum: bytes) -> Interval:
-    """The interval that a datum is."""
+    """Return the interval of a datum."""
     span = int.from_bytes(datum[:SPAN_BYTES], "big") - _SPAN_BIAS
     months = int.from_bytes(datum[SPAN_BYTES : SPAN_BYTES + 4], "big") - _FIELD_BIAS
     days = int.from_bytes(datum[SPAN_BYTES + 4 :], "big") - _FIELD_BIAS
@@ -55,7 +55,7 @@ def interval_of(datum: bytes) -> Interval:
 
 
 def text_of_interval(interval: Interval) -> str:
-    """An interval as PostgreSQL shows it: `1 year 2 mons 3 days 04:05:06.7`."""
+    """Format an interval as PostgreSQL does: `1 year 2 mons 3 days 04:05:06.7`."""
     years = abs(interval.months) // 12 * (-1 if interval.months < 0 else 1)
     months = interval.months - years * 12
     parts: list[str] = []
@@ -101,7 +101,7 @@ _ISO_UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
 def span_of_unit(unit: str, number: Decimal) -> Interval:
-    """So many of a unit, whose name is in the singular; parts of months become days, and parts of days time."""
+    """Return the interval of a number of units, in the singular; fractions of months become days, and of days time."""
     if unit in _MONTHS:
         months = number * _MONTHS[unit]
         if _MONTHS[unit] > 1:
@@ -120,14 +120,14 @@ def _rounded(number: Decimal) -> int:
 
 
 def interval_of_text(text: str, unit: str | None = None) -> Interval:
-    """An interval that someone wrote.
+    """Parse an interval.
 
     Args:
-        text: what was written, in PostgreSQL's form, that of the standard, or that of ISO 8601.
-        unit: of a number without one; seconds if None.
+        text: text in PostgreSQL's format, the standard's format, or ISO 8601.
+        unit: unit of a number without one; seconds if None.
 
     Raises:
-        SqlError: 22007, it is no interval; 22008, a field is too large.
+        SqlError: 22007, it is malformed; 22008, a field is too large.
     """
     malformed = SqlError("22007", f'invalid input syntax for type interval: "{text}"')
     iso = _ISO.fullmatch(text.strip())
@@ -161,7 +161,7 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
 
 
 def _unit_before(rest: str) -> str:
-    """The unit of a number that has none: days if a time of day follows."""
+    """Return the unit of a number without one: days if a time of day follows."""
     following = _TOKEN.match(rest) if rest.strip() else None
     return "day" if following and following["time"] else "second"
 

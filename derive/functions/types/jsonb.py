@@ -1,7 +1,7 @@
-"""Data of `jsonb`: JSON text of one form for equal values, which is how PostgreSQL shows them.
+"""Data of `jsonb`: JSON text that is canonical for equal values, as PostgreSQL formats them.
 
-Numbers are decimal, without zeros at their end; keys of objects are in the order of their lengths in bytes, then of
-their bytes; the last of equal keys counts.
+Numbers are decimal, without trailing zeros; keys of objects are ordered by their lengths in bytes, then by their bytes;
+the last of equal keys counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from derive.errors import SqlError
 from derive.functions.types.numeric import MOST_EXPONENT, MOST_SCALE, text_of_numeric
 
 Json: TypeAlias = Any
-"""None, a boolean, an int, a Decimal, a text, a list or a dict of such."""
+"""None, a boolean, an int, a Decimal, a text, or a list or a dict of these."""
 
 _encode_text = json.encoder.encode_basestring
 
@@ -27,19 +27,19 @@ _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
 
 
 def jsonb_of_text(text: str) -> str:
-    """The datum of JSON text.
+    """Return the datum of JSON text.
 
     Raises:
-        SqlError: 22P02, it is no JSON.
+        SqlError: 22P02, it is malformed.
     """
     return jsonb_datum(parsed_json(text))
 
 
 def parsed_json(text: str) -> Json:
-    """The value of JSON text.
+    """Parse JSON text.
 
     Raises:
-        SqlError: 22P02, it is no JSON.
+        SqlError: 22P02, it is malformed.
     """
     try:
         return _DECODER.decode(text)
@@ -48,10 +48,10 @@ def parsed_json(text: str) -> Json:
 
 
 def jsonb_datum(value: Json) -> str:
-    """The datum of a JSON value; floats are what their shortest text says.
+    """Return the datum of a JSON value; floats have the value of their shortest text.
 
     Raises:
-        SqlError: 22003, a number is too large; 22P05, a text has U+0000 or half of a surrogate pair.
+        SqlError: 22003, a number is too large; 22P05, a text has U+0000 or a lone surrogate.
     """
     if isinstance(value, str):
         return _text(value)

@@ -1,8 +1,8 @@
-"""The order of `jsonb`: for each value bytes that sort as PostgreSQL's btree sorts values.
+"""The order of `jsonb`: bytes that sort as PostgreSQL's btree sorts values.
 
-Null is before texts, then come numbers, booleans, arrays and objects. Of arrays and of objects, those with fewer
-members come first; then members decide one after the other, in the order of their keys: a key, then its value. An empty
-array that is no part of another value comes before everything else.
+Null comes before texts, then numbers, booleans, arrays and objects. Arrays and objects are ordered by their number of
+members, then by their members, in the order of their keys: a key, then its value. A top-level empty array comes before
+everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COUNT_BYTES = 4
 
 @lru_cache(maxsize=4096)
 def jsonb_key(datum: str) -> bytes:
-    """What a datum of `jsonb` sorts by; equal for equal data alone."""
+    """Return the bytes by which a datum of `jsonb` sorts; equal only for equal data."""
     value = parsed_json(datum)
     if isinstance(value, dict):
         return _OBJECT_OF_ALL + _members(value)
@@ -31,7 +31,7 @@ def jsonb_key(datum: str) -> bytes:
 
 
 def _part(value: Json) -> bytes:
-    """A value inside of another one, or a scalar."""
+    """Return the bytes of a nested value, or of a scalar."""
     if value is None:
         return _NULL
     if isinstance(value, str):
@@ -54,5 +54,5 @@ def _members(value: dict[str, Json]) -> bytes:
 
 
 def _closed(data: bytes) -> bytes:
-    """Bytes of which none begin others, in the same order."""
+    """Return prefix-free bytes in the same order."""
     return data.replace(_ZERO, _ESCAPED_ZERO) + _END

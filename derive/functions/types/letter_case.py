@@ -1,4 +1,4 @@
-"""Upper and lower case: letters have their simple ones, one for one."""
+"""Upper and lower case: simple case mappings, one character for one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from derive.functions.cancellation import check_cancelled
 
 _PIECE = 1 << 16
-"""So many letters change their case at once."""
+"""Number of characters converted at once."""
 
 
 def lower(text: str) -> str:
-    """Every letter in lower case, one for one."""
+    """Return a text in lower case, one character for one."""
     return text.lower() if text.isascii() else "".join(map(_lower_piece, _pieces(text)))
 
 
 def upper(text: str) -> str:
-    """Every letter in upper case, one for one."""
+    """Return a text in upper case, one character for one."""
     return text.upper() if text.isascii() else "".join(map(_upper_piece, _pieces(text)))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces, between which others may run."""
+    """Yield a text in pieces, with a check for cancellation in between."""
     for begin in range(0, len(text), _PIECE):
         check_cancelled()
         yield text[begin : begin + _PIECE]
@@ -29,7 +29,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _lower_piece(piece: str) -> str:
     lowered = piece.lower()
-    # A sigma at the end of a word has a form of its own, which single letters do not know.
+    # A final sigma has a form of its own, which single characters do not get.
     is_simple = len(lowered) == len(piece) and "\u03a3" not in piece
     return lowered if is_simple else "".join(map(lower_letter, piece))
 
@@ -40,19 +40,19 @@ def _upper_piece(piece: str) -> str:
 
 
 def lower_letter(letter: str) -> str:
-    """A letter in lower case, if that is one letter."""
+    """Return a character in lower case, if that is one character."""
     lowered = letter.lower()
     return lowered if len(lowered) == 1 else letter
 
 
 def upper_letter(letter: str) -> str:
-    """A letter in upper case, if that is one letter."""
+    """Return a character in upper case, if that is one character."""
     raised = letter.upper()
     return raised if len(raised) == 1 else letter
 
 
 def title(text: str) -> str:
-    """The first letter of every word in upper case, the others in lower case."""
+    """Return a text with the first letter of every word in upper case, and others in lower case."""
     titled: list[str] = []
     is_inside = False
     for piece in _pieces(text):

@@ -1,7 +1,7 @@
-"""Addresses of networks: `inet`, `cidr` and `macaddr` as text, as data, and in PostgreSQL's binary form.
+"""Network addresses: `inet`, `cidr` and `macaddr` as text, as data, and in PostgreSQL's binary format.
 
-The datum of an address sorts as PostgreSQL sorts addresses: by family, by the bits of the network, by how many these
-are, and by the whole address. So it is a byte for the family, the network's address, its bits and the address.
+The datum of an address sorts as PostgreSQL sorts addresses: by family, by the network's bits, by their number, and by
+the whole address. So it consists of a byte for the family, the network's address, its number of bits and the address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AddressType: TypeAlias = Literal["inet", "cidr"]
 
 _SIZES = {4: 4, 6: 16}
 _FAMILIES = {4: 2, 6: 3}
-"""Their numbers in PostgreSQL's binary form."""
+"""Numbers of address families in PostgreSQL's binary format."""
 _VERSIONS = {number: version for version, number in _FAMILIES.items()}
 _V4 = re.compile(r"(\d+(?:\.\d+)*)(?:/(\d+))?", re.ASCII)
 _HEXADECIMAL_V4 = re.compile(r"0[xX]([0-9a-fA-F]+)(?:/(\d+))?", re.ASCII)
@@ -38,18 +38,18 @@ _MAC_FORMS = tuple(
         (_SHORT_OCTET, 6, ""),
     )
 )
-"""How PostgreSQL reads MAC addresses, by `sscanf`, one form after the other."""
+"""The formats of MAC addresses that PostgreSQL reads by `sscanf`, in its order."""
 _MAC_SIZE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address and the network that it is in.
+    """An address and its network.
 
     Attributes:
         version: 4 or 6.
         number: the address as an integer.
-        bits: how many of its bits are those of the network.
+        bits: number of the network's bits.
     """
 
     version: int
@@ -58,12 +58,12 @@ class Address:
 
     @property
     def width(self) -> int:
-        """Return how many bits an address of this version has."""
+        """Return the number of bits of an address of this version."""
         return 8 * _SIZES[self.version]
 
     @property
     def host_mask(self) -> int:
-        """Return the bits that are not those of the network."""
+        """Return a mask of the bits that are not the network's."""
         return (1 << self.width - self.bits) - 1
 
     @property
@@ -72,7 +72,7 @@ class Address:
         return Address(self.version, self.number & ~self.host_mask, self.bits)
 
     def contains(self, other: Address) -> bool:
-        """Return whether another network is this one or within it."""
+        """Return whether another network equals this one or is within it."""
         if self.version != other.version or self.bits > other.bits:
             return False
         return (self.number ^ other.number) >> (self.width - self.bits) == 0
@@ -92,10 +92,10 @@ def address_of(datum: bytes) -> Address:
 
 
 def address_of_text(kind: AddressType, text: str) -> bytes:
-    """Return the datum of an address as PostgreSQL reads it.
+    """Parse an address into its datum.
 
     Raises:
-        SqlError: 22P02, the text is no address, or one of a `cidr` whose host bits are not zero.
+        SqlError: 22P02, it is malformed, or a `cidr` has host bits that are not zero.
     """
     address = _v6(text) if ":" in text else _v4(kind, text)
     if address is None:
@@ -131,7 +131,7 @@ def _octets(text: str) -> list[int]:
 
 
 def _classful_bits(octets: list[int]) -> int:
-    """The bits of a network whose text does not say them: those of its class, or of all octets that are there."""
+    """Return the number of bits of a network without explicit bits: those of its class, or of all given octets."""
     first = octets[0]
     bits = 32 if first >= 240 else 8 if first >= 224 else 24 if first >= 192 else 16 if first >= 128 else 8
     bits = max(bits, 8 * len(octets))
@@ -152,19 +152,19 @@ def _v6(text: str) -> Address | None:
 
 
 def text_of_address(kind: AddressType, datum: bytes) -> str:
-    """Return an address as PostgreSQL shows it: the bits of its network only where not all are, but for `cidr`."""
+    """Format an address as PostgreSQL does: without the number of bits for a complete `inet` address."""
     address = address_of(datum)
     host = host_of(address)
     return host if kind == "inet" and address.bits == address.width else f"{host}/{address.bits}"
 
 
 def host_of(address: Address) -> str:
-    """Return an address without the bits of its network."""
+    """Format an address without the number of bits."""
     return _shown_v4(address.number) if address.version == 4 else _shown_v6(address.number)
 
 
 def full_text_of(address: Address) -> str:
-    """Return an address with the bits of its network, as a cast to text shows it."""
+    """Format an address with the number of bits, as a cast to text does."""
     return f"{host_of(address)}/{address.bits}"
 
 
@@ -184,7 +184,7 @@ def _shown_v6(number: int) -> str:
 
 
 def _longest_zeros(words: list[int]) -> tuple[int, int]:
-    """Where the first of the longest runs of zeros begins, and how long that is."""
+    """Return the start and the length of the first of the longest runs of zeros."""
     best, begin = (0, 0), None
     for index, word in enumerate([*words, 1]):
         if word == 0 and begin is None:
@@ -197,7 +197,7 @@ def _longest_zeros(words: list[int]) -> tuple[int, int]:
 
 
 def binary_of_address(kind: AddressType, datum: bytes) -> bytes:
-    """Return an address in PostgreSQL's binary form."""
+    """Return an address in PostgreSQL's binary format."""
     address = address_of(datum)
     size = _SIZES[address.version]
     head = bytes((_FAMILIES[address.version], address.bits, kind == "cidr", size))
@@ -205,10 +205,10 @@ def binary_of_address(kind: AddressType, datum: bytes) -> bytes:
 
 
 def address_of_binary(kind: AddressType, data: bytes) -> bytes:
-    """Return the datum of an address in binary form.
+    """Return the datum of an address in binary format.
 
     Raises:
-        SqlError: 22P03, the bytes are none.
+        SqlError: 22P03, the bytes are malformed.
     """
     version = _VERSIONS.get(data[0]) if len(data) >= 4 else None
     if version is None or data[1] > 8 * _SIZES[version] or data[3] != _SIZES[version] or len(data) != 4 + data[3]:
@@ -221,10 +221,10 @@ def address_of_binary(kind: AddressType, data: bytes) -> bytes:
 
 
 def mac_of_text(text: str) -> bytes:
-    """Return the six bytes of a MAC address.
+    """Parse a MAC address into six bytes.
 
     Raises:
-        SqlError: 22P02, the text is none; 22003, an octet is too large.
+        SqlError: 22P02, the text is malformed; 22003, an octet is too large.
     """
     for form in _MAC_FORMS:
         match = form.fullmatch(text)
@@ -237,15 +237,15 @@ def mac_of_text(text: str) -> bytes:
 
 
 def text_of_mac(datum: bytes) -> str:
-    """Return a MAC address as PostgreSQL shows it."""
+    """Format a MAC address as PostgreSQL does."""
     return datum.hex(":")
 
 
 def mac_of_binary(data: bytes) -> bytes:
-    """Return the datum of a MAC address in binary form.
+    """Return the datum of a MAC address in binary format.
 
     Raises:
-        SqlError: 22P03, the bytes are none.
+        SqlError: 22P03, the bytes are malformed.
     """
     if len(data) != _MAC_SIZE:
         raise SqlError("22P03", "incorrect binary data format for type macaddr")

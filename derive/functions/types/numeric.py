@@ -1,8 +1,8 @@
-"""Data of `numeric`: bytes that SQLite sorts as numbers sort, one form for equal numbers.
+"""Data of `numeric`: bytes that SQLite sorts as numbers sort, canonical for equal numbers.
 
-A datum is a byte for the kind, then for finite numbers other than 0 the decimal exponent of the first digit (3 bytes,
-biased) and the digits without zeros at their end. What follows the kind is complemented for negative numbers, and
-ends with a byte above all others.
+A datum is a byte for the kind. For finite numbers other than 0, the decimal exponent of the first digit (3 bytes,
+biased) and the digits without trailing zeros follow. For negative numbers, the bytes after the kind are complemented,
+and end with the highest byte.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from derive.errors import SqlError
 
 EXACT = Context(prec=400_000, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_UP)
-"""For what is exact: sums, differences, products."""
+"""Context of exact results: sums, differences, products."""
 
 MOST_EXPONENT = 131_071
 MOST_SCALE = 16_383
@@ -34,7 +34,7 @@ def _encoded(is_negative: bool, exponent: int, digits: str) -> bytes:
 
 
 def numeric_of_int(number: int) -> bytes:
-    """The datum of an integer of any size."""
+    """Return the datum of an integer of any size."""
     if not number:
         return _ZERO
     digits = str(abs(number))
@@ -42,7 +42,7 @@ def numeric_of_int(number: int) -> bytes:
 
 
 def numeric_of(number: Decimal) -> bytes:
-    """The datum of a number; one with too many digits behind the point is rounded.
+    """Return the datum of a number, rounded if it has too many digits after the decimal point.
 
     Raises:
         SqlError: 22003, it is too large.
@@ -63,7 +63,7 @@ def numeric_of(number: Decimal) -> bytes:
 
 
 def decimal_of(datum: bytes) -> Decimal:
-    """The number that a datum is."""
+    """Return the number of a datum."""
     kind = datum[:1]
     if kind == _POSITIVE:
         magnitude, sign = datum[1:], ""
@@ -77,20 +77,20 @@ def decimal_of(datum: bytes) -> Decimal:
 
 
 def scale_of(number: Decimal) -> int:
-    """How many digits a finite number has behind the point, zeros at the end aside."""
+    """Return the number of a finite number's digits after the decimal point, without trailing zeros."""
     exponent = int(number.normalize(EXACT).as_tuple().exponent) if number else 0
     return max(0, -exponent)
 
 
 def rounded(number: Decimal, scale: int) -> Decimal:
-    """The nearest number with so many digits behind the point, halves away from zero; before it where negative."""
+    """Return a number rounded half away from zero to `scale` digits after the decimal point, which may be negative."""
     if not number.is_finite():
         return number
     return number.quantize(Decimal(1).scaleb(-scale, EXACT), rounding=ROUND_HALF_UP, context=EXACT)
 
 
 def text_of_numeric(number: Decimal) -> str:
-    """A number as text: without an exponent, and without zeros at its end."""
+    """Format a number without an exponent and without trailing zeros."""
     if not number.is_finite():
         return "NaN" if number.is_nan() else "Infinity" if number > 0 else "-Infinity"
     text = format(number, "f")
@@ -100,7 +100,7 @@ def text_of_numeric(number: Decimal) -> str:
 
 
 def _first_group(number: Decimal) -> tuple[int, int]:
-    """The exponent of 10,000 of the first group of four digits, and that group."""
+    """Return the exponent of 10,000 of the first group of four digits, and the group."""
     if not number:
         return 0, 0
     weight = number.adjusted() // 4
@@ -108,10 +108,10 @@ def _first_group(number: Decimal) -> tuple[int, int]:
 
 
 def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:
-    """A quotient with as many digits as PostgreSQL gives it: at least 16 that are significant.
+    """Return a quotient with PostgreSQL's number of digits: at least 16 significant ones.
 
     Raises:
-        SqlError: 22012, by zero.
+        SqlError: 22012, division by zero.
     """
     if dividend.is_nan() or divisor.is_nan():
         return Decimal("NaN")
@@ -125,14 +125,14 @@ def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:
 
 
 def quotient_scale(dividend: Decimal, divisor: Decimal) -> int:
-    """How many digits behind the point PostgreSQL gives a quotient of finite numbers."""
+    """Return PostgreSQL's number of digits after the decimal point of a quotient of finite numbers."""
     (weight, first), (divisor_weight, divisor_first) = _first_group(dividend), _first_group(divisor)
     digits = 16 - 4 * (weight - divisor_weight - (first <= divisor_first))
     return min(max(digits, scale_of(dividend), scale_of(divisor), 0), 1000)
 
 
 def divided(dividend: Decimal, divisor: Decimal, scale: int) -> Decimal:
-    """A quotient of finite numbers, rounded to so many digits behind the point, halves away from zero."""
+    """Return a quotient of finite numbers, rounded half away from zero to `scale` digits after the decimal point."""
     numerator, denominator = dividend.as_integer_ratio()
     divisor_numerator, divisor_denominator = divisor.as_integer_ratio()
     numerator, denominator = numerator * divisor_denominator * 10**scale, denominator * divisor_numerator

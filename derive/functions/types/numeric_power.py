@@ -1,6 +1,7 @@
-"""Roots, exponentials, logarithms and powers of numeric, with as many digits as PostgreSQL gives them.
+"""Roots, exponentials, logarithms and powers of numeric, with PostgreSQL's number of digits.
 
-A result has at least 16 significant digits, as many behind the point as its arguments, and at most 1000.
+A result has at least 16 significant digits, at least as many after the decimal point as its arguments, and at most 1000
+there.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from derive.functions.types.numeric import EXACT, rounded, scale_of
 _LEAST_DIGITS = 16
 _MOST_SCALE = 1000
 _MOST_LOGARITHM = 6000
-"""Of results of exponentials, as PostgreSQL limits them."""
+"""PostgreSQL's limit on the logarithm of an exponential."""
 _LN_10 = 2.302585092994046
 _MORE = 12
-"""Digits that are worked out and rounded away."""
+"""Extra digits that are computed and rounded away."""
 
 
 def _context(digits: int) -> Context:
@@ -29,15 +30,15 @@ def _limited(scale: int, *numbers: Decimal) -> int:
 
 
 def _weight(number: Decimal) -> int:
-    """The exponent of 10,000 of the first group of four digits."""
+    """Return the exponent of 10,000 of the first group of four digits."""
     return number.adjusted() // 4 if number else 0
 
 
 def square_root(number: Decimal) -> Decimal:
-    """A square root.
+    """Return a square root.
 
     Raises:
-        SqlError: 2201F, of a negative number.
+        SqlError: 2201F, the number is negative.
     """
     if number.is_nan():
         return number
@@ -50,13 +51,13 @@ def square_root(number: Decimal) -> Decimal:
 
 
 def square_root_in(number: Decimal, scale: int) -> Decimal:
-    """A square root of a finite number, rounded to so many digits behind the point."""
+    """Return a square root of a finite number, rounded to `scale` digits after the decimal point."""
     twice = math.isqrt(int(EXACT.multiply(number.scaleb(2 * scale, EXACT), Decimal(4))))
     return Decimal((twice + 1) // 2).scaleb(-scale, EXACT)
 
 
 def exponential(number: Decimal) -> Decimal:
-    """E to the power of a number.
+    """Return e to the power of a number.
 
     Raises:
         SqlError: 22003, it is too large.
@@ -73,7 +74,7 @@ def exponential(number: Decimal) -> Decimal:
 
 
 def _logarithm_weight(number: Decimal) -> int:
-    """About the decimal exponent of a number's natural logarithm."""
+    """Return the approximate decimal exponent of a number's natural logarithm."""
     if Decimal("0.9") <= number <= Decimal("1.1"):
         difference = EXACT.subtract(number, Decimal(1))
         return difference.adjusted() if difference else 0
@@ -93,10 +94,10 @@ def _positive(number: Decimal) -> None:
 
 
 def logarithm(number: Decimal) -> Decimal:
-    """A natural logarithm.
+    """Return a natural logarithm.
 
     Raises:
-        SqlError: 2201E, of zero or a negative number.
+        SqlError: 2201E, the number is zero or negative.
     """
     if number.is_nan():
         return number
@@ -109,10 +110,10 @@ def logarithm(number: Decimal) -> Decimal:
 
 
 def logarithm_of_base(base: Decimal, number: Decimal) -> Decimal:
-    """A logarithm to a base.
+    """Return a logarithm to a base.
 
     Raises:
-        SqlError: 2201E, of or to zero or a negative number; 22012, to the base 1.
+        SqlError: 2201E, the number or the base is zero or negative; 22012, the base is 1.
     """
     if base.is_nan() or number.is_nan():
         return Decimal("NaN")
@@ -130,10 +131,10 @@ def logarithm_of_base(base: Decimal, number: Decimal) -> Decimal:
 
 
 def power(base: Decimal, exponent: Decimal) -> Decimal:
-    """A power.
+    """Return a power.
 
     Raises:
-        SqlError: 2201F, it is none; 22003, it is too large.
+        SqlError: 2201F, it is undefined; 22003, it is too large.
     """
     if not (base.is_finite() and exponent.is_finite()):
         return _special_power(base, exponent)

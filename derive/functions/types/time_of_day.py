@@ -1,4 +1,4 @@
-"""Times of a day without a time zone: microseconds since midnight, up to 24:00."""
+"""Times of day without a time zone: microseconds since midnight, up to 24:00."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TIME = re.compile(
 
 
 def time_of_text(text: str) -> int:
-    """Return the time that a text is; a date before it and an offset from UTC behind it do not matter.
+    """Return the time of a text; a date before it and an offset from UTC after it are ignored.
 
     Raises:
-        SqlError: 22007, the text is no time; 22008, there is no such time.
+        SqlError: 22007, the text is not a time; 22008, the time is out of range.
     """
     if text.strip().lower() == "allballs":
         return 0
@@ -63,15 +63,15 @@ def text_of_time_of_day(time: int) -> str:
 
 
 def binary_of_time(time: int) -> bytes:
-    """Return a time in PostgreSQL's binary form."""
+    """Return a time in PostgreSQL's binary representation."""
     return _BINARY.pack(time)
 
 
 def time_of_binary(data: bytes) -> int:
-    """Return the time of PostgreSQL's binary form.
+    """Return the time of PostgreSQL's binary representation.
 
     Raises:
-        SqlError: 22P03, the bytes are none; 22008, there is no such time.
+        SqlError: 22P03, the bytes are invalid; 22008, the time is out of range.
     """
     if len(data) != _BINARY.size:
         raise SqlError("22P03", "incorrect binary data format for type time without time zone")

@@ -1,4 +1,4 @@
-"""Time zones: how far their clocks are ahead of UTC, at an instant and at a local time, as PostgreSQL has it."""
+"""Time zones: offsets from UTC at an instant and at a local time, by PostgreSQL's rules."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from derive.errors import SqlError
 
 Zone: TypeAlias = int | ZoneInfo
-"""A time zone: the microseconds that its clocks are always ahead of UTC, or rules."""
+"""A time zone: a constant offset from UTC in microseconds, or rules."""
 
 _SECOND = 1_000_000
 _MOST_DIGITS = 4
 _PERIOD = 400
-"""Years after which the Gregorian calendar repeats."""
+"""Number of years after which the Gregorian calendar repeats."""
 _MICROSECONDS_OF_PERIOD = 146_097 * 86_400 * _SECOND
 _FIRST_YEAR, _LAST_YEAR = 1200, 2800
-"""No zone has rules that changed outside of these years, so that other years are like one of them."""
+"""Years within which the rules of all zones change; other years are computed from an equal year between them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -64,7 +64,10 @@ _ABBREVIATIONS = {
     )
     for word in words.split()
 }
-"""PostgreSQL's abbreviations of one meaning, which go before names of zones: `CET` has no summer time, say."""
+"""PostgreSQL's abbreviations with one meaning, which take precedence over names of zones:
+
+`CET`, for example, has no summer time.
+"""
 _MACHINE_ZONE = "localtime"
 
 
@@ -73,8 +76,8 @@ def zone_named(name: str) -> Zone:
     """Return the time zone of a name.
 
     Args:
-        name: such as `Europe/Berlin`, in letters of any case; an abbreviation such as `CEST`; or an offset such as
-            `+02` in the sense of POSIX, west being positive.
+        name: a name such as `Europe/Berlin`, in any case; an abbreviation such as `CEST`; or an offset such as
+            `+02` in POSIX's sense, in which west is positive.
 
     Raises:
         SqlError: 22023, there is no such zone.
@@ -87,13 +90,13 @@ def zone_named(name: str) -> Zone:
     if known is not None:
         try:
             return ZoneInfo(known)
-        except (ZoneInfoNotFoundError, ValueError, OSError):  # the file is gone, or is none
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # the file is missing or invalid
             pass
     raise SqlError("22023", f'time zone "{name}" not recognized')
 
 
 def offset_at(zone: Zone, moment: int) -> int:
-    """Return the microseconds that a zone's clocks are ahead of UTC at an instant.
+    """Return the offset of a zone from UTC at an instant, in microseconds.
 
     Args:
         zone: the time zone.
@@ -105,10 +108,10 @@ def offset_at(zone: Zone, moment: int) -> int:
 
 
 def offset_of_local(zone: Zone, local: int) -> int:
-    """Return the microseconds that a zone's clocks are ahead of UTC when they show a time.
+    """Return the offset of a zone from UTC at a local time, in microseconds.
 
-    Of a time that clocks show twice, the second is meant, after they were set back; of one that they leave out, the
-    offset is that from before they are set forward: the smaller offset, in either case.
+    For a local time that occurs twice, the result is the offset after the clocks are set back; for a skipped time, the
+    offset before they are set forward. In either case this is the smaller offset.
 
     Args:
         zone: the time zone.
@@ -121,7 +124,7 @@ def offset_of_local(zone: Zone, local: int) -> int:
 
 
 def _shown(moment: int) -> datetime:
-    """A moment within the years of rules that is like another moment."""
+    """Return an equal moment within the years of rules."""
     year = 1970 + moment // (_MICROSECONDS_OF_PERIOD // _PERIOD)
     if year < _FIRST_YEAR:
         moment -= (year - _FIRST_YEAR) // _PERIOD * _MICROSECONDS_OF_PERIOD
@@ -136,7 +139,7 @@ def _microseconds(offset: timedelta | None) -> int:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """The names of all zones by their lower case; the zone of this machine has none, as it is another one elsewhere."""
+    """Return the names of all zones by lower case, without `localtime`, which differs between machines."""
     return {name.lower(): name for name in available_timezones() - {_MACHINE_ZONE}}
 
 

@@ -1,6 +1,6 @@
-"""One table of all that is known of a type: how PostgreSQL calls it, and how its values are read and written.
+"""A table of types: their names and numbers in PostgreSQL, and their text and binary representations.
 
-Types that are not here are older than this table; each module has what it needs of them.
+Types that are not in the table are older; the modules that need their properties define them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class TypeInfo:
     """A type.
 
     Attributes:
-        oid: the number by which PostgreSQL calls the type.
-        array: the number of the type of its arrays.
+        oid: PostgreSQL's number of the type.
+        array: PostgreSQL's number of the type's array type.
         name: `typname`.
         size: bytes of a value; -1 if that varies.
         category: `typcategory`.
-        of_text: reads a datum as people write it.
-        text_of: writes a datum.
-        of_binary: reads PostgreSQL's binary form.
-        binary_of: writes it.
+        of_text: function that parses a datum from text.
+        text_of: function that formats a datum as text.
+        of_binary: function that parses PostgreSQL's binary representation.
+        binary_of: function that writes PostgreSQL's binary representation.
         is_preferred: whether the type is preferred within its category.
     """
 

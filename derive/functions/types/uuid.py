@@ -1,4 +1,4 @@
-"""UUIDs: sixteen bytes, which sort as PostgreSQL sorts them."""
+"""UUIDs: sixteen bytes, which sort as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _UUID = re.compile(r"\{(?P<braced>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})\}|(?P<plain>(
 
 
 def uuid_of_text(text: str) -> bytes:
-    """Return the UUID that a text is: hexadecimal digits, with hyphens after any four of them, perhaps in braces.
+    """Return the UUID of a text: hexadecimal digits, with hyphens after any four of them, perhaps in braces.
 
     Raises:
-        SqlError: 22P02, the text is none.
+        SqlError: 22P02, the text is not a UUID.
     """
     match = _UUID.fullmatch(text)
     if match is None:
@@ -29,10 +29,10 @@ def text_of_uuid(datum: bytes) -> str:
 
 
 def uuid_of_binary(data: bytes) -> bytes:
-    """Return the datum of a UUID in binary form.
+    """Return the datum of a UUID in binary representation.
 
     Raises:
-        SqlError: 22P03, the bytes are none.
+        SqlError: 22P03, the bytes are invalid.
     """
     if len(data) != _SIZE:
         raise SqlError("22P03", "incorrect binary data format for type uuid")

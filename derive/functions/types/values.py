@@ -1,4 +1,4 @@
-"""Datums as text and from text, in PostgreSQL's forms; and as Python values that functions work with."""
+"""Data in PostgreSQL's text representation, and as Python values of functions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from derive.functions.types.numeric import decimal_of, numeric_of, text_of_numer
 from derive.functions.types.type_info import INFOS
 
 BITS: Mapping[Type, int] = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.MZ_TIMESTAMP: 64}
-"""How large integers are."""
+"""Bits of integers."""
 
 _MOST_DIGITS = 1000
-"""Of integers, beyond which Python reads none, and nothing is in range unless it begins with zeros."""
+"""Maximum number of digits of an integer: Python reads no more, and longer integers are out of range."""
 _INTEGER = re.compile(r"[+-]?(?:\d+(?:_\d+)*|0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)", re.ASCII)
 _NUMERIC = re.compile(r"[+-]?(?:\d+(?:_\d+)*\.?(?:\d+(?:_\d+)*)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?", re.ASCII)
 _NUMERIC_WORDS = {"nan": "NaN", "infinity": "Infinity", "inf": "Infinity"}
 
 
 def integer_of_text(kind: Type, text: str) -> int:
-    """The integer of a type that a text is.
+    """Return the integer of a text.
 
     Raises:
-        SqlError: 22P02, it is none; 22003, it is too large.
+        SqlError: 22P02, the text is not an integer; 22003, the integer is too large.
     """
     word = text.strip()
     if not _INTEGER.fullmatch(word):
@@ -51,10 +51,10 @@ def integer_of_text(kind: Type, text: str) -> int:
 
 
 def numeric_of_text(text: str) -> Decimal:
-    """The number that a text is.
+    """Return the number of a text.
 
     Raises:
-        SqlError: 22P02, it is none; 22003, it is too large.
+        SqlError: 22P02, the text is not a number; 22003, the number is too large.
     """
     word = text.strip()
     special = _NUMERIC_WORDS.get(word.lstrip("+-").lower()) if len(word) - len(word.lstrip("+-")) <= 1 else None
@@ -69,16 +69,16 @@ def numeric_of_text(text: str) -> Decimal:
 
 
 def scale_of_text(text: str) -> int | None:
-    """How many digits behind the point a number is shown with that a text is; None for none."""
+    """Return the number of digits after the decimal point in a number's text; None for NaN and infinities."""
     number = numeric_of_text(text)
     return max(0, -int(number.as_tuple().exponent)) if number.is_finite() else None
 
 
 def boolean_of_text(text: str) -> int:
-    """0 or 1 for a text.
+    """Return 0 or 1 for a text.
 
     Raises:
-        SqlError: 22P02, it is neither.
+        SqlError: 22P02, the text is not a boolean.
     """
     word = text.strip().lower()
     for truth, names in ((1, ("true", "yes")), (0, ("false", "no"))):
@@ -92,10 +92,10 @@ def boolean_of_text(text: str) -> int:
 
 
 def bytea_of_text(text: str) -> bytes:
-    r"""The bytes that a text is, as `\x01ff` or escaped.
+    r"""Return the bytes of a text such as `\x01ff`, or of an escaped text.
 
     Raises:
-        SqlError: 22023 or 22P02, it is neither.
+        SqlError: 22023 or 22P02, the text is invalid.
     """
     if text.startswith("\\x"):
         digits = re.sub(r"\s", "", text[2:])
@@ -115,7 +115,7 @@ def bytea_of_text(text: str) -> bytes:
 
 
 def _array_of_text(kind: Type, text: str) -> bytes:
-    """The array of elements of a type that a text is."""
+    """Return the array of a text, with elements of a type."""
     read = _OF_TEXT[kind]
     return array_of(kind, [None if element is None else read(element) for element in texts_of_literal(text)])
 
@@ -174,10 +174,10 @@ DECODERS: Mapping[Type, Callable[[Any], Any]] = {
     Type.CIDR: address_of,
     **{kind: partial(elements_of, kind.element) for kind in ARRAYS if kind.element},
 }
-"""What makes a datum the value that functions work with, where it is not the datum itself.
+"""Functions that convert a datum to the value that functions take, for types whose values differ from their data.
 
-JSON is remembered for a while, as many fields of one document are asked for; nothing may change it. Of an array, the
-value is a tuple of data.
+Parsed JSON is cached, because queries often read several fields of one document; functions must not change it. The
+value of an array is a tuple of data.
 """
 
 ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
@@ -189,24 +189,24 @@ ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
     Type.CIDR: address_datum,
     **{kind: partial(array_of, kind.element) for kind in ARRAYS if kind.element},
 }
-"""What makes the value of a function a datum. For jsonb, functions give data themselves, as None is NULL."""
+"""Functions that convert a function's value to a datum. Functions of jsonb return data themselves, as None is NULL."""
 
 
 def datum_of_text(kind: Type, text: str) -> Datum:
-    """The datum that a text is, as clients write values of the type.
+    """Return the datum of a text, as clients write values of the type.
 
     Raises:
-        SqlError: 22P02, 22003, 22007, 22008, …: it is none.
+        SqlError: 22P02, 22003, 22007, 22008, …: the text is invalid for the type.
     """
     return _OF_TEXT[kind](text)
 
 
 def text_of(kind: Type, datum: Datum) -> str:
-    """A datum other than NULL as text, as clients are sent it; booleans are `t` and `f`."""
+    """Return the text of a datum other than NULL, as clients receive it; booleans are `t` and `f`."""
     return _TEXT_OF[kind](datum)
 
 
 def text_function(kind: Type, form: Form | None = None) -> Callable[[Any], str]:
-    """`text_of` for one type, and what is known beyond it, for many data."""
+    """Return `text_of` for one type and its modifier, for many data."""
     text = _TEXT_OF[kind]
     return text if form is None else lambda datum: form.shown(text(datum))
