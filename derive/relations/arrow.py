@@ -1,4 +1,4 @@
-"""Rows of collections as Arrow: what readers such as pandas, DuckDB and Spark take."""
+"""Rows of collections as Arrow, which pandas, DuckDB and Spark read."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _ARROW: Mapping[Type, pa.DataType] = {
     Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     Type.MZ_TIMESTAMP: pa.int64(),
 }
-"""Types that Arrow has, and lists of them; all others are texts, `numeric` among them, whose digits have no end."""
+"""Types with an Arrow equivalent, and lists of them; all others are texts, including `numeric`, which is unbounded."""
 
 _CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
 _TEXTS = (Type.NUMERIC, Type.INTERVAL, *INFOS)
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """What a type is to Arrow."""
+    """Return the Arrow type of a type."""
     return pa.list_(arrow_type(kind.element)) if kind.element else _ARROW.get(kind, pa.string())
 
 
 def arrow_schema(columns: Sequence[RelationColumn]) -> pa.Schema:
-    """What columns are to Arrow."""
+    """Return the Arrow schema of columns."""
     return pa.schema([pa.field(column.name, arrow_type(column.type), nullable=column.nullable) for column in columns])
 
 
 def arrow_rows(columns: Sequence[RelationColumn], rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as a record batch."""
+    """Return rows as a record batch."""
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
     arrays = [_array(column.type, data) for column, data in zip(columns, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
@@ -59,7 +59,7 @@ def _array(kind: Type, data: Sequence[Any]) -> pa.Array:
 
 
 def _conversion(kind: Type) -> Callable[[Any], Any] | None:
-    """What makes a datum what Arrow takes; None where it is that itself."""
+    """Return the function that converts a datum for Arrow; None if no conversion is needed."""
     if kind in _TEXTS:
         return lambda datum: text_of(kind, datum)
     element = kind.element

@@ -1,7 +1,7 @@
 """The columns of collections as relations.
 
-A collection of a catalog has one for each of its fields, the key's first, then what is whole: the document, and when it
-was published. A table has those that it was created with.
+A collection of a catalog has a column for each of its fields, the key's first, then the document and its publication
+time. A table has the columns of its definition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.schema.projection import UUID_POINTER
 from derive.storage.table import Table
 
 Source: TypeAlias = CollectionSpec | Table
-"""What Storage holds: a collection of a catalog, or a table."""
+"""A collection of a catalog, or a table."""
 
 _TYPES: Mapping[frozenset[str], Type] = {
     frozenset({"integer"}): Type.BIGINT,
@@ -26,7 +26,7 @@ _TYPES: Mapping[frozenset[str], Type] = {
     frozenset({"string"}): Type.TEXT,
     frozenset({"boolean"}): Type.BOOLEAN,
 }
-"""By the JSON types of a field; a field of others is `jsonb`."""
+"""SQL types by the JSON types of a field; other fields are `jsonb`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class RelationColumn:
     """A column of a collection.
 
     Attributes:
-        name: as in SQL; unique in its collection.
-        type: of its data.
+        name: name in SQL; unique in its collection.
+        type: type of its data.
         nullable: whether it may be NULL.
-        pointer: JSON pointer of where documents have it; that of `flow_published_at` is no place in a document.
-        default: what is meant where a document lacks it, as a tuple of one; empty for NULL.
+        pointer: JSON pointer of its location in documents; that of `flow_published_at` is no location.
+        default: value for documents without the location, as a tuple of one; empty for NULL.
     """
 
     name: str
@@ -49,7 +49,7 @@ class RelationColumn:
 
 
 def columns_of(source: Source) -> tuple[RelationColumn, ...]:
-    """The columns of a collection of a catalog, or of a table."""
+    """Return the columns of a collection of a catalog, or of a table."""
     if isinstance(source, Table):
         return tuple(
             RelationColumn(column.name, Type(column.type), column.nullable, column.pointer) for column in source.columns
@@ -60,7 +60,7 @@ def columns_of(source: Source) -> tuple[RelationColumn, ...]:
 
 
 def _rank(projection: ProjectionSpec, order: Mapping[str, int]) -> tuple[int, int]:
-    """Where a field stands among others: those of the key, all others, the document, its publication."""
+    """Return the sort key of a field: key fields, other fields, the document, its publication time."""
     if projection.pointer in order:
         return 0, order[projection.pointer]
     return ("", UUID_POINTER).index(projection.pointer) + 2 if projection.pointer in ("", UUID_POINTER) else 1, 0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _BATCH = 10_000
 _MOST_KEYS = 1_000
-"""Up to so many keys are looked for in files; for more, files are read."""
+"""Maximum number of keys that are looked up in files; for more, files are scanned."""
 
 
 def contents_at(
@@ -38,21 +38,21 @@ def contents_at(
     wanted: Collection[int] | None = None,
     bounds: Bounds | None = None,
 ) -> Generator[list[Row]]:
-    """The rows that a collection holds at a time.
+    """Yield the rows that a collection holds at a time.
 
     Args:
-        store: holds it.
+        store: the data folder.
         source: the collection.
-        as_of: clock, at or above its `since` and below its `upper`.
-        wanted: indexes of the columns that are needed, all others may be NULL; None for all.
-        bounds: what columns are in rows that are needed; others may be left out.
+        as_of: timestamp, at or above its `since` and below its `upper`.
+        wanted: indexes of the needed columns, others may be NULL; None for all.
+        bounds: bounds of columns in needed rows; other rows may be left out.
 
     Yields:
         Batches of rows, in no order.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer, or not yet, known.
+        FrontierError: the contents at that time are compacted, or not known yet.
         ReductionError: documents of a key cannot be reduced.
         SqlError: a document has a value that its column cannot hold.
     """
@@ -70,7 +70,7 @@ def contents_at(
 
 
 def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
-    """Packed keys of the documents that are needed; None for all."""
+    """Return packed keys of the needed documents; None for all."""
     columns = columns_of(spec)
     choices: list[list[JSON]] = []
     for pointer in spec.key:
@@ -86,13 +86,13 @@ def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
 def reduced_at(
     store: Readable, spec: CollectionSpec, as_of: int, keys: Collection[bytes] | None = None
 ) -> Generator[ContentRows]:
-    """The documents that a collection of a catalog holds at a time, reduced per key, in the order of keys.
+    """Yield the reduced documents that a collection of a catalog holds at a time, in the order of keys.
 
     Args:
-        store: holds the collection.
+        store: the data folder.
         spec: the collection.
         as_of: the time.
-        keys: packed keys that are wanted; None for all.
+        keys: needed packed keys; None for all.
     """
     import pyarrow as pa
 

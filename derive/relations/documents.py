@@ -1,6 +1,6 @@
-"""Documents as rows: the values of their fields, in the form that SQL has them.
+"""Documents as rows: the values of their fields, as data of SQL.
 
-It goes column by column: what is said once of all values need not be asked of each.
+The conversion works by column, so that type checks are done once for all values.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from derive.relations.jsonb_text import jsonb_text
 from derive.schema.projection import UUID_POINTER
 
 MakeRows: TypeAlias = Callable[[Sequence[Document], Sequence[int]], list[Row]]
-"""From documents and their clocks to rows."""
+"""A function from documents and their timestamps to rows."""
 
 _Data: TypeAlias = Callable[[Sequence[Document], Sequence[int]], Sequence[Datum]]
-"""From documents and their clocks to the data of one column."""
+"""A function from documents and their timestamps to the data of one column."""
 
 _NONE, _MISSING = type(None), type(MISSING)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -29,13 +29,13 @@ _SHOWN = 200
 
 
 def compile_rows(columns: Sequence[RelationColumn], wanted: Collection[int] | None = None) -> MakeRows:
-    """A function from documents of a catalog's collection, and their clocks, to rows.
+    """Compile a function from documents of a catalog's collection, and their timestamps, to rows.
 
-    It raises a `SqlError` (22003) where a number does not fit its column's type.
+    The function raises a `SqlError` (22003) if a number does not fit its column's type.
 
     Args:
-        columns: of the collection.
-        wanted: which of them; all others are NULL. None for all.
+        columns: columns of the collection.
+        wanted: indexes of the needed columns; others are NULL. None for all.
     """
     compiled = [
         None if wanted is not None and index not in wanted else _compile(column) for index, column in enumerate(columns)
@@ -77,7 +77,7 @@ def _compile(column: RelationColumn) -> _Data:
 
 
 def _fit(values: Sequence[Any]) -> bool:
-    """Whether integers have 64 bits at most."""
+    """Return whether integers fit into 64 bits."""
     numbers = [value for value in values if value is not None]
     return not numbers or (min(numbers) >= _LEAST and max(numbers) <= _MOST)
 
@@ -110,13 +110,13 @@ _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
     Type.BOOLEAN: (int, frozenset({_NONE})),
     Type.JSONB: (jsonb_text, frozenset({_NONE})),
 }
-"""By type, what makes a datum of a JSON value other than null, and the Python types that are data as they are."""
+"""By type, a function from a JSON value other than null to a datum, and the Python types that need no conversion."""
 
 
 def _unfit(
     column: RelationColumn, convert: Callable[[JSON], Datum], values: Sequence[JSON], documents: Sequence[Document]
 ) -> SqlError:
-    """The error of the first value that is no datum of its column's type, which names its document."""
+    """Return the error of the first value that does not fit its column's type, with its document."""
     for value, document in zip(values, documents, strict=True):
         try:
             convert(value) if value is not None else None

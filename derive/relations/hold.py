@@ -1,4 +1,4 @@
-"""The right of a dataflow to read a collection from where it is."""
+"""The read hold of a dataflow on a collection."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from derive.storage.roles import Readable
 
 
 class Hold:
-    """A lease to read a collection, which follows a dataflow now and then: each time costs a commit.
+    """A lease to read a collection, which is moved from time to time, because each move costs a commit.
 
     Args:
-        store: holds the collection.
-        name: of the collection.
-        frontier: from which time on it is needed.
+        store: the data folder.
+        name: name of the collection.
+        frontier: time from which on it is needed.
 
     Raises:
         UsageError: nothing is stored under this name.
-        FrontierError: the contents at that time are no longer known.
+        FrontierError: the contents at that time are compacted.
     """
 
     def __init__(self, store: Readable, name: str, frontier: int) -> None:
@@ -30,23 +30,23 @@ class Hold:
         self._stack.enter_context(store.leases.kept(self._capability))
 
     def upper(self) -> int:
-        """The `upper` of the collection.
+        """Return the `upper` of the collection.
 
         Raises:
-            FencedError: the lease ran out, or the collection was reset.
+            FencedError: the lease has expired, or the collection was reset.
         """
         return self._store.leases.upper(self._capability)
 
     def move(self, frontier: int) -> None:
-        """Need it from a later time on.
+        """Move the hold to a later time.
 
         Raises:
-            FencedError: the lease ran out, or the collection was reset.
+            FencedError: the lease has expired, or the collection was reset.
         """
         if time.monotonic() - self._moved > RENEW_SECONDS:
             self._capability = self._store.leases.downgrade(self._capability, frontier)
             self._moved = time.monotonic()
 
     def close(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         self._stack.close()

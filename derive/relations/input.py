@@ -1,4 +1,4 @@
-"""Collections as inputs of dataflows, of whatever kind."""
+"""Collections of any kind as inputs of dataflows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput | TableInput:
-    """A collection from a time on, for a dataflow, which closes it when it needs it no more.
+    """Return a collection from a time on, as an input that the dataflow closes.
 
     Args:
-        store: holds the collection.
+        store: the data folder.
         source: the collection.
-        as_of: clock, at or above its `since` and below its `upper`.
+        as_of: timestamp, at or above its `since` and below its `upper`.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer known.
+        FrontierError: the contents at that time are compacted.
     """
     if isinstance(source, Table):
         return TableInput(store, source, as_of)

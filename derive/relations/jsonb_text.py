@@ -1,8 +1,8 @@
-"""JSON values of documents as data of `jsonb`: text of one form for equal values, as fast as can be.
+"""JSON values of documents as data of `jsonb`: canonical text, optimized for speed.
 
-The form is that of `derive.functions`: keys in the order of their lengths in bytes, then of their bytes; numbers
-in decimal, without zeros at their end. Documents may hold what PostgreSQL's jsonb does not, the character U+0000, which
-is written as an escape here.
+The form is that of `derive.functions`: keys ordered by their lengths in bytes, then by their bytes; numbers in decimal,
+without trailing zeros. Documents may contain the character U+0000, which PostgreSQL's jsonb refuses; it is written as
+an escape here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _quoted = json.encoder.encode_basestring
 
 
 def jsonb_text(value: JSON) -> str:
-    """The datum of a JSON value."""
+    """Return the datum of a JSON value."""
     kind = type(value)
     write = _SCALARS.get(kind)
     if write is not None:
@@ -33,7 +33,7 @@ def jsonb_text(value: JSON) -> str:
 
 @lru_cache(maxsize=4096)
 def _ordered(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Keys in their order, and what is written before the value of each."""
+    """Return keys in their order, and the text before the value of each."""
     ordered = tuple(sorted(keys, key=lambda key: (len(key.encode()), key)))
     return ordered, tuple(f"{_quoted(key)}: " for key in ordered)
 

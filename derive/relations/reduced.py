@@ -1,8 +1,4 @@
-"""Changes of a reduced collection: for each document that comes, the row of its key before it, and the one after it.
-
-What the documents of a key have come to so far is kept, in a database of its own that goes on disk where it is large:
-so a document costs what it is, however many its collection holds.
-"""
+"""Changes of a reduced collection: for each new document, a deletion and an insertion of its key's row."""
 
 from __future__ import annotations
 
@@ -36,35 +32,35 @@ from derive.time.extent import size_of
 from derive.time.frontier import BEGINNING
 
 MOST_UPDATES = 100_000
-"""After about so many documents a poll comes to its end, though there may be more."""
+"""Approximate number of documents after which a poll ends."""
 
 
 _Published: TypeAlias = tuple[int, bytes, str]
-"""Clock, packed key and text of a document."""
+"""Timestamp, packed key and text of a document."""
 
 
 class ReducedInput:
     """A reduced collection from a time on, for a dataflow.
 
-    It holds the right to read the collection, from where it is, until it is closed.
+    It holds the capability to read the collection until it is closed.
 
     Args:
-        store: holds the collection.
+        store: the data folder.
         spec: the collection.
-        as_of: clock, at or above its `since` and below its `upper`.
+        as_of: timestamp, at or above its `since` and below its `upper`.
         most_updates: see `MOST_UPDATES`.
-        wanted: indexes of the columns that are needed, all others are NULL; None for all.
-        place: the file in which to keep what documents have come to; None for one that is gone in the end.
+        wanted: indexes of the needed columns, others are NULL; None for all.
+        place: file of the reduced documents; None for a temporary one.
 
     Attributes:
-        types: of the columns.
-        since: the time from which on updates are told.
-        has_more: the last poll came to its end before it had told of everything.
-        keeps: the snapshot is kept.
+        types: types of the columns.
+        since: time after which updates are returned.
+        has_more: whether the last poll ended before all updates.
+        keeps: True: the snapshot is stored.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
-        FrontierError: the contents at that time are no longer known.
+        FrontierError: the contents at that time are compacted.
     """
 
     keeps = True
@@ -94,46 +90,46 @@ class ReducedInput:
         self._held: apsw.Connection | None = None
 
     def close(self) -> None:
-        """Give the right to read back."""
+        """Release the capability to read."""
         self._hold.close()
         if self._held is not None:
             self._held.close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at `since`, which is the time that may be asked for."""
+        """Yield the rows at `since`, the only time that may be read."""
         assert as_of == self.since
         for documents, clocks in self._hydrated():
             yield self._rows(documents, clocks)
 
     def count(self, as_of: int) -> int:
-        """About how many documents were published up to a time.
+        """Return the approximate number of documents published up to a time.
 
         Raises:
-            FrontierError: it is not known at that time yet.
+            FrontierError: the collection is not known at that time yet.
         """
         if as_of >= self._hold.upper():
             raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
         return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
 
     def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
-        """What opens the same collection from a time on in another process; it keeps documents in a file."""
+        """Return a function that opens the collection in another process from a time on, with a file for documents."""
         return partial(_opened, self._store.root, self._spec, as_of, wanted, place)
 
     def adopt(self, as_of: int, place: Path) -> None:
-        """Go on from a time with the documents that were kept in a file, which is gone once this is closed."""
+        """Continue from a time with the documents stored in a file, which is deleted on closing."""
         self._held = _database(place)
         place.unlink()
         self.since = as_of
         self._frontier = as_of + 1
 
     def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
-        """What is final by now and was not told yet.
+        """Return the updates that are final and were not returned yet.
 
         Returns:
-            A frontier, and all updates below it that were not told before: times, rows and diffs, by time.
+            A frontier, and all new updates below it: times, rows and diffs, by time.
 
         Raises:
-            FencedError: the collection was reset, or the right to read it ran out.
+            FencedError: the collection was reset, or the capability has expired.
         """
         upper = self._hold.upper()
         if upper <= self._frontier:
@@ -155,7 +151,7 @@ class ReducedInput:
         return frontier, updates
 
     def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:
-        """Keep what the collection holds at `since`, while it is read."""
+        """Yield the documents at `since`, and store them meanwhile."""
         held = _database(self._place)
         held.execute(
             "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
@@ -170,13 +166,13 @@ class ReducedInput:
         self._held = held
 
     def _read(self, upper: int) -> Iterator[tuple[list[_Published], int]]:
-        """Documents that were not told yet, in order, and the frontier below which that is all of them."""
+        """Yield new documents in order, with the frontier below which they are complete."""
         read = read_between(self._store, self._spec, SelectorSpec(), self._frontier, upper)
         pending: list[_Published] = []
         try:
             for rows in read_sorted(self._store.root, [read]):
                 pending += [(clock, key, text) for clock, _, key, text in rows.tuples()]
-                last = pending[-1][0]  # of which there may be more to come
+                last = pending[-1][0]  # more documents of this time may follow
                 count = bisect_left(pending, last, key=itemgetter(0))
                 if count:
                     yield pending[:count], last
@@ -188,7 +184,7 @@ class ReducedInput:
         yield pending, upper
 
     def _changes(self, held: apsw.Connection, published: list[_Published]) -> list[tuple[int, Row, int]]:
-        """What documents change, which are all of their times."""
+        """Return the changes by the documents of complete times."""
         versions = _Versions(held, self._combiner, self._spec.name)
         documents = parse_texts(pa.array([text for _, _, text in published], pa.string()))
         moves: list[tuple[int, int | None, int]] = []
@@ -212,7 +208,7 @@ def _opened(root: Path, spec: CollectionSpec, as_of: int, wanted: Collection[int
 
 
 def _database(place: Path | None) -> apsw.Connection:
-    """A database for one connection, which nobody goes on with after a crash."""
+    """Open a database for one connection, which is not used after a crash."""
     held = apsw.Connection("" if place is None else str(place))
     held.execute(
         "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-65536"
@@ -221,11 +217,11 @@ def _database(place: Path | None) -> apsw.Connection:
 
 
 class _Versions:
-    """What keys have come to, one version after the other.
+    """The reduced documents of keys, one version after the other.
 
     Attributes:
-        documents: one of each version.
-        clocks: of the last update in each.
+        documents: the document of each version.
+        clocks: timestamp of the last update in each version.
     """
 
     def __init__(self, held: apsw.Connection, combiner: Combiner, name: str) -> None:
@@ -237,7 +233,7 @@ class _Versions:
         self.clocks: list[int] = []
 
     def current(self, key: bytes) -> int | None:
-        """The number of a key's current version; None if there is nothing of it."""
+        """Return the number of a key's current version; None without one."""
         if key not in self._versions:
             row: Any = self._held.execute("SELECT clock, doc FROM held WHERE key = ?", (key,)).fetchone()
             self._versions[key] = None if row is None else self._add(row[0], parse_exact(row[1].encode()))
@@ -262,7 +258,7 @@ class _Versions:
         return len(self.documents) - 1
 
     def write(self) -> None:
-        """Keep the current versions."""
+        """Store the current versions."""
         there = [(key, version) for key, version in self._versions.items() if version is not None]
         texts = [dump_exact(self.documents[version]).decode() for _, version in there]
         self._held.executemany(

@@ -1,4 +1,4 @@
-"""Rows of collections that others work out: what is read of one is told as plain data, and done in any process."""
+"""Shares of a collection's rows: plain data that any process can read in parallel."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from derive.time.source_read import SourceRead
 
 _ROWS = 10_000
 _SHARE_DOCUMENTS = 250_000
-"""About how many documents a share has."""
+"""Approximate number of documents in a share."""
 
 MOST_SHARES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of what is read of a collection.
+    """A share of a read of a collection.
 
     Attributes:
-        root: the data folder, which every process that reads sees.
+        root: the data folder, which every reading process must see.
         source: the collection.
-        read: its segments and clocks.
-        number: which share of the keys, from 0.
-        count: of how many.
+        read: segments and timestamps of the read.
+        number: number of the share of keys, from 0.
+        count: number of shares.
     """
 
     root: Path
@@ -48,15 +48,15 @@ class Share:
 
 
 def spec_of(source: Source) -> CollectionSpec:
-    """A collection of a catalog, or a table, as a collection."""
+    """Return a collection of a catalog, or a table, as a collection."""
     return source.spec if isinstance(source, Table) else source
 
 
 def shares_at(store: Readable, source: Source, as_of: int) -> list[Share]:
-    """What a collection holds at a time, in shares of its keys.
+    """Return the contents of a collection at a time, in shares of its keys.
 
     Raises:
-        FrontierError: the contents at that time are no longer, or not yet, known.
+        FrontierError: the contents at that time are compacted, or not known yet.
     """
     with reading(store, spec_of(source), ReadOptions(as_of=as_of)) as read:
         count = min(MOST_SHARES, max(1, size_of([read]).documents // _SHARE_DOCUMENTS))
@@ -64,7 +64,7 @@ def shares_at(store: Readable, source: Source, as_of: int) -> list[Share]:
 
 
 def rows_of_share(share: Share) -> Iterator[list[Row]]:
-    """The rows of a share of what a collection holds.
+    """Yield the rows of a share of a collection's contents.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -83,9 +83,9 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
 
 
 def shares_between(store: Readable, source: Source, begin: int, end: int) -> list[Share]:
-    """What was published in a collection with clocks in `[begin, end)`, a share for each of its files.
+    """Return the documents published in a collection with timestamps in `[begin, end)`, a share for each file.
 
-    It is for whoever has the right to read it from there on.
+    The caller must hold the capability to read the collection from there on.
     """
     spec = spec_of(source)
     read = read_between(store, spec, ReadOptions().selector, begin, end)
@@ -93,7 +93,7 @@ def shares_between(store: Readable, source: Source, begin: int, end: int) -> lis
 
 
 def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
-    """The rows of a share of what was published, each document a row, and how often each is added.
+    """Yield the rows of a share of published documents, with the changes of their counts.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -105,7 +105,7 @@ def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
 
 
 def _maker(source: Source) -> Callable[[ContentRows | ReadRows, Sequence[int]], list[Row]]:
-    """Makes rows of what is stored, and its clocks. Tables have types that the documents of a catalog have not."""
+    """Return a function from stored documents and timestamps to rows. Tables have types that catalog documents lack."""
     if isinstance(source, Table):
         table = TableRows(source)
         return lambda stored, _: table.rows(stored.texts.to_pylist())

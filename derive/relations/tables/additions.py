@@ -1,6 +1,6 @@
-"""What was put into a table, row by row, where nothing was ever taken out: that is all that it holds.
+"""Append-only tables, whose contents are their updates.
 
-Nothing has to be sorted or counted then. And where files have typed columns of all that is wanted, no document is read.
+Such a table needs no sorting and counting. If files have typed columns for all needed columns, no document is parsed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _BATCH = 16_384
 
 
 def is_added_to(root: Path, segments: Sequence[Segment], appended: Sequence[AppendedRow]) -> bool:
-    """Whether a table is only added to: no update takes a row away, as far as statistics of files tell.
+    """Return whether a table has no deletions, according to the statistics of its files.
 
     Args:
         root: the data folder.
-        segments: of a table.
-        appended: what is in no segment yet.
+        segments: segments of the table.
+        appended: updates that are in no segment yet.
     """
     from derive.storage.segments.segment_file import only_adds
 
@@ -38,12 +38,12 @@ def is_added_to(root: Path, segments: Sequence[Segment], appended: Sequence[Appe
 
 
 class TableAdditions:
-    """Reads a table of which `is_added_to` is true.
+    """A reader of a table for which `is_added_to` is true.
 
     Args:
         root: the data folder.
         table: the table.
-        wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+        wanted: indexes of the needed columns, others may be NULL; None for all.
     """
 
     def __init__(self, root: Path, table: Table, wanted: Collection[int] | None) -> None:
@@ -58,11 +58,11 @@ class TableAdditions:
         self._columns: list[TypedColumn] | None = None if None in columns else [one for one in columns if one]
 
     def read(self, read: SourceRead, appended: Sequence[AppendedRow]) -> Iterator[list[Row]]:
-        """All rows in batches, each as often as it was put in.
+        """Yield all rows in batches, each repeated by its count.
 
         Args:
-            read: what is read of segments.
-            appended: what is in no segment yet.
+            read: read of the segments.
+            appended: updates that are in no segment yet.
         """
         from derive.storage.segments.reader import read_segment
         from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
@@ -94,7 +94,7 @@ class TableAdditions:
 
 
 def _looked_up(rows: ReadRows, column: TypedColumn, some: list[int]) -> list[JSON]:
-    """What documents of some rows have, whose column does not hold it."""
+    """Return the values in some rows' documents, for values that a typed column does not hold."""
     from derive.storage.segments.columns import compile_values
 
     return compile_values(column.pointer)(rows.take(some).documents())

@@ -1,7 +1,7 @@
-"""What columns of a table are in rows that are wanted, as its files and its texts tell it.
+"""Bounds of a table's columns as conditions on its files and texts.
 
-A row goes with the text with which it came. So its updates fulfil conditions all or not at all, wherever they are, and
-what is left comes to the rows that are wanted.
+A deletion has the same text as its insertion. So the updates of a row fulfil conditions all or not at all, and the
+remaining updates add up to the needed rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from derive.storage.segments.condition import Condition
 from derive.storage.table import AppendedRow, Table
 
 _MOST_PARTS = 10
-"""For more, texts are not looked into before they are parsed."""
+"""Maximum number of data for which texts are searched before they are parsed."""
 
 
 class TableConditions:
-    """Conditions on the columns of a table of which its files have typed ones; of others nothing is asked.
+    """Conditions on the typed columns of a table; bounds of other columns are ignored.
 
     Args:
         table: the table.
-        rows: of it.
-        bounds: what its columns are.
+        rows: converter of its rows.
+        bounds: bounds of its columns.
     """
 
     def __init__(self, table: Table, rows: TableRows, bounds: Bounds) -> None:
@@ -37,7 +37,7 @@ class TableConditions:
         self._typed = {index: typed[table.columns[index].pointer] for index in self._bounds}
 
     def of_files(self) -> list[Condition]:
-        """As files tell it."""
+        """Return the conditions on files."""
         conditions = []
         for index, bound in self._bounds.items():
             column, data = self._typed[index], bound.data
@@ -47,7 +47,7 @@ class TableConditions:
         return conditions
 
     def within_texts(self) -> list[list[str]]:
-        """Parts of texts, of each of which one is within the text of every row that is wanted, and of some others."""
+        """Return lists of substrings: every needed row's text contains one of each list; other texts may, too."""
         return [
             [self._rows.part(index, datum) for datum in bound.data if datum is not None]
             for index, bound in self._bounds.items()
@@ -55,7 +55,7 @@ class TableConditions:
         ]
 
     def wanted(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
-        """Those of some updates whose rows are wanted."""
+        """Return the updates of needed rows."""
         if not self._bounds:
             return appended
         rows = self._rows.rows([text for *_, text in appended])

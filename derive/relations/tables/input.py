@@ -1,4 +1,4 @@
-"""Tables and materialized views: what they hold at a time, and what changes in them."""
+"""Tables and materialized views: their contents at a time, and their changes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _NO_BOUNDS: Bounds = {}
 
 
 def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Generator[list[Row]]:
-    """The rows that a table holds at a time, each as often as it is there, in batches.
+    """Yield the rows that a table holds at a time in batches, each repeated by its count.
 
     Args:
-        store: holds the table.
+        store: the data folder.
         table: the table.
         as_of: the time.
-        bounds: what columns are in rows that are needed; others may be left out.
+        bounds: bounds of columns in needed rows; other rows may be left out.
 
     Raises:
-        FrontierError: the contents at that time are no longer, or not yet, known.
-        ViewError: it is a materialized view, and has an error in their place.
+        FrontierError: the contents at that time are compacted, or not known yet.
+        ViewError: it is a materialized view with an error in place of rows.
     """
     with _held(store, table, as_of):
         store.tables.check_at(_name(store, table), as_of)
@@ -48,13 +48,13 @@ def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 def unordered_at(
     store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None
 ) -> Generator[list[Row]]:
-    """The same rows as those of `table_at`, in any order.
+    """Yield the rows of `table_at`, in any order.
 
     Args:
-        store: holds the table.
+        store: the data folder.
         table: the table.
         as_of: the time.
-        wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+        wanted: indexes of the needed columns, others may be NULL; None for all.
 
     Raises:
         FrontierError: as for `table_at`.
@@ -72,12 +72,12 @@ def unordered_at(
 
 
 def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
-    """The rows that were stored last in batches, which are older ones where there is an error in their place.
+    """Yield the last stored rows in batches; they are outdated if there is an error in place of rows.
 
-    Compaction may have reduced them to what they are from `upper` on, so that they are not known at any time.
+    Compaction may have reduced them to their state from `upper` on, so that they are not known at any time.
 
     Raises:
-        FrontierError: there are later ones by now.
+        FrontierError: there are later rows now.
     """
     capability = store.leases.lease(_name(store, table), max(table.since, table.upper - 1))
     with store.leases.kept(capability):
@@ -86,7 +86,7 @@ def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
 
 @contextmanager
 def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
-    """Have what a table holds at a time stay known."""
+    """Hold the contents of a table at a time for the length of the block."""
     capability = store.leases.lease(_name(store, table), as_of)
     with store.leases.kept(capability):
         upper = store.upper(_name(store, table))
@@ -96,7 +96,7 @@ def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
 
 
 def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
-    # Who goes on from what it has reads no files at first, and need not wait for what that takes.
+    # A resuming reader reads no files at first, and need not wait for that.
     from derive.relations.tables.conditions import TableConditions
     from derive.storage.reduced_read import reduced_here
     from derive.storage.segments.rows import StoredRows
@@ -118,7 +118,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 
 @contextmanager
 def _dropped(table: Table) -> Iterator[None]:
-    """Where a file is missing, a table was dropped."""
+    """Translate a missing file to the error that the table was dropped."""
     try:
         yield
     except SegmentMissingError as exc:
@@ -126,31 +126,31 @@ def _dropped(table: Table) -> Iterator[None]:
 
 
 def _name(store: Readable, table: Table) -> str:
-    """What the table is called now."""
+    """Return the present name of the table."""
     return store.tables.name_of(table.id) or table.name
 
 
 class TableInput:
     """A table from a time on, for a dataflow.
 
-    It holds the right to read the table, from where it is, until it is closed.
+    It holds the capability to read the table until it is closed.
 
     Args:
-        store: holds the table.
+        store: the data folder.
         table: the table.
-        as_of: clock, at or above its `since` and below its `upper`.
-        wanted: indexes of the columns that are needed of its snapshot, all others may be NULL; None for all.
+        as_of: timestamp, at or above its `since` and below its `upper`.
+        wanted: indexes of the needed columns of its snapshot, others may be NULL; None for all.
 
     Attributes:
-        types: of the columns.
-        since: the time from which on updates are told.
-        has_more: a poll tells of all that there is.
-        keeps: nothing is kept of the snapshot.
-        failure: of a materialized view, the time at which it has an error in the place of rows, and the error; what is
-            before that is told, and nothing more.
+        types: types of the columns.
+        since: time after which updates are returned.
+        has_more: False: a poll returns all updates.
+        keeps: False: nothing of the snapshot is stored.
+        failure: the time at which a materialized view has an error in place of rows, and the error; only updates before
+            it are returned.
 
     Raises:
-        FrontierError: the contents at that time are no longer known.
+        FrontierError: the contents at that time are compacted.
     """
 
     has_more = keeps = False
@@ -167,19 +167,19 @@ class TableInput:
         self._hold = Hold(store, _name(store, table), as_of)
 
     def close(self) -> None:
-        """Give the right to read back."""
+        """Release the capability to read."""
         self._hold.close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at `since`, which is the time that may be asked for."""
+        """Yield the rows at `since`, the only time that may be read."""
         assert as_of == self.since
         return unordered_at(self._store, self._table, as_of, self._wanted)
 
     def count(self, as_of: int) -> int:
-        """About how many updates there are up to a time.
+        """Return the approximate number of updates up to a time.
 
         Raises:
-            FrontierError: it is not known at that time yet.
+            FrontierError: the table is not known at that time yet.
         """
         read = self._store.tables.read(self._table.id, BEGINNING, as_of + 1)
         if as_of >= read.upper:
@@ -187,19 +187,19 @@ class TableInput:
         return sum(segment.documents for segment in read.segments) + len(read.appended)
 
     def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
-        """What opens the same table from a time on in another process; it keeps nothing."""
+        """Return a function that opens the same table from a time on in another process; nothing is stored."""
         return partial(_opened, self._store.root, self._table, as_of, wanted)
 
     def adopt(self, as_of: int, place: Path) -> None:
-        """Go on from a time."""
+        """Continue from a time."""
         self.since = as_of
         self._frontier = as_of + 1
 
     def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
-        """What is final by now and was not told yet.
+        """Return the updates that are final and were not returned yet.
 
         Returns:
-            A frontier, and all updates below it that were not told before: times, rows and diffs, by time.
+            A frontier, and all new updates below it: times, rows and diffs, by time.
         """
         read = self._store.tables.read_on(self._table.id, self._frontier)
         if read is None:

@@ -1,7 +1,7 @@
-"""Rows of tables as documents, and documents as rows: each value in one form of JSON, so equal rows have equal texts.
+"""Conversion of table rows to documents and back: each value has a canonical JSON form, so equal rows have equal texts.
 
-A document lacks what is NULL. Numbers of `numeric`, times and bytes are texts, as SQL writes them; arrays are arrays of
-what their elements are.
+A document lacks NULL columns. Numbers of `numeric`, times and bytes are texts in SQL syntax; arrays are arrays of their
+elements' forms.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _UNCHANGED: dict[Type, frozenset[type]] = {
     Type.TEXT: frozenset({str, type(None)}),
     Type.DOUBLE: frozenset({float, type(None)}),
 }
-"""What values of documents are data as they are, by type of the column."""
+"""Python types of document values that need no conversion, by type of the column."""
 
 
 class StoredRow(tuple[str, bytes]):
-    """A row as it is stored: its text, which may have other columns than its table has now, and its packed key."""
+    """A stored row: its text, which may have other columns than its table has now, and its packed key."""
 
     __slots__ = ()
 
 
 def rows_of(table: Table) -> TableRows:
-    """Rows of one table as documents, and back; what is made for that is remembered."""
+    """Return the cached converter of one table's rows."""
     return _rows_of(replace(table, name="", since=0, upper=0))
 
 
@@ -53,7 +53,7 @@ def _rows_of(table: Table) -> TableRows:
 
 
 class TableRows:
-    """Rows of one table as documents, and back.
+    """A converter of one table's rows to documents and back.
 
     Args:
         table: the table.
@@ -72,7 +72,7 @@ class TableRows:
         self._has_json = any(column.type in {Type.JSONB, Type.JSONB_ARRAY} for column in columns)
 
     def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
-        """Rows, and how often each is added, as `Tables.append` takes them."""
+        """Return rows, with the changes of their counts, as `Tables.append` takes them."""
         given = list(rows)
         listed = [change for change in given if type(change[0]) is not StoredRow]
         if len(listed) < len(given):
@@ -93,15 +93,15 @@ class TableRows:
         }
 
     def value(self, index: int, datum: Datum) -> JSON:
-        """What documents have in a column that is not NULL."""
+        """Return the document value of a datum that is not NULL."""
         return self._to_json[index](datum)
 
     def part(self, index: int, datum: Datum) -> str:
-        """What is within the text of every row that has this in a column."""
+        """Return a substring of the text of every row with this datum in a column."""
         return orjson.dumps({self._names[index]: self.value(index, datum)})[1:-1].decode()
 
     def rows(self, texts: Sequence[str]) -> list[Row]:
-        """The rows of documents, which are as `changes` made them."""
+        """Return the rows of documents that `changes` made."""
         documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")
         columns = [
             self.data(index, [document.get(name, absent) for document in documents])
@@ -110,11 +110,12 @@ class TableRows:
         return list(zip(*columns, strict=True)) if columns else [()] * len(texts)
 
     def data(self, index: int, values: Sequence[JSON]) -> Sequence[Datum]:
-        """What is in a column of rows whose documents have these values.
+        """Return the data of a column, given the documents' values.
 
         Args:
-            index: of the column.
-            values: None where documents have none, but for a column of `jsonb`: `MISSING` there, as None is a value.
+            index: index of the column.
+            values: values, with None for a missing one; with `MISSING` for a missing one of a `jsonb` column, where
+                None is a value.
         """
         if set(map(type, values)) <= self._unchanged[index]:
             return values
@@ -123,7 +124,7 @@ class TableRows:
 
 
 def _key_of(kind: Type) -> Callable[[Any], JSON]:
-    """What makes of a datum the JSON value by which rows are ordered."""
+    """Return the function from a datum to the JSON value by which rows are ordered."""
     if kind not in {Type.JSONB, Type.JSONB_ARRAY}:
         return _to_json(kind)
     convert = _to_json(kind)
