@@ -1,1 +1,1 @@
-"""Compute: relations as functions of others, worked out once or maintained at every time."""
+"""Compute: relations as functions of other relations, evaluated once or incrementally maintained at every time."""

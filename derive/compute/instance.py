@@ -1,7 +1,7 @@
-"""A compute instance: views that are kept up to date with collections, and can be asked at every time.
+"""A compute instance: views that are incrementally maintained over collections, and can be read at every time.
 
-Whoever owns an instance calls `step` again and again, from one thread; everything else may be called from others, and
-does not wait for the work that it asks for. Rows are read on connections of their own.
+The owner of an instance calls `step` repeatedly, from one thread; all other methods may be called from other threads,
+and do not wait for the requested work. Rows are read on separate connections.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ __all__ = ["Input", "Instance", "PreparedPeek", "Progress", "Updates"]
 
 
 MOST_PREPARED = 200
-"""So many queries are remembered, with the statements that they have become."""
+"""Maximum number of cached queries, with their statements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What has changed in a relation from one time on and before another.
+    """The changes of a relation from one time to before another.
 
     Attributes:
-        rows: times, rows and diffs, by time. Rows mean nothing at times at which there are errors.
-        errors: times, SQLSTATEs, messages and diffs, by time; 1 where an error comes to be in the place of rows, and -1
-            where it goes. All that are there at the first time come then.
-        since: the first time that is known of the relation. Its rows then are no changes: they are asked for by `peek`.
+        rows: times, rows and diffs, by time. Rows are meaningless at times with errors.
+        errors: times, SQLSTATEs, messages and diffs, by time; 1 where an error replaces rows, and -1 where it ends.
+            Errors at the first time are inserted there.
+        since: first known time of the relation. Its rows at that time are not included; `peek` returns them.
     """
 
     rows: Sequence[Update]
@@ -62,25 +62,25 @@ class Updates:
 
 
 def explanation_of(relation: Relation, names: Mapping[GlobalId, str]) -> str:
-    """How a relation would be maintained, as text: each operator with its tier.
+    """Return a description of how a relation would be maintained: each operator with its tier.
 
     Args:
-        relation: to explain.
-        names: of what it reads.
+        relation: the relation.
+        names: names of its sources.
     """
     return explained(plan_of(relation), names)
 
 
 class Instance:
-    """Dataflows over inputs, and what they have come to."""
+    """Dataflows over inputs, with their rows."""
 
     def __init__(self, folder: Path | None = None, *, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
         """Open an instance.
 
         Args:
-            folder: where it keeps what it has; None for one that is gone when it is closed.
-            most_here: dataflows of more rows than that are hydrated beside the others, one at a time.
-            stage: begins to work such rows out, in another process.
+            folder: folder of its database; None for a temporary one.
+            most_here: number of rows above which a dataflow is hydrated in another process, one at a time.
+            stage: starts the computation of such rows in another process.
         """
         self._stack = ExitStack()
         self._folder = folder or Path(self._stack.enter_context(TemporaryDirectory(prefix="flow-compute-")))
@@ -93,12 +93,12 @@ class Instance:
         self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
         self._dataflows = Dataflows(self._connection, most_here, stage)
         for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
-            self._define(identifier, None)  # it had not begun when the instance ended, and may be wanted no more
+            self._define(identifier, None)  # it had not started when the instance ended, and may not be wanted any more
         self._readers: list[apsw.Connection] = []
         self._prompt_reader = PromptReader(self._folder)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         with self._lock:
             self._dataflows.close()
             self._prompt_reader.close()
@@ -117,17 +117,17 @@ class Instance:
         inputs: Mapping[GlobalId, Input],
         definition: object = None,
     ) -> None:
-        """Keep a relation up to date from a time on.
+        """Maintain a relation from a time on.
 
-        What is kept already stays, if it is of the same relation, and known at that time. Else its first time may be a
-        later one: that at which other dataflows of the same collections are.
+        An existing dataflow is kept if it has the same relation and is known at that time. Otherwise its first time may
+        be later: the time of the dataflow group with the same collections.
 
         Args:
-            identifier: of the relation from now on.
-            relation: over inputs, and other relations that are maintained.
+            identifier: new identifier of the relation.
+            relation: relation over inputs, and over other maintained relations.
             as_of: the time.
             inputs: collections by identifier, from that time on. The instance closes them.
-            definition: is remembered, and given back by `definitions`; another one is another relation.
+            definition: a value that `definitions` returns; a different one means a different relation.
         """
         wish = Wish(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
         self._announced[identifier] = as_of
@@ -141,11 +141,11 @@ class Instance:
         self._commands.append(begin)
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Have rows looked up fast by some of their columns."""
+        """Create an index of a relation by some of its columns."""
         self._commands.append(lambda: self._dataflows.index(identifier, columns))
 
     def drop(self, identifier: GlobalId) -> None:
-        """Maintain a relation no more; others that are over it stay at the time where they are."""
+        """Drop a dataflow; its dependents stop advancing."""
         self._announced.pop(identifier, None)
 
         def end() -> None:
@@ -155,11 +155,11 @@ class Instance:
         self._commands.append(end)
 
     def go_on(self, identifier: GlobalId) -> None:
-        """Have a relation that has failed go on where it was, as the reason may be gone, such as a full disk."""
+        """Resume a failed relation, because the cause, such as a full disk, may be gone."""
         self._commands.append(lambda: self._dataflows.go_on(identifier))
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
-        """Nobody asks for times before one, from now on."""
+        """Allow compaction of times before `since`."""
         self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
 
     def _define(self, identifier: GlobalId, definition: object) -> None:
@@ -172,44 +172,44 @@ class Instance:
     # -- Work
 
     def step(self) -> bool:
-        """Carry out commands, ask inputs what is new, and go through times that are complete.
+        """Execute commands, poll inputs, and process complete times.
 
         Returns:
-            Whether there may be more to do at once; if not, nothing will happen before an input has news, or there is a
-            command.
+            Whether there may be more work at once; otherwise nothing happens before an input changes or a command
+                comes.
         """
         with self._lock, translated(), self._prompt_reader.paused():
             while self._commands:
                 with self._connection:
                     self._commands[0]()
-                self._commands.popleft()  # only now: what the disk has no room for is carried out later
+                self._commands.popleft()  # after success: a command that failed because of a full disk is repeated
             return self._dataflows.step()
 
-    # -- What is known
+    # -- State
 
     def ids(self) -> tuple[GlobalId, ...]:
-        """What is maintained, or will be, also by an earlier instance in the same folder."""
+        """Return the identifiers of maintained or requested relations, also of an earlier instance in this folder."""
         return tuple(dict.fromkeys((*self._dataflows.maintained, *self._announced)))
 
     def definitions(self) -> dict[GlobalId, Any]:
-        """What is maintained, also by an earlier instance in the same folder, as it was defined."""
+        """Return the definitions of maintained relations, including those of an earlier instance in this folder."""
         return {key: value for key, value in self._definitions.items() if key in self._dataflows.maintained}
 
     def is_known_from(self, identifier: GlobalId, time: int) -> bool:
-        """Whether a relation is maintained, or about to begin, and at a time and later it is known, or will be."""
+        """Return whether a relation is maintained or requested, and is or will be known from a time on."""
         dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
         begun = dataflow.since if dataflow is not None else wish.as_of if wish is not None else END_OF_TIME
         return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
 
     def has_begun(self, identifier: GlobalId) -> bool:
-        """Whether a relation is maintained; not if it will be, or could not begin."""
+        """Return whether a relation is maintained; False if it has not started, or could not."""
         return identifier in self._dataflows.maintained
 
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
-        """At which times a relation can be asked: from `since` on, and before `upper`.
+        """Return the times at which a relation can be read: from `since` on, and before `upper`.
 
         Raises:
-            FlowError: it cannot be maintained any more, or is not.
+            FlowError: it is not maintained, or has failed.
         """
         dataflows = self._dataflows
         if (dataflows.failures or dataflows.broken) and (failure := self.failure(identifier)) is not None:
@@ -223,27 +223,27 @@ class Instance:
         raise FrontierError(f"{identifier} is not maintained")
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
-        """Why a relation cannot be maintained any more; None if it can."""
+        """Return the error of a relation that cannot be maintained any more; None without one."""
         dataflow = self._dataflows.maintained.get(identifier)
         broken = self._dataflows.broken.get(dataflow.cohort.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken
 
     def can_go_on(self, identifier: GlobalId) -> bool:
-        """Whether a relation that has failed would go on where it was: `go_on` has it try."""
+        """Return whether a failed relation could resume; `go_on` tries it."""
         return self._dataflows.can_go_on(identifier)
 
     def hydrations(self) -> tuple[Progress, ...]:
-        """How far relations of many rows are that are not maintained yet, but will be."""
+        """Return the progress of large relations that hydrate."""
         return tuple(self._dataflows.progress())
 
     # -- Reading
 
     def prepare(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
-        """A query that `peek` is asked again and again, with other arguments.
+        """Prepare a query that `peek` can repeat with other arguments.
 
         Args:
-            relation: over relations that are maintained; parameters of it are given when it is asked.
-            finishing: what becomes of its rows.
+            relation: relation over maintained relations, whose parameters are bound on execution.
+            finishing: the final processing of its rows.
         """
         return PreparedPeek(relation, finishing)
 
@@ -257,22 +257,22 @@ class Instance:
         most_bytes: int | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Generator[list[Row]]:
-        """The rows of a query of relations that are maintained.
+        """Yield the rows of a query of maintained relations.
 
         Args:
-            query: over relations that are maintained, or prepared.
-            finishing: what becomes of its rows; None for all in any order, or if it was prepared.
-            as_of: the time; None for the latest that is complete for all relations.
-            arguments: one for each parameter of the query.
-            most_bytes: so much may be in the result; None for any amount.
-            cancelled: asked now and then whether to end.
+            query: a relation over maintained relations, or a prepared query.
+            finishing: the final processing of its rows; None for all rows in any order, or for a prepared query.
+            as_of: the time; None for the latest complete time of all relations.
+            arguments: arguments of the query's parameters.
+            most_bytes: maximum size of the result; None for no limit.
+            cancelled: called from time to time; True ends the query.
 
         Yields:
             Rows in batches.
 
         Raises:
-            FrontierError: the time is not complete yet, or no longer known.
-            SqlError: there is an error where there should be rows; or 57014, 54000.
+            FrontierError: the time is not complete yet, or compacted.
+            SqlError: there is an error in place of rows; or 57014, 54000.
         """
         if not isinstance(query, PreparedPeek):
             query = self._known(query, finishing or Finishing((), None, 0, tuple(range(len(query.types)))))
@@ -287,13 +287,13 @@ class Instance:
     def look_up(
         self, query: PreparedPeek, as_of: int, arguments: Sequence[Datum] = (), most_bytes: int | None = None
     ) -> list[Row] | None:
-        """The rows of a query, as of `peek`, if that takes a moment; None if it may take longer, or raises an error."""
+        """Return the rows of a query, as `peek` does, if it is fast; None if it is slow or fails."""
         if self._dataflows.failures or self._dataflows.broken:
             return None
         return self._prompt_reader.rows(query, self._dataflows.kept, as_of, arguments, most_bytes)
 
     def _known(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
-        """A query that was prepared before, or is now."""
+        """Return a cached or new prepared query."""
         key = (relation, finishing)
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -303,19 +303,19 @@ class Instance:
         return prepared
 
     def updates(self, identifier: GlobalId, begin: int, end: int) -> Updates:
-        """What has changed in a relation.
+        """Return the changes of a relation.
 
         Args:
-            identifier: of the relation.
-            begin: the first time, not before its `since`.
-            end: the first time that is not asked for, which is at most its `upper`.
+            identifier: identifier of the relation.
+            begin: first time, not before its `since`.
+            end: time before which changes are returned, at most its `upper`.
 
         Raises:
-            FrontierError: not all of that is known.
+            FrontierError: a part of the changes is not known.
         """
         self.frontiers(identifier)
         with self._reading() as reader, translated():
-            # It may be dropped and made anew meanwhile: all of this is as it is at one moment.
+            # The relation may be dropped and recreated meanwhile, so all of this is read in one snapshot.
             known: Any = reader.execute(
                 "SELECT since, upper, operator FROM dataflows JOIN cohorts ON cohorts.id = cohort"
                 " WHERE dataflows.id = ?",
@@ -337,7 +337,7 @@ class Instance:
             )
 
     def _reading(self) -> _Reading:
-        """A connection that sees everything as it is at one moment."""
+        """Return a connection in a read transaction."""
         try:
             reader = self._readers.pop()
         except IndexError:
@@ -346,7 +346,7 @@ class Instance:
 
 
 class _Reading:
-    """A read transaction of a connection that rests among others when it is not used."""
+    """A read transaction of a pooled connection."""
 
     def __init__(self, reader: apsw.Connection, resting: list[apsw.Connection]) -> None:
         self._reader, self._resting = reader, resting

@@ -1,4 +1,4 @@
-"""A query that is evaluated once, over rows that are fetched for it and forgotten afterwards."""
+"""One-shot evaluation of a query, over rows that are fetched for it and discarded afterwards."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from derive.errors import SqlError
 from derive.functions.cancellation import cancellation, running
 
 Contents: TypeAlias = Callable[[GlobalId, Collection[int]], Iterator[list[Row]]]
-"""Rows of what is known under an identifier, in batches; of columns other than those asked for, anything will do."""
+"""A function that returns the rows of a collection in batches; columns that are not requested may have any value."""
 
 BATCH_ROWS = 1000
-"""So many rows a batch of a result has at most."""
+"""Maximum number of rows in a batch of a result."""
 
 _RESTING: list[apsw.Connection] = []
-"""Connections without any tables, which nobody uses now."""
+"""Idle connections without tables."""
 _MOST_RESTING, _MOST_PAGES = 4, 1000
-"""How many they are, and how large what was in one of them may have been, since its memory is not given back."""
+"""Maximum number of idle connections, and of pages in one of them, because SQLite does not release the memory."""
 
 _ROW_BYTES = 24
 _DATUM_BYTES = 8
@@ -44,24 +44,24 @@ def evaluate(
     most_bytes: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Row]]:
-    """The rows of a query.
+    """Yield the rows of a query.
 
-    Where each row of the result comes of one row of one collection, and no order is asked for, rows come while others
-    are still fetched, and nothing is kept. Else the columns that the query reads are kept while it is evaluated, on
-    disk if they are many.
+    If each row of the result depends on one row of one collection, and no order is requested, rows are yielded while
+    others are still fetched, and nothing is stored. Otherwise the columns that the query reads are stored during its
+    evaluation, on disk if they are large.
 
     Args:
-        relation: without parameters.
-        finishing: what becomes of its rows.
-        contents: rows of what it is about.
-        most_bytes: so much may be in the result; None for any amount.
-        cancelled: asked now and then whether to end; from the thread that consumes the rows.
+        relation: a relation without parameters.
+        finishing: the final processing of its rows.
+        contents: returns the rows of collections.
+        most_bytes: maximum size of the result; None for no limit.
+        cancelled: called from time to time in the thread that consumes the rows; True ends the query.
 
     Yields:
         Rows in batches.
 
     Raises:
-        SqlError: 57014, it was cancelled; 54000, the result is too large; or what evaluating its expressions raises.
+        SqlError: 57014, it was cancelled; 54000, the result is too large; or an error of an expression.
     """
     written = _written(relation, finishing)
     if written is not None:
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def interrupted(batches: Iterator[list[Row]], cancelled: Callable[[], bool] | None) -> Iterator[list[Row]]:
-    """The same batches; functions that work for long on one value ask now and then whether to end."""
+    """Yield the same batches; functions that work long on one value check for cancellation."""
     while True:
         with running(cancelled):
             batch = next(batches, None)
@@ -90,7 +90,7 @@ def interrupted(batches: Iterator[list[Row]], cancelled: Callable[[], bool] | No
 
 
 def _written(relation: Relation, finishing: Finishing) -> list[Row] | None:
-    """The rows of a query that says them all, as that of an INSERT mostly does; None if there is more to do."""
+    """Return the rows of a query that consists of literals, as most INSERTs do; None for other queries."""
     if finishing.order or finishing.limit is not None or finishing.offset:
         return None
     rows: Sequence[Row]
@@ -109,13 +109,13 @@ def _written(relation: Relation, finishing: Finishing) -> list[Row] | None:
 
 @contextmanager
 def _evaluating() -> Iterator[apsw.Connection]:
-    """A connection to evaluate a query with; one that was used before, if there is one, as to make one costs much."""
+    """Yield a connection for evaluating a query; idle ones are reused, because creating one is expensive."""
     try:
         connection = _RESTING.pop()
     except IndexError:
         connection = connect("")
     yield connection
-    # Whoever ends early may have statements under way: such a connection is not used again.
+    # A query that ends early may have open statements: then the connection is not reused.
     connection.set_progress_handler(None)
     for (name,) in connection.execute("SELECT name FROM temp.sqlite_schema WHERE type = 'table'").fetchall():
         connection.execute(f"DROP TABLE temp.{name}")
@@ -125,10 +125,10 @@ def _evaluating() -> Iterator[apsw.Connection]:
 
 
 def limited(batches: Iterator[list[Row]], most_bytes: int | None) -> Iterator[list[Row]]:
-    """The same batches, as long as they are not too large together.
+    """Yield the same batches while their total size is within the limit.
 
     Raises:
-        SqlError: 54000, they are.
+        SqlError: 54000, the limit is exceeded.
     """
     return batches if most_bytes is None else _limited(batches, most_bytes)
 
@@ -144,12 +144,12 @@ def _limited(batches: Iterator[list[Row]], most_bytes: int) -> Iterator[list[Row
 
 
 def size_of(row: Row) -> int:
-    """Roughly how many bytes a row takes."""
+    """Return the approximate size of a row in bytes."""
     return _ROW_BYTES + sum(len(datum) if isinstance(datum, str | bytes) else _DATUM_BYTES for datum in row)
 
 
 def _only_source(relation: Relation) -> Get | None:
-    """What is read, if every row of the result comes of one row of it, and expressions have no subqueries."""
+    """Return the only source if every row of the result depends on one of its rows, without subqueries, or None."""
     match relation:
         case Get():
             return relation
@@ -162,14 +162,14 @@ def _only_source(relation: Relation) -> Get | None:
 
 
 class _Tables:
-    """Temporary tables for what a query reads: named as it is lowered, with the columns that it then mentions."""
+    """Temporary tables for a query's sources: named during lowering, with the columns that the SQL mentions."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._gets: dict[GlobalId, Get] = {}
 
     def name(self, get: Get) -> str:
-        """The table for something."""
+        """Return the table of a source."""
         if get.id < 0:
             return table_of(get)
         self._gets[get.id] = get
@@ -178,10 +178,10 @@ class _Tables:
     def create(
         self, statements: Sequence[str]
     ) -> Iterator[tuple[GlobalId, Sequence[int], Callable[[list[Row]], None]]]:
-        """Make the tables that statements read.
+        """Create the tables that statements read.
 
         Yields:
-            For each, its identifier, the columns that are read, and what inserts rows.
+            For each, its identifier, the columns that are read, and a function that inserts rows.
         """
         columns: dict[GlobalId, set[int]] = {identifier: set() for identifier in self._gets}
         for sql in statements:
@@ -246,7 +246,7 @@ def _evaluate_kept(
 
 
 def fetched(cursor: apsw.Cursor) -> Iterator[list[Row]]:
-    """The rows of a cursor in batches."""
+    """Yield the rows of a cursor in batches."""
     while batch := list(islice(cursor, BATCH_ROWS)):
         yield batch
         if len(batch) < BATCH_ROWS:
@@ -254,7 +254,7 @@ def fetched(cursor: apsw.Cursor) -> Iterator[list[Row]]:
 
 
 def _within(batches: Iterator[list[Row]], finishing: Finishing) -> Iterator[list[Row]]:
-    """Those rows that a limit is for; others are not waited for."""
+    """Yield the rows within the limit and offset, without waiting for others."""
     skipped, wanted = finishing.offset, finishing.limit
     if wanted == 0:
         return

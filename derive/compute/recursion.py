@@ -1,4 +1,4 @@
-"""Recursions of a query that is evaluated once: each is a loop that fills a table."""
+"""Recursions in one-shot evaluation: each is a loop that fills a table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A recursion whose rows come to be in a table.
+    """A recursion whose rows are collected in a table.
 
     Attributes:
-        id: negative; what stands in queries for the rows, and in `recursion.step` for the latest of them.
-        recursion: in which others are replaced by tables.
+        id: negative identifier of the rows in queries, and of the latest rows in `recursion.step`.
+        recursion: the recursion, with inner recursions replaced by tables.
     """
 
     id: GlobalId
@@ -32,16 +32,16 @@ class Loop:
 
     @property
     def table(self) -> str:
-        """The table of its rows."""
+        """Return the table of its rows."""
         return table_of(Get(self.id, self.recursion.types))
 
     @property
     def latest(self) -> str:
-        """A SELECT in parentheses of the rows behind number `:mark`."""
+        """Return a SELECT in parentheses of the rows after number `:mark`."""
         return f"(SELECT {names(len(self.recursion.types))} FROM {self.table} WHERE rowid > :mark)"
 
     def statements(self, table: Callable[[Get], str]) -> tuple[str, str]:
-        """SELECTs of the first rows, and of those that a step makes of the rows behind number `:mark`."""
+        """Return SELECTs of the first rows, and of a step's rows from the rows after number `:mark`."""
         step = select_of(self.recursion.step, lambda get: self.latest if get.id == self.id else table(get))
         return select_of(self.recursion.base, table), step
 
@@ -52,21 +52,21 @@ class Loop:
         most_bytes: int | None,
         cancelled: Callable[[], None],
     ) -> Iterator[int]:
-        """Make the table, and step after step its rows.
+        """Create the table, and fill it step by step.
 
         Args:
-            connection: that has the tables which the statements read.
-            statements: of this loop.
-            most_bytes: so many may be in all tables together; None for any number.
+            connection: connection with the tables that the statements read.
+            statements: statements of this loop.
+            most_bytes: maximum size of all tables together; None for no limit.
             cancelled: called before each step; raises to end.
 
         Yields:
-            Behind which number the newest rows are.
+            The number after which the newest rows are.
         """
         width = len(self.recursion.types) or 1
         connection.execute(f"CREATE TABLE {self.table}({names(width)})")
         if self.recursion.is_distinct:
-            # An index holds NULLs apart from one another.
+            # A unique index treats NULLs as distinct.
             columns = ", ".join(f"c{index} IS NULL, ifnull(c{index}, 0)" for index in range(width))
             name = self.table.removeprefix("temp.")
             connection.execute(f"CREATE UNIQUE INDEX temp.{name}_once ON {name}({columns})")
@@ -87,7 +87,7 @@ class Loop:
 
 
 def table_of(get: Get) -> str:
-    """The table of a recursion's rows."""
+    """Return the table of a recursion's rows."""
     return f"temp.recursion{-get.id}"
 
 
@@ -103,7 +103,7 @@ def _bytes(connection: apsw.Connection) -> int:
 
 
 def unrolled(node: T) -> tuple[T, list[Loop]]:
-    """A relation, or what has some, with tables in the place of recursions; and the loops that fill them, in order."""
+    """Replace recursions in a node by tables; return the node, and the loops that fill the tables, in order."""
     loops: list[Loop] = []
     ids = count(-1, -1)
     known: dict[Recursion, Get] = {}
@@ -131,5 +131,5 @@ def unrolled(node: T) -> tuple[T, list[Loop]]:
 
 
 def loop_of(loops: Collection[Loop], get: Get) -> Loop | None:
-    """The loop whose rows something stands for; None if it is none."""
+    """Return the loop of a node; None if it is another node."""
     return next((loop for loop in loops if loop.id == get.id), None)

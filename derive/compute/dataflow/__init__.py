@@ -1,1 +1,1 @@
-"""Arrangements, and dataflows that keep them in step with their inputs, one tick after the other."""
+"""Arrangements, and dataflows that update them from their inputs, one tick after the other."""

@@ -1,8 +1,8 @@
-"""What another process has worked out becomes part of an instance's database, a little at a time.
+"""Adoption: copying tables that another process has computed into an instance's database, in batches.
 
-Each batch is a transaction of some milliseconds, between which other dataflows go on; where others wait for processors,
-a rest as long as itself follows. Until the last one, nothing in the database names the tables: those of an adoption
-that did not come to its end belong to no operator, and are removed.
+Each batch is a transaction of some milliseconds, between which other dataflows advance; if others wait for processors,
+a pause as long as the batch follows. The tables are registered after the last batch: tables of an incomplete adoption
+belong to no operator, and are removed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from derive.compute.dataflow.database import NAME
 from derive.compute.dataflow.throttle import Throttle
 
 _BATCH_SECONDS = 0.003
-"""About how long a batch takes."""
+"""Approximate duration of a batch, in seconds."""
 _FEWEST_ROWS, _MOST_ROWS = 200, 20_000
 _TABLE = re.compile(r"[aghm](\d+)(_\d+)?")
-"""Names of tables of operators, with their number."""
+"""Names of operators' tables, with the operator's number."""
 _NAMED = ("operators", "errors", "errors_history", "cohorts", "dataflows")
 
 
 class Adoption:
-    """Tables on their way from one database into another.
+    """Tables being copied from one database into another.
 
     Args:
-        connection: that writes to the database that they come to.
-        folder: where they are.
+        connection: writing connection of the target database.
+        folder: folder of the source database.
     """
 
     def __init__(self, connection: apsw.Connection, folder: Path) -> None:
@@ -58,7 +58,7 @@ class Adoption:
         return list(rows)
 
     def load(self) -> bool:
-        """Take a batch over; whether there is more."""
+        """Copy a batch; return whether there are more."""
         if not self._tables:
             return False
         self._throttle.pause()
@@ -76,7 +76,7 @@ class Adoption:
         return True
 
     def _copy(self, table: str) -> int:
-        """Copy rows of a table that are behind those that were, in the order in which they are kept."""
+        """Copy the next rows of a table in the order of its key; return their number."""
         execute = self._connection.execute
         columns = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})")]
         key = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})") if row[5]] or ["rowid"]
@@ -94,27 +94,27 @@ class Adoption:
         return count
 
     def complete(self) -> None:
-        """Name what was taken over: from here on it is there, for everybody at once."""
+        """Register the copied tables in one transaction."""
         with self._connection:
             for table in _NAMED:
                 self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM staged.{table}")
         self._connection.execute("DETACH staged")
 
     def cancel(self) -> None:
-        """Remove what was taken over."""
+        """Remove the copied tables."""
         self._connection.execute("DETACH staged")
         with self._connection:
             drop_tables(self._connection, self._made)
 
 
 def drop_tables(connection: apsw.Connection, tables: Collection[str]) -> None:
-    """Remove tables, if they are there."""
+    """Drop tables, if they exist."""
     for table in tables:
         connection.execute(f"DROP TABLE IF EXISTS main.{table}")
 
 
 def drop_unnamed(connection: apsw.Connection) -> None:
-    """Remove tables of no operator, which are those of adoptions that did not come to their end."""
+    """Drop tables of no operator, which belong to incomplete adoptions."""
     numbers = {row[0] for row in connection.execute("SELECT number FROM operators")}
     rows: Any = connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
     tables = [(name, match) for (name,) in rows if (match := _TABLE.fullmatch(name))]

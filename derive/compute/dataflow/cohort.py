@@ -1,4 +1,4 @@
-"""Dataflows of the same sources: they have arrangements in common, and are at one time."""
+"""Dataflow groups: dataflows of the same sources share arrangements, and are at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from derive.time.frontier import END_OF_TIME
 
 
 def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Sequence[Operator]) -> Operator:
-    """The operator that carries out a plan."""
+    """Return the operator of a plan."""
     match plan:
         case Source() | Fixed():
             return Fed(connection, number, plan, inputs)
@@ -38,16 +38,16 @@ def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Se
 
 
 class Cohort:
-    """Operators over some inputs, at one time.
+    """A dataflow group: operators over some inputs, at one time.
 
     Attributes:
-        id: identifies it in the database.
-        sources: collections that everything in it follows from.
-        upper: all times below are complete.
-        committed: the same, for those who read.
-        partner: a cohort that this one is about to join, and does not get ahead of; None if there is none.
-        operators: inputs before what reads them.
-        roots: by dataflow, the operator that has its rows.
+        id: its number in the database.
+        sources: collections that all of its dataflows derive from.
+        upper: time before which everything is complete.
+        committed: the upper that readers see.
+        partner: a group that this one is about to join, and does not overtake; None without one.
+        operators: operators, inputs before readers.
+        roots: by dataflow, the operator of its rows.
         feeds: inputs by identifier.
     """
 
@@ -61,13 +61,13 @@ class Cohort:
         self.feeds: dict[GlobalId, Feed] = {}
         self.partner: Cohort | None = None
 
-    # -- What is there
+    # -- Restoring
 
     def restore(self, dataflows: Iterable[tuple[GlobalId, int]]) -> None:
-        """Take up what is in the database.
+        """Restore the group from the database.
 
         Args:
-            dataflows: identifiers, and the number of the operator of each.
+            dataflows: identifiers, and the number of each one's operator.
         """
         by_number: dict[int, Operator] = {}
         rows = self._connection.execute(
@@ -88,21 +88,21 @@ class Cohort:
         self.roots = {identifier: by_number[number] for identifier, number in dataflows}
 
     def wanted(self) -> set[GlobalId]:
-        """Identifiers of the inputs that operators read."""
+        """Return identifiers of the inputs that operators read."""
         return {operator.plan.id for operator in self.operators if isinstance(operator.plan, Source)}
 
     def is_fed(self) -> bool:
-        """Whether all inputs are there."""
+        """Return whether all inputs are present."""
         return self.wanted() <= self.feeds.keys()
 
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
-        """Take updates of an input from now on; those below a frontier are there already."""
+        """Read updates of an input from now on; those below `frontier` are applied already."""
         self.feeds[identifier] = Feed(source, frontier)
 
     def _order(self, operators: Sequence[Operator]) -> None:
-        """Have operators work in an order: inputs before what reads them, and last what is worked out as a whole.
+        """Set the execution order: inputs before readers, and recomputed operators last.
 
-        That needs no rows as they were before, so those may be brought up to date when nobody else does.
+        Recomputed operators need no former rows of their inputs, so these may be updated before them.
         """
         late: set[Operator] = set()
         for operator in operators:
@@ -115,18 +115,18 @@ class Cohort:
                 operator.read_last = frozenset(operator.inputs) - needed
 
     def is_chained_to(self, upstream: GlobalId) -> bool:
-        """Whether it reads a dataflow of another cohort."""
+        """Return whether the group reads a dataflow of another group."""
         return upstream in self.feeds and upstream not in self.sources
 
     def starve(self, upstream: GlobalId) -> None:
-        """A dataflow of another cohort is no more: what reads it stays where it is."""
+        """Remove the feed of a dropped dataflow of another group; its readers stop advancing."""
         if self.is_chained_to(upstream):
             del self.feeds[upstream]
 
     # -- New dataflows
 
     def record(self) -> None:
-        """Enter it in the database."""
+        """Record the group in the database."""
         entry = (self.id, packed(self.sources), self.upper)
         self._connection.execute("INSERT INTO cohorts VALUES (?, ?, ?)", entry)
 
@@ -139,12 +139,12 @@ class Cohort:
         number: int,
         indexes: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Add a dataflow, and enter it in the database.
+        """Add a dataflow, and record it in the database.
 
         Args:
-            identifier: of the dataflow.
-            relation: what it has the rows of.
-            plan: of these.
+            identifier: identifier of the dataflow.
+            relation: its relation.
+            plan: its plan.
             inputs: as for `add`.
             number: as for `add`.
             indexes: as for `add`.
@@ -154,13 +154,13 @@ class Cohort:
         self._connection.execute("INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)", entry)
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Have rows of a dataflow looked up fast by some of their columns."""
+        """Create an index of a dataflow's rows by some of their columns."""
         root = self.roots[identifier]
         assert root.arrangement is not None
         root.arrangement.index(_key(root, columns))
 
     def join(self, other: Cohort) -> None:
-        """Take in all dataflows of another cohort, of the same sources and at the same time, which is no more then."""
+        """Take over all dataflows of another group with the same sources at the same time; the other group ends."""
         assert (self.sources, self.upper) == (other.sources, other.upper)
         for table in ("operators", "dataflows"):
             self._connection.execute(f"UPDATE {table} SET cohort = ? WHERE cohort = ?", (self.id, other.id))
@@ -182,13 +182,13 @@ class Cohort:
         number: int,
         indexes: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Add a dataflow, and work out its rows at the cohort's latest time.
+        """Add a dataflow, and compute its rows at the group's latest time.
 
         Args:
-            identifier: of the dataflow.
-            plan: of its rows.
-            inputs: what it reads, from times that are not after the latest one; closed if others are at work.
-            number: above those of all operators.
+            identifier: identifier of the dataflow.
+            plan: its plan.
+            inputs: inputs from times that are not after the latest one; closed if the group has them already.
+            number: a number above those of all operators.
             indexes: columns by which its rows are looked up.
         """
         new: list[Operator] = []
@@ -222,14 +222,14 @@ class Cohort:
         self._order([*self.operators, *new])
         self.roots[identifier] = root
         self.feeds = feeds | self.feeds
-        for unfed in self.wanted() & inputs.keys() - self.feeds.keys():  # of dataflows that were restored
+        for unfed in self.wanted() & inputs.keys() - self.feeds.keys():  # of restored dataflows
             self.feed(unfed, inputs[unfed], inputs[unfed].since + 1)
         for unread in inputs.values():
             if all(feed.input is not unread for feed in self.feeds.values()):
                 unread.close()
 
     def _built(self, plan: Plan, new: list[Operator], number: int) -> Operator:
-        """The operator of a plan: one that is there and has its rows at hand, or a new one."""
+        """Return the operator of a plan: an existing arranged one, or a new one."""
         if isinstance(plan, Source) and plan.id in self.roots and plan.columns is None:
             return self.roots[plan.id]
         for operator in (*new, *(operator for operator in self.operators if operator.arrangement is not None)):
@@ -243,7 +243,7 @@ class Cohort:
     def _fill(
         self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, Feed]
     ) -> None:
-        """Give a new operator all of its rows as changes."""
+        """Set all rows of a new operator as changes."""
         if not isinstance(operator, Fed) or not isinstance(operator.plan, Source):
             operator.update(tick)
             return
@@ -275,7 +275,7 @@ class Cohort:
         )
 
     def remove(self, identifier: GlobalId) -> None:
-        """Drop a dataflow, and all operators that nobody else needs."""
+        """Drop a dataflow, and all operators that no other dataflow needs."""
         del self.roots[identifier]
         kept = reachable(self.roots.values())
         for operator in [operator for operator in self.operators if operator not in kept]:
@@ -290,12 +290,12 @@ class Cohort:
     # -- Time
 
     def poll(self) -> None:
-        """Ask inputs what is new."""
+        """Poll the inputs."""
         for feed in self.feeds.values():
             feed.poll(self.upper)
 
     def complete(self) -> int:
-        """All times below are known of all inputs."""
+        """Return the time before which all inputs are known."""
         if not self.is_fed():
             return self.upper
         frontiers = [feed.frontier for feed in self.feeds.values()]
@@ -304,10 +304,10 @@ class Cohort:
         return max(self.upper, min(frontiers, default=END_OF_TIME))
 
     def advance(self, most_updates: int) -> bool:
-        """Go through complete times, one after the other.
+        """Process complete times, one after the other.
 
         Args:
-            most_updates: after so many it comes to an end.
+            most_updates: number of updates after which to stop.
 
         Returns:
             Whether there are more.
@@ -329,13 +329,13 @@ class Cohort:
         return upper < complete
 
     def keep(self) -> None:
-        """What was advanced is committed, and others see it."""
+        """Publish the new upper after the commit."""
         self.committed = self.upper
         for feed in self.feeds.values():
             feed.keep()
 
     def go_back(self) -> None:
-        """Be as before `advance`, since the transaction in which it was has come to nothing."""
+        """Undo `advance` after its transaction was rolled back."""
         self.upper = self.committed
         for feed in self.feeds.values():
             feed.go_back()
@@ -361,7 +361,7 @@ class Cohort:
             record_errors(self._connection, time, tick.errors.items())
 
     def close(self) -> None:
-        """Give inputs back."""
+        """Close all inputs."""
         for feed in self.feeds.values():
             feed.input.close()
         self.feeds.clear()
@@ -374,7 +374,7 @@ def _key(operator: Operator, columns: Sequence[int]) -> list[Column]:
 def _lookups(
     new: Sequence[Operator], others: Iterable[tuple[Operator, Sequence[Expression]]]
 ) -> dict[Operator, list[Sequence[Expression]]]:
-    """By what rows of operators are looked up by new ones, and by others; those that are there are indexed at once."""
+    """Return the lookups into new operators; create indexes for lookups into existing ones."""
     lookups: dict[Operator, list[Sequence[Expression]]] = {}
     for source, key in (*others, *(lookup for operator in new for lookup in operator.lookups())):
         if source.arrangement is not None:
@@ -385,7 +385,7 @@ def _lookups(
 
 
 def reachable(roots: Iterable[Operator]) -> set[Operator]:
-    """Operators, and all that they read."""
+    """Return operators, and all operators that they read."""
     reached: set[Operator] = set()
     rest = list(roots)
     while rest:

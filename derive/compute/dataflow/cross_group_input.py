@@ -1,4 +1,4 @@
-"""A dataflow as the input of another cohort."""
+"""A dataflow as the input of another dataflow group."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _BATCH = 10_000
 
 
 class ArrangedInput:
-    """The rows of a dataflow at a time, of an instance of another process.
+    """The rows of a dataflow at one time, in an instance of another process.
 
     Attributes:
-        types: of its columns.
+        types: types of its columns.
         since: the time.
-        has_more: nothing is told but the rows at that time.
+        has_more: False: there are no later updates.
     """
 
     has_more = False
 
     def __init__(self, reader: apsw.Connection, number: int, types: tuple[Type, ...], since: int) -> None:
-        """What is read.
+        """Describe the rows.
 
         Args:
-            reader: of the instance's database.
-            number: of the operator that has the rows.
-            types: of its columns.
-            since: the time, which must not be forgotten.
+            reader: connection that reads the instance's database.
+            number: number of the operator that has the rows.
+            types: types of its columns.
+            since: the time, which must not be compacted.
         """
         self.types = types
         self.since = since
@@ -47,12 +47,12 @@ class ArrangedInput:
         self._number = number
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at `since`."""
+        """Yield the rows at `since`."""
         assert as_of == self.since
         return _rows_at(self._reader, self._number, self.types, as_of)
 
     def poll(self) -> tuple[int, list[Update]]:
-        """Nothing: what changes is told to the instance itself."""
+        """Return no updates: the instance itself reads them."""
         return self.since + 1, []
 
     def close(self) -> None:
@@ -61,13 +61,13 @@ class ArrangedInput:
 
 
 class ChainedInput:
-    """The rows of a dataflow from a time on, which must not be forgotten.
+    """The rows of a dataflow from a time on, which must not be compacted.
 
     Attributes:
-        upstream: the dataflow.
-        types: of its columns.
+        upstream: identifier of the dataflow.
+        types: types of its columns.
         since: the time.
-        keeps: nothing is kept of the snapshot.
+        keeps: False: nothing of the snapshot is stored.
     """
 
     keeps = False
@@ -75,12 +75,12 @@ class ChainedInput:
     def __init__(
         self, connection: apsw.Connection, upstream: GlobalId, cohort_of: Callable[[GlobalId], Cohort], since: int
     ) -> None:
-        """What is read.
+        """Describe the input.
 
         Args:
-            connection: that writes to the database of both.
-            upstream: the dataflow.
-            cohort_of: tells in which cohort it is.
+            connection: writing connection of the database of both.
+            upstream: identifier of the dataflow.
+            cohort_of: returns the dataflow's group.
             since: the time.
         """
         self.upstream = upstream
@@ -92,30 +92,30 @@ class ChainedInput:
         self._frontier = since + 1
 
     def count(self, as_of: int) -> int:
-        """About how many rows there are."""
+        """Return an approximate number of rows."""
         count = self._connection.execute(f"SELECT ifnull(max(rowid), 0) FROM a{self._operator.number}").get
         return int(count)
 
     def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ArrangedInput]:
-        """What opens the rows at a time in another process."""
+        """Return a function that opens the rows at a time in another process."""
         return partial(_opened, folder_of(self._connection), self._operator.number, self.types, as_of)
 
     def adopt(self, as_of: int, place: Path) -> None:
-        """Go on from a time."""
+        """Continue from a time."""
         self.since = as_of
         self._frontier = as_of + 1
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at `since`."""
+        """Yield the rows at `since`."""
         return _rows_at(self._connection, self._operator.number, self.types, self.since)
 
     @property
     def has_more(self) -> bool:
-        """Whether the other cohort has gone on since the last poll."""
+        """Return whether the other group has advanced since the last poll."""
         return self._cohort_of(self.upstream).upper > self._frontier
 
     def poll(self) -> tuple[int, list[Update]]:
-        """What has changed."""
+        """Return the frontier and the updates since the last poll."""
         begin, self._frontier = self._frontier, self._cohort_of(self.upstream).upper
         if begin == self._frontier:
             return self._frontier, []
@@ -124,7 +124,7 @@ class ChainedInput:
         return self._frontier, [(_time(row), row[1 : 1 + len(self.types)], diff) for row, diff in weighted(rows)]
 
     def close(self) -> None:
-        """Nothing is held but by those who ask for it."""
+        """Do nothing: callers hold the resources."""
 
 
 def _opened(folder: Path, number: int, types: tuple[Type, ...], since: int) -> ArrangedInput:
@@ -132,7 +132,7 @@ def _opened(folder: Path, number: int, types: tuple[Type, ...], since: int) -> A
 
 
 def _rows_at(connection: apsw.Connection, number: int, types: tuple[Type, ...], time: int) -> Iterator[list[Row]]:
-    """The rows that an operator had at a time, in batches."""
+    """Yield the rows that an operator had at a time, in batches."""
     width = len(types) or 1
     cursor = connection.execute(
         f"SELECT * FROM {copies(rows_as_of(f'a{number}', f'h{number}', width, str(time)), width)}"

@@ -1,7 +1,6 @@
-"""The database of an instance: rows of operators, and what there is of cohorts, operators and dataflows.
+"""The database of an instance: rows of operators, and the tables of groups, operators and dataflows.
 
-It can be built anew from collections at any time, so nothing of it is synced; one that another version of this code has
-written is thrown away.
+It can be recomputed from collections at any time, so it is not synced; a database of another code version is deleted.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ CREATE INDEX errors_history_t ON errors_history(t);
 
 
 def open_database(folder: Path) -> apsw.Connection:
-    """The connection that writes to an instance's database, which is new where there was none that is ours.
+    """Open the writing connection of an instance's database; create the database if it is missing or outdated.
 
     Raises:
-        FlowError: another process keeps it to itself, or the disk is full or broken.
+        FlowError: another process locks it, or the disk is full or broken.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with translated():
@@ -52,7 +51,7 @@ def open_database(folder: Path) -> apsw.Connection:
                 return connection
             connection.close()
         except (apsw.SQLError, apsw.NotADBError, apsw.CorruptError):
-            pass  # it is another one, or damaged
+            pass  # it has another version, or is damaged
         for path in folder.glob(f"{NAME}*"):
             path.unlink()
         connection = _connected(folder)
@@ -73,7 +72,7 @@ def _connected(folder: Path) -> apsw.Connection:
 
 
 def open_staging(folder: Path) -> apsw.Connection:
-    """The connection that fills a new database, which another process takes over once this one has closed it."""
+    """Open a connection that fills a new database, which another process adopts after the connection is closed."""
     connection = connect(str(folder / NAME))
     connection.pragma("temp_store", "file")
     connection.execute(
@@ -86,12 +85,12 @@ def open_staging(folder: Path) -> apsw.Connection:
 
 
 def folder_of(connection: apsw.Connection) -> Path:
-    """Where an instance keeps its database."""
+    """Return the folder of an instance's database."""
     return Path(connection.filename).parent
 
 
 def open_reader(folder: Path) -> apsw.Connection:
-    """A connection that reads an instance's database."""
+    """Open a connection that reads an instance's database."""
     with translated():
         connection = connect(str(folder / NAME))
         connection.execute("PRAGMA cache_size=-16384; PRAGMA query_only=ON").fetchall()
@@ -109,19 +108,19 @@ def code_digest() -> str:
 
 
 def packed(value: Any) -> bytes:
-    """A value that is read only by the code that wrote it."""
+    """Serialize a value that only the same code version reads."""
     return pickle.dumps(value)
 
 
 def unpacked(data: Any) -> Any:
-    """What was packed."""
+    """Return the value of serialized bytes."""
     return pickle.loads(data)
 
 
 def record_errors(
     connection: apsw.Connection, time: int, errors: Iterable[tuple[tuple[int, str, str, str], int]]
 ) -> None:
-    """Take in errors that came or went at a time: operator, cause, SQLSTATE and message, and how often."""
+    """Record errors inserted or retracted at a time: operator, cause, SQLSTATE and message, and counts."""
     for (operator, cause, sqlstate, message), weight in errors:
         if not weight:
             continue

@@ -1,4 +1,4 @@
-"""What an instance is asked to maintain, and what it does maintain."""
+"""Requested and maintained dataflows of an instance."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.compute.plans.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """A dataflow that is maintained.
+    """A maintained dataflow.
 
     Attributes:
-        relation: what it has the rows of.
-        cohort: in which it is.
-        since: at times from this on it can be asked.
+        relation: its relation.
+        cohort: its group.
+        since: the earliest time at which it can be read.
     """
 
     relation: Relation
@@ -28,7 +28,7 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A dataflow that is not maintained yet."""
+    """A requested dataflow that is not maintained yet."""
 
     relation: Relation
     plan: Plan

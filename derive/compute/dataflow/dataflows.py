@@ -1,4 +1,4 @@
-"""The dataflows of an instance: which there are, in which cohorts, and how they begin and end."""
+"""The dataflows of an instance: their groups, start and end."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Dataflows:
     """All dataflows of an instance. Its methods are called by one thread at a time.
 
     Attributes:
-        maintained: dataflows at work.
-        wishes: those that have not begun.
-        kept: where the rows of those at work are.
-        failures: why dataflows could not begin.
-        broken: why cohorts do not go on.
+        maintained: running dataflows.
+        wishes: requested dataflows that have not started.
+        kept: places of the rows of running dataflows.
+        failures: errors of dataflows that could not start.
+        broken: errors of groups that have stopped.
     """
 
     def __init__(self, connection: apsw.Connection, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
-        """Take up what is in a database.
+        """Restore the dataflows of a database.
 
         Args:
-            connection: that writes to it.
-            most_here: so many rows at most are worked out where others wait for that.
-            stage: has more of them worked out.
+            connection: writing connection.
+            most_here: maximum number of rows computed while others wait.
+            stage: computes larger dataflows in another process.
         """
         self._hydrations = Hydrations(connection, most_here, stage)
         self._connection = connection
@@ -56,7 +56,7 @@ class Dataflows:
         self._restore()
 
     def close(self) -> None:
-        """Give inputs back."""
+        """Close all inputs."""
         self._hydrations.close()
         for cohort in self._cohorts.values():
             cohort.close()
@@ -64,7 +64,7 @@ class Dataflows:
             _close(wish.inputs)
 
     def step(self) -> bool:
-        """Begin what can begin, and go on with what is complete; whether there may be more to do at once."""
+        """Start requested dataflows, and advance groups; return whether there may be more work at once."""
         happened = self._hydrations.step(
             self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
         )
@@ -79,12 +79,12 @@ class Dataflows:
         return happened or (went_on and has_more)
 
     def can_go_on(self, identifier: GlobalId) -> bool:
-        """Whether a dataflow that has failed would go on where it was."""
+        """Return whether a failed dataflow could resume."""
         dataflow = self.maintained.get(identifier)
         return dataflow is not None and self._halts.can_go_on(dataflow.cohort)
 
     def go_on(self, identifier: GlobalId) -> None:
-        """Have a dataflow that has failed go on where it was, with all others of its cohort, if it can."""
+        """Resume a failed dataflow with its whole group, if possible."""
         if dataflow := self.maintained.get(identifier):
             self._halts.go_on(dataflow.cohort)
 
@@ -106,7 +106,7 @@ class Dataflows:
         self._place()
 
     def _place(self) -> None:
-        """Know where rows are."""
+        """Update the places of rows."""
         kept = {}
         for identifier, dataflow in self.maintained.items():
             kept[identifier] = Kept(
@@ -115,7 +115,7 @@ class Dataflows:
         self.kept = kept
 
     def _operators(self, identifier: GlobalId) -> tuple[int, ...]:
-        """All operators that a dataflow follows from, in other cohorts as well."""
+        """Return the numbers of all operators that a dataflow derives from, in other groups as well."""
         cohort = self.maintained[identifier].cohort
         operators = {operator.number for operator in reachable([cohort.roots[identifier]])}
         for get in gets_of(self.maintained[identifier].relation):
@@ -124,7 +124,7 @@ class Dataflows:
         return tuple(sorted(operators))
 
     def wish(self, identifier: GlobalId, wish: Wish) -> None:
-        """Maintain a relation: one that is there goes on, if it is the same."""
+        """Request to maintain a relation; an existing dataflow of the same relation continues."""
         self.go_on(identifier)
         dataflow = self.maintained.get(identifier)
         if dataflow is not None:
@@ -136,7 +136,7 @@ class Dataflows:
         self.wishes[identifier] = wish
 
     def _resume(self, dataflow: Dataflow, wish: Wish) -> bool:
-        """Have a dataflow that is there go on with inputs; whether that can be."""
+        """Reattach inputs to an existing dataflow; return False if that is impossible."""
         cohort = dataflow.cohort
         chained = self._chained(wish, cohort.upper - 1, cohort)
         if chained is None:
@@ -149,7 +149,7 @@ class Dataflows:
         return True
 
     def _chained(self, wish: Wish, time: int, cohort: Cohort | None) -> dict[GlobalId, Input] | None:
-        """What a dataflow of a cohort reads of others, from a time on; None if that is not known."""
+        """Return inputs from other groups at a time; None if one is unknown at that time."""
         chained: dict[GlobalId, Input] = {}
         for get in gets_of(wish.relation):
             upstream = self.maintained.get(get.id)
@@ -164,7 +164,7 @@ class Dataflows:
         return self.maintained[identifier].cohort
 
     def _sources(self, wish: Wish) -> frozenset[GlobalId]:
-        """The collections that a wish follows from in the end."""
+        """Return the collections that a request derives from, directly or indirectly."""
         sources: set[GlobalId] = set()
         for get in gets_of(wish.relation):
             if get.id in wish.inputs:
@@ -174,7 +174,7 @@ class Dataflows:
         return frozenset(sources)
 
     def _fulfil(self, identifier: GlobalId, wish: Wish) -> bool:
-        """Begin to maintain what is wished for, if it is time."""
+        """Start a requested dataflow, if its inputs are ready; return whether something happened."""
         upstream = [self.maintained.get(get.id) for get in gets_of(wish.relation) if get.id not in wish.inputs]
         if None in upstream or self._hydrations.begins(identifier):
             return False
@@ -184,13 +184,14 @@ class Dataflows:
         is_large = None
         try:
             is_large = self._is_large(identifier, wish, time)
-        except FlowError as failure:  # a collection was reset, perhaps
+        except FlowError as failure:  # perhaps a collection was reset
             self._fail(identifier, failure)
         if is_large or is_large is None:
             return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, wish, time)
         cohort = self._cohort_for(sources, known)
         if cohort is not None:
-            # One that goes on later would go through times that are in the first rows of this one already.
+            # A group that resumes later would process times that are in the first rows of the new dataflow
+            # already.
             is_over = cohort.id in self.broken and not self._halts.can_go_on(cohort)
             if cohort.upper <= time and not is_over:
                 return False
@@ -210,9 +211,9 @@ class Dataflows:
         return True
 
     def _cohort_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> Cohort | None:
-        """The cohort of a new dataflow; None for a new one.
+        """Return the group for a new dataflow; None to create one.
 
-        A cohort reads others of the same sources from its beginning on or never, so none waits for itself.
+        A group reads other groups of the same sources from its start or never, so no group waits for itself.
         """
         among = {dataflow.cohort.id for dataflow in upstream if dataflow.cohort.sources == sources}
         if len(among) > 1:
@@ -238,7 +239,7 @@ class Dataflows:
         return cohort
 
     def _show(self, identifier: GlobalId, wish: Wish, cohort: Cohort, time: int) -> None:
-        """Have others see a dataflow that has begun."""
+        """Make a started dataflow visible."""
         self._hydrations.forget(identifier)
         self._cohorts[cohort.id] = cohort
         self.maintained[identifier] = Dataflow(wish.relation, cohort, time)
@@ -250,11 +251,11 @@ class Dataflows:
     # -- Hydration
 
     def progress(self) -> Iterator[Progress]:
-        """How far dataflows of many rows are that have yet to begin."""
+        """Return the progress of large dataflows that have not started yet."""
         return self._hydrations.progress()
 
     def _is_large(self, identifier: GlobalId, wish: Wish, time: int) -> bool | None:
-        """Whether a dataflow has so many rows that others cannot wait for it; None if that is not known yet."""
+        """Return whether a dataflow is too large to compute while others wait; None if unknown yet."""
         chained = self._chained(wish, time, None)
         try:
             inputs = [*wish.inputs.values(), *(chained or {}).values()]
@@ -263,7 +264,7 @@ class Dataflows:
             return None
 
     def _hydrate(self, identifier: GlobalId, wish: Wish, time: int) -> bool:
-        """Have another process begin; whether that can be."""
+        """Start the hydration of a dataflow in another process; return False if that is impossible."""
         chained = self._chained(wish, time, None)
         if chained is None:
             return False
@@ -280,7 +281,7 @@ class Dataflows:
         return True
 
     def _hydrated(self, first: FirstDataflow, hydration: Hydration) -> None:
-        """Have a dataflow that was hydrated go on from where it is."""
+        """Continue a hydrated dataflow from its time."""
         cohort = Cohort(self._connection, first.cohort, first.sources, hydration.time + 1)
         root = integer(self._connection.execute("SELECT operator FROM dataflows WHERE id = ?", (first.identifier,)).get)
         cohort.restore([(first.identifier, root)])
@@ -305,7 +306,7 @@ class Dataflows:
             source.close()
 
     def _may_join(self, cohort: Cohort, other: Cohort) -> bool:
-        """Whether two cohorts can be one: they are of the same sources, and neither reads others of these."""
+        """Return whether two groups can be joined: their sources are the same, and neither reads other groups."""
         sources = cohort.sources
         if other.sources != sources or other.id in self.broken or not other.is_fed() or other.partner is not None:
             return False
@@ -313,7 +314,7 @@ class Dataflows:
         return all(self.maintained[identifier].cohort.sources != sources for identifier in read)
 
     def _join(self, cohort: Cohort, other: Cohort) -> None:
-        """Make two cohorts one, once they are at the same time."""
+        """Join two groups, once they are at the same time."""
         if cohort.id in self.broken or not self._may_join(cohort, other) or other.id not in self._cohorts:
             cohort.partner = None
         elif cohort.upper == other.upper:
@@ -325,7 +326,7 @@ class Dataflows:
             self._place()
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Have rows looked up fast by some of their columns."""
+        """Create an index of a dataflow's rows by some of their columns."""
         dataflow = self.maintained.get(identifier)
         if dataflow is None:
             self._indexes.setdefault(identifier, []).append(tuple(columns))
@@ -333,7 +334,7 @@ class Dataflows:
         dataflow.cohort.index(identifier, columns)
 
     def drop(self, identifier: GlobalId) -> None:
-        """Maintain a relation no more."""
+        """Drop a dataflow; its dependents stop advancing."""
         self.failures.pop(identifier, None)
         self._hydrations.forget(identifier)
         self._indexes.pop(identifier, None)
@@ -356,7 +357,7 @@ class Dataflows:
         self._place()
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
-        """Forget times before one, as far as nobody else needs them."""
+        """Compact times before `since`, as far as no reader needs them."""
         dataflow = self.maintained.get(identifier)
         if dataflow is None:
             return
@@ -383,6 +384,6 @@ def _close(inputs: Mapping[GlobalId, Input]) -> None:
 
 
 def integer(value: Datum) -> int:
-    """A datum that is known to be an integer."""
+    """Return a datum that is known to be an integer."""
     assert isinstance(value, int)
     return value

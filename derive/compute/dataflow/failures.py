@@ -1,4 +1,4 @@
-"""Cohorts that go on, tick by tick, or have come to a halt: why, and whether they can go on where they were."""
+"""Groups that advance tick by tick or have failed: their errors, and whether they can resume."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from derive.errors import FlowError
 from derive.failpoint import reach
 
 MOST_UPDATES = 20_000
-"""After about so many updates a transaction ends."""
+"""Approximate number of updates after which a transaction ends."""
 
 
 class Halts:
-    """What keeps cohorts from going on.
+    """Failures of dataflow groups.
 
     Args:
-        connection: that writes to their database.
+        connection: writing connection of their database.
 
     Attributes:
-        failures: by the cohort's number.
+        failures: errors by the group's number.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -29,12 +29,12 @@ class Halts:
         self._waiting: set[int] = set()
 
     def advance(self, cohort: Cohort) -> bool:
-        """Have a cohort go on for a moment, unless it has come to a halt; whether anything happened."""
+        """Advance a group by a transaction, unless it has failed; return whether anything happened."""
         if cohort.id in self.failures:
             return False
         try:
             cohort.poll()
-        except Exception as exc:  # whatever it is, updates may have been taken from inputs that are nowhere now
+        except Exception as exc:  # after any error, updates taken from inputs may be lost
             self.halt(cohort, as_failure(exc))
             return True
         upper = cohort.upper
@@ -44,7 +44,7 @@ class Halts:
             with self._connection:
                 cohort.advance(MOST_UPDATES)
                 reach("dataflow.committing")
-        except Exception as exc:  # whatever it is, such as a full disk, may be over later
+        except Exception as exc:  # any error, such as a full disk, may be transient
             cohort.go_back()
             self.halt(cohort, as_failure(exc))
             self._waiting.add(cohort.id)
@@ -54,25 +54,25 @@ class Halts:
         return cohort.upper > upper
 
     def has_more(self, cohort: Cohort) -> bool:
-        """Whether a cohort can go on at once, though nothing new comes from elsewhere."""
+        """Return whether a group can advance at once, without new input."""
         if cohort.id in self.failures:
             return False
         return cohort.complete() > cohort.upper or any(feed.input.has_more for feed in cohort.feeds.values())
 
     def halt(self, cohort: Cohort, failure: FlowError) -> None:
-        """A cohort cannot go on."""
+        """Record the failure of a group."""
         self.failures[cohort.id] = failure
 
     def can_go_on(self, cohort: Cohort) -> bool:
-        """Whether a cohort that has come to a halt would go on where it was."""
+        """Return whether a failed group could resume."""
         return cohort.id in self._waiting
 
     def go_on(self, cohort: Cohort) -> None:
-        """Have a cohort go on where it was, if it can: what kept it may be gone."""
+        """Resume a failed group, if possible: the cause may be gone."""
         if cohort.id in self._waiting:
             self.forget(cohort)
 
     def forget(self, cohort: Cohort) -> None:
-        """A cohort goes on, or is no more."""
+        """Remove the failure of a group that resumes or ends."""
         self.failures.pop(cohort.id, None)
         self._waiting.discard(cohort.id)

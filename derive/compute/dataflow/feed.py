@@ -1,4 +1,4 @@
-"""Feeds: inputs of a cohort at work, with what was taken of them and is not used yet."""
+"""Feeds: the inputs of a running dataflow group, with their pending updates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from derive.compute.dataflow.input import Input, Update
 
 @dataclass(slots=True)
 class Feed:
-    """An input at work: updates that are known of it and wait for those of other inputs.
+    """An input with updates that wait for those of other inputs.
 
     Attributes:
-        input: where it comes from.
-        frontier: all updates below are known.
-        updates: those that wait, by time.
-        used: those that were taken since `keep`.
+        input: the input.
+        frontier: time before which all updates are known.
+        updates: pending updates, by time.
+        used: updates taken since `keep`.
     """
 
     input: Input
@@ -26,12 +26,12 @@ class Feed:
     used: list[Update] = field(default_factory=list)
 
     def poll(self, upper: int) -> None:
-        """Ask the input what is new; what is below `upper` is there already."""
+        """Poll the input; updates below `upper` are applied already."""
         self.frontier, updates = self.input.poll()
         self.updates.extend(update for update in updates if update[0] >= upper)
 
     def take(self, time: int) -> dict[Row, int]:
-        """Take the updates of a time, which are the first ones; how many more there are of each row."""
+        """Take the updates of the earliest time; return the change of each row's count."""
         counts: dict[Row, int] = {}
         updates = self.updates
         while updates and updates[0][0] == time:
@@ -42,10 +42,10 @@ class Feed:
         return counts
 
     def keep(self) -> None:
-        """What was taken is in rows, durably."""
+        """Discard the taken updates after their commit."""
         self.used.clear()
 
     def go_back(self) -> None:
-        """What was taken has come to nothing, and waits again."""
+        """Restore the taken updates after a rollback."""
         self.updates.extendleft(reversed(self.used))
         self.used.clear()

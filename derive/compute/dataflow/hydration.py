@@ -1,7 +1,8 @@
-"""The beginning of a dataflow of many rows, or of its inputs after a restart, in steps that hold nobody up.
+"""Hydration of a large dataflow, or of its inputs after a restart, in steps that do not delay others.
 
-First another process reads and works out rows; then they are taken over, a batch at a time. Meanwhile nothing of it is
-in the instance but what an instance that is opened anew removes: so a crash at any time leaves it as it was.
+First another process reads the inputs and computes rows; then the rows are copied, a batch at a time. Until the end,
+the instance holds only files and tables that it removes when it is opened again: so a crash at any time changes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ FOLDER = "hydrating"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a dataflow is that begins.
+    """The progress of a dataflow that hydrates.
 
     Attributes:
-        identifier: of the dataflow.
-        stage: what is done: `waiting`, `reading` or `loading`.
-        rows: so many were read of its inputs, or taken over.
+        identifier: identifier of the dataflow.
+        stage: the stage: `waiting`, `reading` or `loading`.
+        rows: number of rows read from its inputs, or copied.
     """
 
     identifier: GlobalId
@@ -40,18 +41,18 @@ class Progress:
 
 
 class Hydration:
-    """One beginning. There is one at a time.
+    """One hydration. There is one at a time.
 
     Args:
-        connection: that writes to the instance's database.
-        time: of the rows.
-        inputs: what is read; whoever asks for this has the right to, and keeps it.
-        dataflow: that begins; None if only its inputs do.
-        stage: has rows worked out.
+        connection: writing connection of the instance's database.
+        time: time of the rows.
+        inputs: inputs; the caller holds the capability to read them.
+        dataflow: the dataflow to hydrate; None to hydrate only inputs.
+        stage: computes rows in another process.
 
     Attributes:
-        is_complete: whether it is done, and its inputs can go on.
-        is_unwanted: whether nobody asks for it any more.
+        is_complete: whether it is complete, and its inputs can be polled.
+        is_unwanted: whether it has been cancelled.
     """
 
     def __init__(
@@ -82,24 +83,24 @@ class Hydration:
         return self._folder / f"input-{identifier}"
 
     def begins(self, identifier: GlobalId) -> bool:
-        """Whether it is this dataflow that begins."""
+        """Return whether this dataflow hydrates."""
         return self.dataflow is not None and self.dataflow.identifier == identifier
 
     @property
     def stage(self) -> str:
-        """What is done."""
+        """Return the stage."""
         return "reading" if self._adoption is None else "loading"
 
     @property
     def rows(self) -> int:
-        """So many rows were read, or taken over."""
+        """Return the number of rows read, or copied."""
         return self._staging.rows if self._adoption is None else self._adoption.loaded
 
     def step(self) -> bool:
-        """Go on for a moment; whether anything happened.
+        """Advance by a batch; return whether anything happened.
 
         Raises:
-            FlowError: the dataflow cannot begin.
+            FlowError: the dataflow cannot start.
         """
         if self._adoption is None:
             if not self._staging.is_over():
@@ -127,7 +128,7 @@ class Hydration:
         self.is_complete = True
 
     def cancel(self) -> None:
-        """Do not go on."""
+        """Cancel the hydration."""
         self._staging.stop()
         if self._adoption is not None:
             self._adoption.cancel()
@@ -135,19 +136,19 @@ class Hydration:
 
 
 def clear(connection: apsw.Connection) -> Path:
-    """Remove what a hydration left; returns the folder, which is not there."""
+    """Remove the files of a hydration; return the folder, which does not exist then."""
     folder = folder_of(connection) / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
 
 def operators_of(plan: Plan) -> int:
-    """So many operators at most carry out a plan."""
+    """Return an upper bound of the number of a plan's operators."""
     return 1 + sum(map(operators_of, inputs_of(plan)))
 
 
 def sources_of(plan: Plan) -> dict[GlobalId, tuple[int, ...] | None]:
-    """Sources that a plan reads, and which columns of each; None for all."""
+    """Return the sources of a plan, with the columns read of each; None for all."""
     read: dict[GlobalId, tuple[int, ...] | None] = {}
     if isinstance(plan, Source):
         read[plan.id] = plan.columns

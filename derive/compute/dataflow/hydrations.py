@@ -1,4 +1,4 @@
-"""What is hydrated, one after the other: first inputs of dataflows that are there, then new dataflows as they came."""
+"""The queue of hydrations: first inputs of existing dataflows, then new dataflows in the order of their requests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from derive.compute.dataflow.staging import FirstDataflow, Stage, as_failure
 from derive.errors import FlowError
 
 MOST_HERE = 20_000
-"""So many rows at most are worked out where others wait for that."""
+"""Maximum number of rows computed while others wait."""
 
 
 class Hydrations:
     """All hydrations of an instance.
 
     Args:
-        connection: that writes to its database.
-        most_here: so many rows at most are worked out where others wait for that.
-        stage: has more of them worked out.
+        connection: writing connection of its database.
+        most_here: maximum number of rows computed while others wait.
+        stage: computes larger dataflows in another process.
     """
 
     def __init__(self, connection: apsw.Connection, most_here: int, stage: Stage) -> None:
@@ -36,35 +36,35 @@ class Hydrations:
         self._large: dict[GlobalId, bool] = {}
 
     def close(self) -> None:
-        """End what is hydrated."""
+        """Cancel the running hydration, and close waiting inputs."""
         if self._current is not None:
             self._current.cancel()
         for _, _, source in self._refills:
             source.close()
 
-    # -- What is large
+    # -- Size
 
     def has_many(self, inputs: Sequence[Input], time: int) -> bool:
-        """Whether inputs have so many rows that another process is to read them, and can.
+        """Return whether inputs have so many rows that another process must read them, and can.
 
         Raises:
-            FrontierError: not all of them are known at that time yet.
+            FrontierError: an input is not known at that time yet.
         """
         counts = [source.count(time) for source in inputs if isinstance(source, MovableInput)]
         return len(counts) == len(inputs) and sum(counts) > self._most_here
 
     def is_large(self, identifier: GlobalId, inputs: Sequence[Input], time: int) -> bool:
-        """The same of the inputs of a dataflow, which are asked once.
+        """Return whether the inputs of a dataflow are large; the answer is cached.
 
         Raises:
-            FrontierError: not all of them are known at that time yet.
+            FrontierError: an input is not known at that time yet.
         """
         if identifier not in self._large:
             self._large[identifier] = self.has_many(inputs, time)
         return self._large[identifier]
 
     def progress(self) -> Iterator[Progress]:
-        """How far large dataflows are that have yet to begin."""
+        """Yield the progress of large dataflows that have not started."""
         current = self._current
         for identifier in [identifier for identifier, is_large in list(self._large.items()) if is_large]:
             if current is not None and current.begins(identifier):
@@ -72,28 +72,28 @@ class Hydrations:
             else:
                 yield Progress(identifier, "waiting", 0)
 
-    # -- What is hydrated
+    # -- Hydrations
 
     def is_free(self) -> bool:
-        """Whether a dataflow may be hydrated now."""
+        """Return whether a hydration may start now."""
         return self._current is None and not self._refills
 
     def begins(self, identifier: GlobalId) -> bool:
-        """Whether it is this dataflow that is hydrated."""
+        """Return whether this dataflow hydrates."""
         return self._current is not None and self._current.begins(identifier)
 
     def begin(self, time: int, inputs: Mapping[GlobalId, MovableInput], dataflow: FirstDataflow) -> None:
-        """Hydrate a dataflow.
+        """Start the hydration of a dataflow.
 
         Args:
-            time: of its first rows.
-            inputs: what it reads.
-            dataflow: new.
+            time: time of its first rows.
+            inputs: its inputs.
+            dataflow: the new dataflow.
         """
         self._current = Hydration(self._connection, time, inputs, dataflow, self._stage)
 
     def refill(self, cohort: Cohort, identifier: GlobalId, source: Input) -> bool:
-        """Have an input of a cohort that is there go on once what it keeps is read anew; False if that is little."""
+        """Queue the hydration of an existing group's input from a snapshot; return False if the input is small."""
         if not isinstance(source, MovableInput) or not source.keeps or not self.has_many([source], source.since):
             return False
         if any(waiting is cohort and one == identifier for waiting, one, _ in self._refills):
@@ -103,13 +103,13 @@ class Hydrations:
         return True
 
     def forget(self, identifier: GlobalId) -> None:
-        """A dataflow has begun, or is dropped: nothing is hydrated for it, or reads it."""
+        """Cancel the hydration of a dataflow, or one that reads it."""
         self._large.pop(identifier, None)
         if self._current is not None and (self._current.begins(identifier) or identifier in self._current.inputs):
             self._current.is_unwanted = True
 
     def time_held(self, identifier: GlobalId) -> int | None:
-        """From which time on a dataflow is read by what is hydrated; None if it is not."""
+        """Return the time from which the running hydration reads a dataflow; None if it does not."""
         return self._current.time if self._current is not None and identifier in self._current.inputs else None
 
     def step(
@@ -118,12 +118,12 @@ class Hydrations:
         is_failed: Callable[[FirstDataflow, FlowError], None],
         is_refilled: Callable[[Cohort, GlobalId, MovableInput, FlowError | None], None],
     ) -> bool:
-        """Go on for a moment.
+        """Advance the running hydration.
 
         Args:
-            is_begun: is told of a dataflow that is in the database by now.
-            is_failed: is told of one that cannot begin.
-            is_refilled: is told of an input that goes on, or why it does not.
+            is_begun: called with a dataflow that is in the database.
+            is_failed: called with a dataflow that cannot start.
+            is_refilled: called with an input that can be polled, or its error.
 
         Returns:
             Whether anything happened.

@@ -1,4 +1,4 @@
-"""What dataflows read: relations that change over time."""
+"""Inputs of dataflows: relations that change over time."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ class Input(Protocol):
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
 
     @property
     def since(self) -> int:
-        """The time from which on updates are told."""
+        """Return the time after which updates are returned."""
 
     @property
     def has_more(self) -> bool:
-        """Whether the next `poll` tells of more even if nothing happens until then, as the last one ended early."""
+        """Return whether `poll` has more updates already, because the last one returned early."""
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at a time, which is `since`, each as often as it is there; before the first `poll`."""
+        """Yield the rows at `as_of`, which is `since`, each repeated by its count; called before the first `poll`."""
 
     def poll(self) -> tuple[int, list[Update]]:
-        """What is final by now and was not told yet.
+        """Return the updates that are final and were not returned yet.
 
         Returns:
-            A frontier, and all updates after `since` and below it that were not told before: times, rows and diffs, in
-            the order of times.
+            A frontier, and all new updates after `since` and below the frontier: times, rows and diffs, ordered by
+                time.
         """
 
     def close(self) -> None:
-        """It is needed no more."""
+        """Release the input."""
 
 
 Opener: TypeAlias = Callable[[], Input]
-"""Opens an input, in whatever process; it can be pickled."""
+"""A picklable function that opens an input in any process."""
 
 
 @runtime_checkable
 class MovableInput(Input, Protocol):
-    """A relation whose snapshot may be read by another process, while this one holds the right to read it."""
+    """A relation whose snapshot another process may read, while this one holds the capability to read it."""
 
     @property
     def keeps(self) -> bool:
-        """Whether it keeps something of the snapshot, which is read anew if that is not there."""
+        """Return whether it stores a part of the snapshot, which is read again if it is missing."""
 
     def count(self, as_of: int) -> int:
-        """About how many updates there are up to a time.
+        """Return an approximate number of updates up to a time.
 
         Raises:
-            FrontierError: it is not known at that time yet.
+            FrontierError: the input is not known at that time yet.
         """
 
     def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Opener:
-        """What opens the same relation from a time on in another process.
+        """Return a function that opens the same relation from a time on in another process.
 
         Args:
             as_of: the time, not before `since`.
-            wanted: indexes of the columns that are needed, all others may be NULL; None for all.
-            place: a file for what is kept as the snapshot is read, if there is something.
+            wanted: indexes of the needed columns, others may be NULL; None for all.
+            place: a file for the stored part of the snapshot, if there is one.
         """
 
     def adopt(self, as_of: int, place: Path) -> None:
-        """Go on from that time with what was kept in that file, instead of reading a snapshot here."""
+        """Continue from this time with the stored file, instead of reading a snapshot here."""

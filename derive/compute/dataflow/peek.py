@@ -1,4 +1,4 @@
-"""Queries of rows that are maintained: over arrangements, at one time that all of them have."""
+"""Queries of maintained rows: over arrangements, at a time common to all of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from derive.compute.sqlite.query import PARAMETERS, finished_select
 from derive.errors import FrontierError, SqlError
 
 ErrorUpdate: TypeAlias = tuple[int, str, str, int]
-"""Time, SQLSTATE, message and diff of an error in the place of rows."""
+"""Time, SQLSTATE, message and diff of an error in place of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where the rows of a dataflow are.
+    """The place of a dataflow's rows.
 
     Attributes:
-        cohort: which tells what is complete.
-        operator: whose arrangement it is.
-        operators: all that it follows from, whose errors are its own.
+        cohort: number of its group, which defines its upper.
+        operator: number of the operator with the arrangement.
+        operators: numbers of all operators it derives from, whose errors are its own.
     """
 
     cohort: int
@@ -39,17 +39,17 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a reader has seen of the dataflows that a query reads.
+    """The state of a query's dataflows as a reader saw it.
 
     Attributes:
-        reader: which has seen it.
-        version: of the database, for that reader: what its `data_version` gave.
-        kept: where rows were.
-        known: of all dataflows `since`, `upper`, when rows changed last, and whether one is there not just once.
-        since: the greatest of them.
-        upper: the least of them.
-        changed: when rows changed last in any of them.
-        latest: the statement that asks for rows as they are since then.
+        reader: the reader.
+        version: version of the database for this reader, from `data_version`.
+        kept: places of the rows.
+        known: for each dataflow: `since`, `upper`, time of the last change, and whether rows have counts above one.
+        since: the greatest `since`.
+        upper: the least `upper`.
+        changed: time of the last change of any dataflow.
+        latest: statement for the rows since then.
         has_errors: whether any dataflow has errors.
     """
 
@@ -65,14 +65,14 @@ class Seen:
 
 
 class PreparedPeek:
-    """A query of dataflows, which may be asked again and again, with other arguments."""
+    """A query of dataflows that can be repeated with other arguments."""
 
     def __init__(self, relation: Relation, finishing: Finishing) -> None:
-        """What is asked.
+        """Prepare the query.
 
         Args:
-            relation: parameters of it are given when it is asked.
-            finishing: what becomes of its rows.
+            relation: the relation, whose parameters are bound on execution.
+            finishing: the final processing of its rows.
         """
         self.reads = tuple(dict.fromkeys(get.id for get in gets_of((relation, finishing))))
         self._relation: Relation = _with_arguments(relation)
@@ -84,17 +84,17 @@ class PreparedPeek:
     def rows(
         self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None, arguments: Sequence[Datum]
     ) -> apsw.Cursor:
-        """Begin to ask; the reader is in a transaction.
+        """Execute the query in the reader's transaction.
 
         Args:
-            reader: sees all dataflows as they are at one moment.
-            kept: where their rows are.
-            as_of: the time; None for the latest that is complete for all of them.
-            arguments: one for each parameter.
+            reader: connection with a snapshot of all dataflows.
+            kept: places of their rows.
+            as_of: the time; None for the latest complete time of all of them.
+            arguments: arguments of the parameters.
 
         Raises:
-            FrontierError: the time is not complete yet, or no longer known.
-            SqlError: there is an error where there should be rows.
+            FrontierError: the time is not complete yet, or compacted.
+            SqlError: there is an error in place of rows.
         """
         seen = self.look(reader, kept)
         time = seen.upper - 1 if as_of is None else as_of
@@ -109,25 +109,25 @@ class PreparedPeek:
         return reader.execute(self._statement_at(seen.known, kept, time), bindings)
 
     def select(self, seen: Seen, as_of: int, arguments: Sequence[Datum]) -> tuple[str, dict[str, Datum]] | None:
-        """The statement that asks for rows at a time, with its bindings; None if there is more to do than that."""
+        """Return the statement for rows at a time, with its bindings; None if a statement is not enough."""
         if not seen.since <= as_of < seen.upper or seen.changed > as_of or seen.has_errors:
             return None
         return seen.latest, {name: arguments[index] for index, name in self._arguments}
 
     def seen_by(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen | None:
-        """What a reader has seen, if that is what it has last read; None if it is to look."""
+        """Return the last seen state, if it is still that of the reader; otherwise None."""
         seen = self._seen
         if seen is None or seen.reader is not reader or seen.kept is not kept or seen.version != reader.data_version():
             return None
         return seen
 
     def look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen:
-        """What there is, as the reader's transaction sees it; what was seen last, if nothing was committed since.
+        """Return the state in the reader's transaction; the last seen state, if nothing was committed since.
 
         Raises:
-            FrontierError: something of it is not maintained.
+            FrontierError: a dataflow is not maintained.
         """
-        reader.execute("PRAGMA data_version").fetchall()  # from here on the transaction sees what it sees
+        reader.execute("PRAGMA data_version").fetchall()  # this starts the transaction's snapshot
         seen = self.seen_by(reader, kept)
         if seen is not None:
             return seen
@@ -154,12 +154,12 @@ class PreparedPeek:
         has_errors = bool(reader.execute(failed).get)
         version = reader.data_version()
         seen = self._seen = Seen(reader, version, kept, known, since, upper, changed, latest, has_errors)
-        return seen  # another thread may have seen something else by now
+        return seen  # another thread may have set `_seen` by now
 
     def _statement_at(
         self, known: Mapping[GlobalId, tuple[int, int, int, bool]], kept: Mapping[GlobalId, Kept], time: int
     ) -> str:
-        """The statement that asks for rows at a time."""
+        """Return the statement for rows at a time."""
         return self._statement(
             tuple(
                 (identifier, kept[identifier], changed <= time, has_copies or changed > time)
@@ -190,7 +190,7 @@ class PreparedPeek:
 
 
 def _unknown(seen: Seen, time: int) -> FrontierError:
-    """That a time is not complete yet in a dataflow, or no longer known."""
+    """Return the error that a time is not complete yet in a dataflow, or compacted."""
     identifier, (since, upper, _, _) = next(
         (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]
     )
@@ -199,7 +199,7 @@ def _unknown(seen: Seen, time: int) -> FrontierError:
 
 
 def errors_as_of(operators: set[int]) -> str:
-    """A query of an error that some operators have at the time `:as_of`."""
+    """Return a query of an error that some operators have at the time `:as_of`."""
     among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
     return (
         f"SELECT sqlstate, message FROM (SELECT sqlstate, message, w FROM errors WHERE {among} UNION ALL"
@@ -209,9 +209,9 @@ def errors_as_of(operators: set[int]) -> str:
 
 
 def errors_between(reader: apsw.Connection, operators: Sequence[int], begin: int, end: int) -> Iterator[ErrorUpdate]:
-    """How errors of some operators come and go from one time on and before another, in order.
+    """Yield insertions and retractions of some operators' errors between two times, in order.
 
-    Those that are there at the first time come then.
+    Errors that exist at the first time are inserted there.
     """
     among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
     there: Any = reader.execute(
@@ -235,7 +235,7 @@ def errors_between(reader: apsw.Connection, operators: Sequence[int], begin: int
 
 
 def parameters_of(node: Any) -> Iterator[Parameter]:
-    """All parameters in a part of the algebra."""
+    """Yield all parameters in a part of the algebra."""
     if isinstance(node, Parameter):
         yield node
     elif isinstance(node, tuple):
@@ -247,7 +247,7 @@ def parameters_of(node: Any) -> Iterator[Parameter]:
 
 
 def _with_arguments(node: Any) -> Any:
-    """The same part of the algebra, with columns of no row in place of parameters."""
+    """Return a part of the algebra with placeholder columns instead of parameters."""
     if isinstance(node, Parameter):
         return Column(PARAMETERS - node.index, node.type)
     if isinstance(node, tuple):
@@ -259,5 +259,5 @@ def _with_arguments(node: Any) -> Any:
 
 
 def history_of(operator: int, width: int) -> str:
-    """A query of the changes of an arrangement from `:begin` on and before `:end`, by time."""
+    """Return a query of an arrangement's changes from `:begin` to before `:end`, by time."""
     return f"SELECT t, {names(width)}, w FROM h{operator} WHERE t >= :begin AND t < :end ORDER BY t"

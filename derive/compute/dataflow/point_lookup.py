@@ -1,10 +1,9 @@
-"""Queries that are answered at once: by one SELECT, in whatever thread asks.
+"""Point lookups: queries answered by one SELECT, in the calling thread.
 
-What a query reads was seen when it was asked before, and mostly nothing was committed since. Whether that is so SQLite
-tells when the SELECT is done: its data version is then that of the moment that the SELECT has read. So rows are given
-only if they are of exactly what was seen. While nobody commits, all queries are of one transaction of SQLite, since to
-begin one costs about as much as to find a row. A time is only asked for that is complete in what was seen, so what is
-committed later changes nothing of it.
+The state of a query's dataflows is cached, and mostly unchanged. SQLite's data version after the SELECT shows the
+version that it has read, so rows are returned only if it equals the cached version. While nothing is committed, all
+queries share one SQLite transaction, because starting one costs as much as finding a row. A query reads only a time
+that is complete in the cached state, so later commits do not matter.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from derive.errors import FlowError
 from derive.functions.cancellation import running
 
 _STEPS = 20_000
-"""A query that takes so many steps of SQLite, or up to twice as many, takes longer than a moment."""
+"""Number of SQLite steps after which a query is too slow; an interrupt may come after twice as many."""
 _TRIES = 2
 
 
 class PromptReader:
-    """A connection that answers queries, one at a time, if that takes no more than a moment.
+    """A connection that answers fast queries, one at a time.
 
     Args:
-        folder: of the instance.
+        folder: folder of the instance.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,21 +52,21 @@ class PromptReader:
         arguments: Sequence[Datum],
         most_bytes: int | None,
     ) -> list[Row] | None:
-        """The rows of a query at a time; None if it takes longer, fails, or asks for what is not known.
+        """Return the rows of a query at a time; None if it is slow, fails, or reads an unknown time.
 
         Args:
-            query: what is asked.
-            kept: where rows are.
+            query: the query.
+            kept: places of the rows.
             as_of: the time.
-            arguments: one for each parameter.
-            most_bytes: so much may be in the result; None for any amount.
+            arguments: arguments of the parameters.
+            most_bytes: maximum size of the result; None for no limit.
         """
         if not self._lock.acquire(blocking=False):
             return None
         try:
             with self._running:
                 rows = self._read(query, kept, as_of, arguments)
-        except (FlowError, apsw.Error):  # whoever asks in another way is told
+        except (FlowError, apsw.Error):  # the slow path reports the error
             return None
         finally:
             self._lock.release()
@@ -77,7 +76,7 @@ class PromptReader:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """In this block something may be committed: what was begun to be read before ends, and each SELECT is alone."""
+        """Allow commits for the length of the block: end the shared transaction, and use none for each SELECT."""
         with self._lock:
             self._is_paused = True
             if self._reader is not None and self._reader.in_transaction:
@@ -88,7 +87,7 @@ class PromptReader:
             self._is_paused = False
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         with self._lock:
             if self._reader is not None:
                 self._reader.close()
@@ -132,10 +131,13 @@ class PromptReader:
         return reader
 
     def _takes_long(self) -> bool:
-        """Whether to interrupt. The first time may be too soon: SQLite counts what a statement took before, too."""
+        """Return whether to interrupt.
+
+        The first call may be too early, as SQLite counts steps of earlier statements.
+        """
         self._asked += 1
         return self._asked > 1
 
 
-def _is_long() -> bool:  # asked by functions that have worked for long on one value
+def _is_long() -> bool:  # called by functions that work long on one value
     return True

@@ -1,7 +1,7 @@
-"""A dataflow's first rows, worked out in a process of its own and a database of its own, while others go on.
+"""Staging: a dataflow's first rows, computed in a process and a database of their own, while others advance.
 
-The process reads the inputs, and works out the rows of all operators at one time. Its priority is low, and it ends with
-whoever has started it.
+The process reads the inputs, and computes the rows of all operators at one time. It has a low priority, and ends with
+its parent.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from derive.errors import FlowError, SqlError
 
 _NICE = 15
 _WORK_SECONDS = 0.02
-"""About how long it goes on before it rests, if others wait for processors."""
+"""Approximate seconds of work before a pause, if others wait for processors."""
 _STEPS = 50_000
-"""So many steps of SQLite, which take a millisecond or so, are between two looks at whether to rest."""
+"""Number of SQLite steps between two checks for a pause, about a millisecond."""
 _MOST_TRIES = 3
-"""So often a process is begun that something ends, such as the system for want of memory."""
+"""Maximum number of starts of a process that dies, for example because memory is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDataflow:
-    """The dataflow of a new cohort.
+    """The dataflow of a new group.
 
     Attributes:
-        identifier: of the dataflow.
-        relation: what it has the rows of.
-        plan: of these.
-        sources: collections that it follows from.
-        cohort: the number of its cohort.
-        operator: the number of its first operator.
+        identifier: identifier of the dataflow.
+        relation: its relation.
+        plan: its plan.
+        sources: collections that it derives from.
+        cohort: number of its group.
+        operator: number of its first operator.
         indexes: columns by which its rows are looked up.
     """
 
@@ -64,13 +64,13 @@ class FirstDataflow:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a process is to do.
+    """The task of a process.
 
     Attributes:
-        folder: for its database, and what inputs keep; it is there.
-        time: of the rows.
-        inputs: what opens them, at that time.
-        dataflow: to work out; None to have inputs keep what they keep, and no more.
+        folder: existing folder for its database, and for stored snapshots.
+        time: time of the rows.
+        inputs: functions that open the inputs at that time.
+        dataflow: dataflow to compute; None to only store snapshots of inputs.
     """
 
     folder: Path
@@ -80,28 +80,28 @@ class Order:
 
 
 class Staged(Protocol):
-    """An order that is carried out."""
+    """A running task."""
 
     @property
     def rows(self) -> int:
-        """How many rows of inputs were read so far."""
+        """Return the number of rows read from inputs so far."""
 
     def is_over(self) -> bool:
-        """Whether it is done; raises a FlowError if there is no doing it."""
+        """Return whether it is done; raise a FlowError if it cannot be done."""
 
     def stop(self) -> None:
-        """End it, if it has not ended."""
+        """Stop it, if it runs."""
 
 
 Stage: TypeAlias = Callable[[Order], Staged]
-"""Has an order carried out."""
+"""Starts a task."""
 
 
 class Staging:
-    """A process that carries out an order.
+    """A process that executes a task.
 
     Args:
-        order: to carry out.
+        order: the task.
     """
 
     def __init__(self, order: Order) -> None:
@@ -121,19 +121,19 @@ class Staging:
 
     @property
     def rows(self) -> int:
-        """How many rows of inputs it has read so far."""
+        """Return the number of rows read from inputs so far."""
         return int(self._rows.value)
 
     def is_over(self) -> bool:
-        """Whether it has done its work.
+        """Return whether the process has done its work.
 
         Raises:
-            FlowError: there is no doing it.
+            FlowError: the task cannot be done.
         """
         if self._process.is_alive():
             return False
         code, failure = self._process.exitcode, None
-        with suppress(EOFError):  # it had nothing to say
+        with suppress(EOFError):  # the process sent no error
             failure = FlowError.from_json(self._answer.recv())
         self.stop()
         if failure is not None:
@@ -148,14 +148,14 @@ class Staging:
         return False
 
     def stop(self) -> None:
-        """End it, if it has not ended."""
+        """Kill the process, if it runs."""
         self._process.kill()
         self._process.join()
         self._answer.close()
 
 
 def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
-    """Carry an order out, in a process for it alone."""
+    """Execute a task, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(_NICE)
@@ -182,12 +182,12 @@ def _end_with_parent() -> None:
 def carry_out(
     order: Order, count: Callable[[int], None] = lambda more: None, pause: Callable[[], None] = lambda: None
 ) -> None:
-    """Carry an order out.
+    """Execute a task.
 
     Args:
-        order: to carry out.
-        count: is told of rows that were read.
-        pause: is called again and again, and may take its time.
+        order: the task.
+        count: called with numbers of read rows.
+        pause: called often; may sleep.
     """
     inputs = {identifier: _Counting(opener(), count) for identifier, opener in order.inputs.items()}
     try:
@@ -220,7 +220,7 @@ def _work_out(
 
 
 class _Counting:
-    """An input whose rows are counted as they are read, and closed by nobody but its owner."""
+    """An input that counts its read rows, and that only its owner closes."""
 
     has_more = False
 
@@ -230,14 +230,14 @@ class _Counting:
         self.types, self.since, self.poll, self.close = source.types, source.since, source.poll, source.close
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The same rows."""
+        """Yield the same rows."""
         for rows in self._source.snapshot(as_of):
             self._count(len(rows))
             yield rows
 
 
 def as_failure(exc: Exception) -> FlowError:
-    """What an instance tells of whatever has failed."""
+    """Return any exception as a FlowError."""
     if isinstance(exc, FlowError):
         return exc
     ours = sqlite_error(exc) if isinstance(exc, apsw.Error) else None

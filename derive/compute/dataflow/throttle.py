@@ -1,8 +1,8 @@
-"""Work that nobody waits for rests where others wait for processors.
+"""Throttling of background work: it pauses if others wait for processors.
 
-Low priority decides who goes first, but not what the work costs those who do: it empties the caches of a processor that
-others use in turn. So it rests for as long as it has gone on, whenever it had to wait for a processor itself. Linux
-tells how long that was; elsewhere, and where processors are free, it never rests.
+A low priority decides the order of processes, but background work also empties the caches of a shared processor. So the
+work pauses for as long as it has run, whenever it had to wait for a processor. Linux reports this waiting time; on
+other systems, and with free processors, it never pauses.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 _MOST_WAITING = 0.05
-"""It rests if it has waited for a processor for more than this part of the time that it went on."""
+"""Fraction of the running time spent waiting for a processor from which on the work pauses."""
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 class Throttle:
-    """Has the work of one thread rest now and then.
+    """Pauses the work of one thread from time to time.
 
     Args:
-        seconds: about how long it goes on, and rests, at a time.
-        waited: tells for how many seconds the thread has waited for a processor so far.
-        clock: counts seconds.
-        sleep: for so many seconds.
+        seconds: approximate duration of a run, and of a pause.
+        waited: returns the seconds that the thread has waited for a processor so far.
+        clock: returns seconds.
+        sleep: sleeps for the given seconds.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Throttle:
         self._begin()
 
     def pause(self) -> None:
-        """Rest, if it is time to. It is called again and again, every few milliseconds."""
+        """Pause, if it is time. Called every few milliseconds."""
         worked = self._clock() - self._begun
         if worked < self._seconds:
             return
@@ -51,7 +51,7 @@ class Throttle:
 
 
 def waited_seconds() -> float:
-    """For how many seconds this thread has waited for a processor so far; 0 where no system tells."""
+    """Return the seconds that this thread has waited for a processor so far; 0 if the system does not report them."""
     try:
         return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
     except (OSError, IndexError):

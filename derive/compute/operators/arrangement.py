@@ -1,11 +1,11 @@
-"""The rows of an operator as a table that others look rows up in, and the changes that it had since some time.
+"""An arrangement: the rows of an operator as an indexed table, and the history of its changes since some time.
 
-`cur` has the rows at the latest time and how often each is there; `hist` has changes, with their times. At an earlier
-time there is what `cur` has, less all changes after that.
+`cur` has the rows at the latest time with their counts; `hist` has changes with their times. The rows at an earlier
+time are those of `cur` less all later changes.
 
-One index finds a row again that changes. It begins with the columns by which others look rows up, where these are known
-from the beginning, so that they need no index of their own; and the first rows come in its order, so that pages of the
-table and of the index are written one after the other, here and by whoever takes the tables over.
+One index finds a changed row. It begins with the columns of known lookups, so that these need no index of their own.
+The first rows are inserted in its order, so that pages of the table and of the index are written sequentially, here and
+by an adoption.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from derive.compute.sqlite.block import names
 from derive.functions.registry import sql_of
 
 MOST_INDEXED = 12
-"""So many columns are at most indexed to find a row again."""
+"""Maximum number of columns in the index that finds a row."""
 _LARGE = {Type.JSONB, Type.BYTEA}
 
 
@@ -29,18 +29,18 @@ class Arrangement:
     """Tables of one operator's rows.
 
     Attributes:
-        table: has the rows at the latest time.
-        history: has changes.
-        order: columns, in the order in which first rows are best put into the table.
+        table: table of the rows at the latest time.
+        history: table of the changes.
+        order: columns in the best order for inserting the first rows.
     """
 
     def __init__(self, connection: apsw.Connection, number: int, plan: Plan) -> None:
-        """What is in the tables of an operator.
+        """Describe the tables of an operator.
 
         Args:
-            connection: that writes.
-            number: of the operator.
-            plan: of the operator.
+            connection: writing connection.
+            number: number of the operator.
+            plan: plan of the operator.
         """
         self._connection = connection
         self._plan = plan
@@ -64,10 +64,10 @@ class Arrangement:
         self._update = f"UPDATE {self.table} AS x SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
 
     def create(self, lookups: Sequence[Sequence[Expression]]) -> None:
-        """Make the table; all of its first rows are to be put into it, each once, and then it is to be completed.
+        """Create the table; then all of its first rows are inserted, each once, and `complete` is called.
 
         Args:
-            lookups: expressions about rows by which they are going to be looked up.
+            lookups: expressions over rows by which they will be looked up.
         """
         found_by = next((plain for plain in map(_plain, lookups) if plain), [])
         identity = list(dict.fromkeys([*found_by, *_identity(self._plan)]))[: max(MOST_INDEXED, len(found_by))]
@@ -76,19 +76,19 @@ class Arrangement:
         self._connection.execute(f"CREATE TABLE {self.table}({names(self._width)}, w INTEGER NOT NULL)")
 
     def complete(self) -> None:
-        """Have rows found again, once the first ones are there."""
+        """Create the indexes that find rows, after the first rows are inserted."""
         self._connection.execute(f"CREATE INDEX {self.table}_row ON {self.table}({self._identity})")
         self._connection.execute(f"CREATE INDEX {self.table}_copies ON {self.table}(w) WHERE w <> 1")
 
     def keep_history(self) -> None:
-        """Changes from now on are kept."""
+        """Keep changes from now on."""
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self.history}(t INTEGER, {names(self._width)}, w INTEGER)"
         )
         self._connection.execute(f"CREATE INDEX IF NOT EXISTS {self.history}_t ON {self.history}(t)")
 
     def index(self, key: Sequence[Expression]) -> None:
-        """Have rows looked up by expressions about them."""
+        """Create an index for lookups by expressions over rows."""
         plain = _plain(key)
         texts = [sql_of(part, lambda column: f"c{column.index}") for part in key]
         if plain:
@@ -109,12 +109,12 @@ class Arrangement:
         self._connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {self.table}({', '.join(texts)})")
 
     def apply(self, time: int, count: int, *, keeps_history: bool) -> None:
-        """Take in the operator's changes.
+        """Apply the operator's changes.
 
         Args:
-            time: at which they happen.
-            count: how many rows changed.
-            keeps_history: whether the changes are kept.
+            time: timestamp of the changes.
+            count: number of changed rows.
+            keeps_history: whether to keep the changes.
         """
         execute, connection = self._connection.execute, self._connection
         if keeps_history:
@@ -128,24 +128,24 @@ class Arrangement:
             execute(self._update, (last,))
 
     def drop(self) -> None:
-        """Remove the tables."""
+        """Drop the tables."""
         self._connection.execute(f"DROP TABLE IF EXISTS {self.table}")
         self._connection.execute(f"DROP TABLE IF EXISTS {self.history}")
 
 
 def names_of(columns: Sequence[int]) -> str:
-    """Names of columns, with a comma in between."""
+    """Return names of columns, separated by commas."""
     return ", ".join(f"c{index}" for index in columns)
 
 
 def _plain(key: Sequence[Expression]) -> list[int]:
-    """The columns that a key consists of; none if something of it is worked out."""
+    """Return the columns of a key; empty if a part of the key is computed."""
     plain = [part.index for part in key if isinstance(part, Column)]
     return plain if len(plain) == len(key) else []
 
 
 def _identity(plan: Plan) -> list[int]:
-    """Columns by which a row is found again, or few that may be it."""
+    """Return columns that identify a row, or nearly."""
     if isinstance(plan, Grouped) and plan.keys:
         return list(range(plan.keys))
     small = [index for index, kind in enumerate(plan.types) if kind not in _LARGE]
@@ -153,7 +153,7 @@ def _identity(plan: Plan) -> list[int]:
 
 
 def copies(table: str, width: int) -> str:
-    """A query of rows, each as often as it is there, from a table that says how often that is."""
+    """Return a query that repeats each row by its count."""
     columns = names(width)
     return (
         f"(WITH RECURSIVE copied({columns}, w) AS (SELECT {columns}, w FROM {table} WHERE w > 0"
@@ -162,7 +162,7 @@ def copies(table: str, width: int) -> str:
 
 
 def rows_as_of(table: str, history: str, width: int, time: str) -> str:
-    """A query of the rows of an arrangement at a time, and how often each is there."""
+    """Return a query of the rows of an arrangement at a time, with their counts."""
     columns = names(width)
     return (
         f"(SELECT {columns}, sum(w) AS w FROM (SELECT {columns}, w FROM {table} UNION ALL"

@@ -1,7 +1,7 @@
 """A term of a sum of joins as SQL: over changes of some of its leaves and the rows of the others.
 
-Tables have columns `c0`, `c1`, …, and `w`: how often a row is there, or how often it has been added, negative for rows
-that went.
+Tables have columns `c0`, `c1`, …, and `w`: the count of a row, or the change of its count, which is negative for
+deleted rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TermSql:
         self.can_fail = bool(self._fallible) or any(map(can_fail, term.outputs))
 
     def lookups(self) -> Iterator[tuple[int, tuple[Expression, ...]]]:
-        """By which expressions about their rows leaves are looked up, whichever of them has changed."""
+        """Yield leaves with the expressions over their rows by which they are looked up, for any changed leaf."""
         for first in range(len(self._term.leaves)):
             bound = {first}
             for leaf in self._order(first)[1:]:
@@ -38,11 +38,11 @@ class TermSql:
                 bound.add(leaf)
 
     def select(self, tables: Sequence[str], first: int) -> str:
-        """The rows of the term.
+        """Return SQL of the rows of the term.
 
         Args:
-            tables: one for each leaf.
-            first: the leaf whose rows the others are looked up by.
+            tables: one table for each leaf.
+            first: the leaf from whose rows the others are looked up.
         """
         outputs = [f"{self._lowered(output)} AS c{index}" for index, output in enumerate(self._term.outputs)]
         sign = "-" if self._term.is_negative else ""
@@ -50,12 +50,12 @@ class TermSql:
         return self._over(tables, first, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
 
     def candidates(self, tables: Sequence[str], first: int) -> str:
-        """The columns of all leaves side by side, for which predicates that cannot fail are true, and `w`."""
+        """Return SQL of the columns of all leaves side by side, for which infallible predicates are true, and `w`."""
         columns = [self._column(index) for index in range(self._starts[-1])]
         return self._over(tables, first, columns or ["NULL"], f"{self._weight()} AS w", self._safe)
 
     def of_candidate(self) -> str:
-        """The row of the term that comes of one row of `candidates`, if any; that row's columns are bound."""
+        """Return SQL of the term's row for one row of `candidates`, whose columns are bound."""
         outputs = [sql_of(output, _plain_name) for output in self._term.outputs]
         predicates = [sql_of(part, _plain_name) for part in self._term.predicates if can_fail(part)]
         where = f" WHERE {' AND '.join(f'({part})' for part in predicates)}" if predicates else ""
@@ -65,7 +65,7 @@ class TermSql:
     def _over(
         self, tables: Sequence[str], first: int, columns: Sequence[str], weight: str, predicates: Sequence[str]
     ) -> str:
-        # The order of a CROSS JOIN is kept: what has changed is small, and comes first.
+        # SQLite keeps the order of a CROSS JOIN: the changed leaf is small, and comes first.
         source = " CROSS JOIN ".join(f"{tables[leaf]} AS x{leaf}" for leaf in self._order(first))
         where = f" WHERE {' AND '.join(f'({part})' for part in predicates)}" if predicates else ""
         return f"SELECT {', '.join(columns)}, {weight}{f' FROM {source}' if source else ''}{where}"
@@ -84,7 +84,7 @@ class TermSql:
         return next(leaf for leaf, start in enumerate(self._starts[1:]) if index < start)
 
     def _order(self, first: int) -> list[int]:
-        """All leaves, beginning with one; next is always that which most equations tie to those before it."""
+        """Return all leaves, beginning with one; the next is always the leaf with most equations to earlier ones."""
         if not self._term.leaves:
             return []
         order = [first]
@@ -97,7 +97,7 @@ class TermSql:
         return order
 
     def _key(self, leaf: int, bound: Collection[int]) -> tuple[Expression, ...]:
-        """Expressions about the rows of a leaf that equal what is known of other leaves."""
+        """Return expressions over the rows of a leaf that equal known values of other leaves."""
         key = []
         for predicate in self._term.predicates:
             pair = None if can_fail(predicate) else equated(predicate)

@@ -1,4 +1,4 @@
-"""The second tier: groups with a state that rows are added to and taken from."""
+"""The second tier: groups with an incrementally updated state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from derive.functions.registry import accumulator_of
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Columns of state, as SQL: what they are at first, what rows add, and how that is added."""
+    """State columns of an aggregate, as SQL: initial values, changes by rows, and their merge."""
 
     names: tuple[str, ...]
     empty: tuple[str, ...]
@@ -29,7 +29,7 @@ class _State:
 
 
 class GroupsOperator(Operator):
-    """Groups: for those that rows came to or went from, the row before goes and the row after comes.
+    """Groups: for each group with changed rows, retracts the former output row and inserts the new one.
 
     Tables: `g` has the keys `k0`, …, the number of rows `n` and the states `s0`, … of groups; `u` the same of changes.
     """
@@ -50,7 +50,7 @@ class GroupsOperator(Operator):
         connection.execute(f"CREATE TEMP TABLE r{number}({self.columns}, w)")
 
     def _aggregates(self, aggregates: Sequence[Aggregate]) -> list[str]:
-        """SQL of the values of aggregates, of a group in `g`."""
+        """Return SQL of the values of aggregates, for a group in `g`."""
         values = []
         for aggregate in aggregates:
             accumulator = accumulator_of(aggregate)
@@ -70,7 +70,7 @@ class GroupsOperator(Operator):
         return values
 
     def _sides(self, plan: Counted) -> str:
-        """SQL of how often a row of a set operation is there."""
+        """Return SQL of the count of a row in a set operation."""
         left, right = self._names(2)
         side = f"c{len(plan.types)}"
         delta = (f"sum(iif({side} = 0, w, 0))", f"sum(iif({side} = 1, w, 0))")
@@ -88,7 +88,7 @@ class GroupsOperator(Operator):
         return ", ".join([*(self._keys or ["one"]), "n", *(name for state in self._states for name in state.names)])
 
     def _write(self, values: Sequence[str], weight: str) -> None:
-        """The statements of a tick."""
+        """Build the statements of a tick."""
         group, changes = f"g{self.number}", f"temp.u{self.number}"
         keys = names_of(range(len(self._keys)))
         deltas = ", ".join(["sum(w)", *(part for state in self._states for part in state.delta)])
@@ -117,7 +117,7 @@ class GroupsOperator(Operator):
         self._one = f"SELECT {shown}, {weight} FROM {group} g WHERE g.rowid = ?"
 
     def prepare(self) -> None:
-        """Make the tables of groups."""
+        """Create the tables of groups."""
         group = f"g{self.number}"
         self.connection.execute(f"CREATE TABLE {group}({self._table_columns()})")
         self.connection.execute(f"CREATE UNIQUE INDEX {group}_key ON {group}({self._target})")
@@ -129,7 +129,7 @@ class GroupsOperator(Operator):
             multiset.create()
 
     def drop(self) -> None:
-        """Remove all tables."""
+        """Drop all tables."""
         super().drop()
         for table in (f"g{self.number}", f"temp.u{self.number}", f"temp.r{self.number}"):
             self.connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -137,7 +137,7 @@ class GroupsOperator(Operator):
             multiset.drop()
 
     def update(self, tick: Tick) -> None:
-        """Make changes of groups."""
+        """Compute changes of groups."""
         execute = self.connection.execute
         (source,) = self.inputs
         table = self.changed(source)
@@ -158,7 +158,7 @@ class GroupsOperator(Operator):
         self.settle(f"SELECT {self.columns}, w FROM temp.r{self.number}")
 
     def _show(self, statement: str, tick: Tick, weight: int) -> None:
-        """Add rows of the groups that changed; where a value fails, groups are looked at one by one."""
+        """Add rows of the changed groups; if a value fails, group by group."""
         execute = self.connection.execute
         try:
             execute(statement)

@@ -1,4 +1,4 @@
-"""The first tier: sums of joins, of whose result nothing is stored."""
+"""The first tier: sums of joins, whose result is not stored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from derive.compute.plans.plan import Linear, Plan, inputs_of
 from derive.errors import SqlError
 
 MOST_UNITED = 100
-"""So many SELECTs are united in one; SQLite takes 500, and fewer if they are subqueries."""
+"""Maximum number of SELECTs in one UNION; SQLite's limit is 500, and lower for subqueries."""
 
 
 class LinearOperator(Operator):
-    """Changes of a sum of joins: for each set of inputs that changed, their changes joined with rows of the others."""
+    """Changes of a sum of joins: for each set of changed inputs, their changes joined with rows of the other inputs."""
 
     plan: Linear
 
@@ -31,17 +31,17 @@ class LinearOperator(Operator):
         self._statements: dict[tuple[bool, ...], list[str]] = {}
 
     def arranged_inputs(self) -> Sequence[Operator]:
-        """All that are joined."""
+        """Return all joined inputs."""
         return [leaf for leaves in self._leaves if len(leaves) > 1 for leaf in leaves]
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """By what is equated."""
+        """Return the inputs with their equated expressions."""
         for leaves, term in zip(self._leaves, self._terms, strict=True):
             for leaf, key in term.lookups():
                 yield leaves[leaf], key
 
     def update(self, tick: Tick) -> None:
-        """Make changes; where an expression fails, rows are looked at one by one."""
+        """Compute changes; if an expression fails, row by row."""
         try:
             statements = self._statements_now()
             if len(statements) == 1:
@@ -52,7 +52,7 @@ class LinearOperator(Operator):
             self._settle_singly(tick)
 
     def _statements_now(self) -> list[str]:
-        """SELECTs of all changes together."""
+        """Return the SELECTs of all changes."""
         if self.is_new:
             return self._united()
         dirty = tuple(source.is_dirty for source in self.inputs)
@@ -68,7 +68,7 @@ class LinearOperator(Operator):
         ]
 
     def _settle_parts(self, statements: Sequence[str]) -> None:
-        """Make changes of more SELECTs than SQLite unites."""
+        """Compute changes of more SELECTs than SQLite unites."""
         execute = self.connection.execute
         execute(f"DELETE FROM {self.changes}")
         for statement in statements:
@@ -77,7 +77,7 @@ class LinearOperator(Operator):
         self.take(dict(weighted(rows)))
 
     def _parts(self) -> Iterator[tuple[TermSql, list[str], int]]:
-        """What is to be joined: tables for the leaves of a term, and the first leaf that changed."""
+        """Yield the joins: a term, tables of its leaves, and the first changed leaf."""
         for leaves, term in zip(self._leaves, self._terms, strict=True):
             if self.is_new:
                 yield term, [self.changed(leaf) for leaf in leaves], 0
@@ -92,7 +92,7 @@ class LinearOperator(Operator):
                     )
 
     def _settle_singly(self, tick: Tick) -> None:
-        """Make changes of those rows that have a value, and errors of the others."""
+        """Compute changes of the rows that have a value, and errors of the others."""
         counts: dict[Row, int] = {}
         for (term, tables, first), sign in zip(self._parts(), self._signs(), strict=True):
             evaluation = term.of_candidate()
@@ -105,7 +105,7 @@ class LinearOperator(Operator):
         self.take(counts)
 
     def _signs(self) -> Iterator[int]:
-        """For each part, whether its rows are taken away."""
+        """Yield, for each join, the sign of its rows."""
         for index, leaves in enumerate(self._leaves):
             sign = -1 if self.plan.terms[index].is_negative else 1
             dirty = sum(leaf.is_dirty for leaf in leaves)

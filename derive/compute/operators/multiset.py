@@ -1,4 +1,4 @@
-"""The values of groups, in order, for aggregates that depend on more than sums: the least, distinct ones, lists."""
+"""The ordered values of groups, for aggregates that depend on more than sums: minimum, distinct values, lists."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _EXTREMES = {"min": "", "max": " DESC"}
 
 
 def stand_in(kind: Type) -> str:
-    """SQL of what stands for NULL where NULLs are to be equal: a value that none of the type is."""
+    """Return SQL of a replacement of NULL that equals no value of the type, where NULLs must be equal."""
     return "''" if kind in OF_BYTES else "x''"
 
 
 def same(column: str, kind: Type) -> str:
-    """SQL of a column whose NULLs are equal."""
+    """Return SQL of a column whose NULLs are equal."""
     return f"ifnull({column}, {stand_in(kind)})"
 
 
 class Multiset:
-    """For each group, the arguments of one aggregate, and how often they are there.
+    """For each group, the arguments of one aggregate, with their counts.
 
     The table's columns are the keys `k0`, … of groups, values `x0`, … and `w`; none is NULL.
     """
 
     def __init__(self, connection: apsw.Connection, table: str, kinds: Sequence[Type], aggregate: Aggregate) -> None:
-        """What a group is told apart by, and what is asked of it.
+        """Describe the group key and the aggregate.
 
         Args:
-            connection: that writes.
-            table: the name of the table.
+            connection: writing connection.
+            table: name of the table.
             kinds: types of the keys, which are the first columns of changes.
-            aggregate: about changes.
+            aggregate: the aggregate, over columns of changes.
         """
         self._connection = connection
         self._table = table
@@ -51,7 +51,7 @@ class Multiset:
         self._values = [f"x{index}" for index in range(len(self._read))]
 
     def create(self) -> None:
-        """Make the table."""
+        """Create the table."""
         key = ", ".join([*self._keys, *self._values])
         self._connection.execute(
             f"CREATE TABLE {self._table}({key}, w INTEGER NOT NULL, PRIMARY KEY ({key})) WITHOUT ROWID"
@@ -59,14 +59,14 @@ class Multiset:
         self._connection.execute(f"CREATE INDEX {self._table}_none ON {self._table}(w) WHERE w = 0")
 
     def drop(self) -> None:
-        """Remove the table."""
+        """Drop the table."""
         self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def merge(self, changes: str) -> None:
-        """Take in changes.
+        """Apply changes.
 
         Args:
-            changes: the table that has them.
+            changes: table of the changes.
         """
         read = [*enumerate(self._kinds), *((column.index, column.type) for column in self._read)]
         values = ", ".join(same(f"c{index}", kind) for index, kind in read)
@@ -84,7 +84,7 @@ class Multiset:
         self._connection.execute(f"DELETE FROM {self._table} WHERE w = 0")
 
     def value(self) -> str:
-        """SQL of the aggregate, of the group whose keys are `g.k0`, …."""
+        """Return SQL of the aggregate, for the group whose keys are `g.k0`, …."""
         pairs = zip(self._keys, self._kinds, strict=True)
         match = " AND ".join(f"m.{key} = {same(f'g.{key}', kind)}" for key, kind in pairs) or "1"
         if self._is_extreme:

@@ -1,4 +1,4 @@
-"""Operators: each makes changes of its output from changes of its inputs, a tick at a time."""
+"""Operators: compute changes of their output from changes of their inputs, one tick at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from derive.errors import SqlError
 
 @dataclass(slots=True)
 class Tick:
-    """One time at work.
+    """The processing of one time.
 
     Attributes:
-        connection: that writes.
-        time: whose changes are made.
-        is_first: whether new operators are given all that there is, rather than changes.
-        errors: of operators, by operator, cause, SQLSTATE and message: how often they came, or went.
+        connection: writing connection.
+        time: time of the changes.
+        is_first: whether new operators get all rows as changes.
+        errors: count changes of errors, by operator, cause, SQLSTATE and message.
     """
 
     connection: apsw.Connection
@@ -34,7 +34,7 @@ class Tick:
     errors: dict[tuple[int, str, str, str], int] = field(default_factory=dict)
 
     def fail(self, operator: int, error: SqlError, weight: int, cause: str = "") -> None:
-        """An operator has no value where it should have."""
+        """Record a row error of an operator."""
         key = (operator, cause, error.sqlstate, error.message)
         self.errors[key] = self.errors.get(key, 0) + weight
 
@@ -43,16 +43,16 @@ class Operator:
     """An operator of a dataflow. Its changes are in a temporary table.
 
     Attributes:
-        number: identifies it in the database.
-        plan: what it does.
-        inputs: whose changes it reads.
-        width: of its rows; at least 1, as one column stands for none.
-        changes: the table of its changes, valid while it is dirty.
-        count: how many rows of its output changed.
+        number: its number in the database.
+        plan: its plan.
+        inputs: operators whose changes it reads.
+        width: number of columns of its rows; at least 1, as rows without columns have a placeholder.
+        changes: table of its changes, valid while it is dirty.
+        count: number of changed rows of its output.
         is_dirty: whether its output has changed.
-        is_new: whether it has nothing yet.
-        is_applied: whether its arrangement has its changes already.
-        arrangement: tables of its rows; None if nobody looks them up.
+        is_new: whether it has no rows yet.
+        is_applied: whether its changes are in its arrangement already.
+        arrangement: tables of its rows; None without lookups.
         keeps_history: whether its changes are kept.
     """
 
@@ -74,46 +74,46 @@ class Operator:
         connection.execute(f"CREATE TEMP TABLE d{number}({self.columns}, w)")
 
     def update(self, tick: Tick) -> None:
-        """Make changes from those of the inputs."""
+        """Compute changes from the changes of the inputs."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Make what is kept between ticks, before the first one."""
+        """Create the state that is kept between ticks, before the first one."""
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """Inputs, and expressions about their rows by which they are looked up."""
+        """Return inputs with the expressions over their rows by which this operator looks them up."""
         yield from ()
 
     def arranged_inputs(self) -> Sequence[Operator]:
-        """Inputs whose rows it looks up."""
+        """Return the inputs whose rows this operator looks up."""
         return ()
 
     def arrange(self, lookups: Sequence[Sequence[Expression]]) -> None:
-        """Have its rows looked up by expressions; it is new, and its first rows go where they are kept from here on."""
+        """Create the arrangement of a new operator, which gets its first rows."""
         self.arrangement = Arrangement(self.connection, self.number, self.plan)
         self.arrangement.create(lookups)
 
     def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
-        """All of its first rows are there."""
+        """Complete the arrangement after the first rows are inserted."""
         assert self.arrangement is not None
         self.arrangement.complete()
         for key in lookups:
             self.arrangement.index(key)
 
     def drop(self) -> None:
-        """Remove all tables."""
+        """Drop all tables."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self.changes}")
         if self.arrangement is not None:
             self.arrangement.drop()
 
     def apply(self, time: int) -> None:
-        """Have the arrangement, if there is one, take in the changes of a time, unless it has."""
+        """Apply the changes of a time to the arrangement once, if there is one."""
         if self.is_dirty and self.arrangement is not None and not self.is_applied:
             self.arrangement.apply(time, self.count, keeps_history=self.keeps_history)
             self.is_applied = True
 
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
-        """Take the rows of a SELECT of columns and `w` as changes; those that add up to nothing are left out."""
+        """Set the rows of a SELECT of columns and `w` as changes, without those that cancel out."""
         table, columns = self.changes, self.columns
         if self.is_new and self.arrangement is not None:
             table, columns = self.arrangement.table, self.arrangement.order
@@ -125,13 +125,13 @@ class Operator:
         self.is_dirty = self.count > 0
 
     def changed(self, source: Operator) -> str:
-        """The table of changes of an input; to an operator that is new, all rows are changes."""
+        """Return the table of an input's changes; for a new operator, all rows are changes."""
         if self.is_new and source.arrangement is not None:
             return source.arrangement.table
         return source.changes
 
     def take(self, counts: Mapping[Row, int]) -> None:
-        """Take rows as changes, those that add up to nothing left out."""
+        """Set rows with counts as changes, without those that cancel out."""
         rows = [(*row, weight) for row, weight in counts.items() if weight]
         marks = ", ".join("?" * (self.width + 1))
         table = self.changed(self)
@@ -142,12 +142,12 @@ class Operator:
 
 
 class Fed(Operator):
-    """An operator whose changes come from outside, or never change."""
+    """An operator whose changes come from outside, or whose rows are constant."""
 
     plan: Source | Fixed
 
     def feed(self, counts: Mapping[Row, int]) -> None:
-        """Take the changes of a tick, with their weights."""
+        """Set the changes of a tick, with their counts."""
         if isinstance(self.plan, Source) and self.plan.columns is None and self.plan.types:
             self.take(counts)
             return
@@ -157,7 +157,7 @@ class Fed(Operator):
         self.take(kept)
 
     def _read(self, rows: Collection[Row]) -> Iterable[Row]:
-        """What is kept of rows."""
+        """Return the read columns of rows."""
         columns = self.plan.columns if isinstance(self.plan, Source) else None
         if not self.plan.types:
             return repeat((None,), len(rows))
@@ -168,11 +168,11 @@ class Fed(Operator):
         return map(itemgetter(*columns), rows)
 
     def fill(self, batches: Iterable[Sequence[Row]], later: Iterable[tuple[Row, int]] = ()) -> None:
-        """Take all rows that there are.
+        """Insert all present rows.
 
         Args:
-            batches: rows, each as often as it is there.
-            later: what has changed since.
+            batches: rows, each repeated by its count.
+            later: changes since then.
         """
         execute = self.connection.executemany
         marks = ", ".join("?" * self.width)
@@ -183,19 +183,19 @@ class Fed(Operator):
         execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*row, diff) for row, (_, diff) in weighed))
 
     def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
-        """All of its first rows are there, in any order and perhaps several times, and go where they are kept."""
+        """Move the first rows, which may be unordered and repeated, to the arrangement."""
         self.settle(f"SELECT {self.columns}, w FROM {self.changes}")
         super().arranged(lookups)
         self.connection.execute(f"DELETE FROM {self.changes}")
 
     def update(self, tick: Tick) -> None:
-        """What is fixed is there from the beginning."""
+        """Insert the constant rows."""
         if isinstance(self.plan, Fixed):
             self.fill([self.plan.rows])
 
 
 def weighted(rows: Iterable[Row]) -> Iterator[tuple[Row, int]]:
-    """Rows whose last column is how often they are there, in two parts."""
+    """Yield rows split from their last column, the count."""
     for row in rows:
         weight = row[-1]
         assert isinstance(weight, int)

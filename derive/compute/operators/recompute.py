@@ -1,4 +1,4 @@
-"""The third and the fourth tier: what is worked out anew, for keys that changed or as a whole."""
+"""The third and the fourth tier: relations that are recomputed, for changed keys or as a whole."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from derive.functions.registry import sql_of
 
 
 def _inputs_by_id(plan: Keyed | Recomputed, inputs: Sequence[Operator]) -> dict[int, int]:
-    """For what a plan's relation reads, which of the plan's inputs stands for it."""
+    """Return, for each relation that a plan reads, the index of the plan's input."""
     by_id = {-1 - index: index for index in range(len(plan.inputs))}
     by_id |= {source.id: index for index, source in enumerate(plan.inputs) if isinstance(source, Source)}
     return by_id
 
 
 class AnewOperator(Operator):
-    """What keyed and recomputed relations have in common: tables that their relation is evaluated over.
+    """The common part of keyed and recomputed operators: tables over which their relation is evaluated.
 
-    Tables: `o` followed by the index of an input has rows before, `p` rows after.
+    Tables: `o` followed by the index of an input has rows before the tick, `p` rows after it.
     """
 
     plan: Keyed | Recomputed
@@ -46,25 +46,25 @@ class AnewOperator(Operator):
         self._selects: dict[tuple[str, ...], str] = {}
 
     def arranged_inputs(self) -> Sequence[Operator]:
-        """All of them."""
+        """Return all inputs."""
         return self._sources
 
     def drop(self) -> None:
-        """Remove all tables."""
+        """Drop all tables."""
         super().drop()
         for side in "op":
             for index in range(len(self._sources)):
                 self.connection.execute(f"DROP TABLE IF EXISTS temp.{side}{self.number}_{index}")
 
     def _evaluation(self, tables: Sequence[str]) -> str:
-        """The relation over tables of rows and how often they are there."""
+        """Return the SQL of the relation over tables of rows with their counts."""
         key = tuple(tables) + tuple(self._copied(table) for table in tables)
         if key not in self._selects:
             self._selects[key] = select_of(self.plan.relation, self._table_form(tables, key[len(tables) :]))
         return self._selects[key]
 
     def _copied(self, table: str) -> str:
-        """Whether rows of a table are there several times."""
+        """Return whether a table has rows with a count other than one."""
         return "copied" if self.connection.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get else ""
 
     def _table_form(self, tables: Sequence[str], copied: Sequence[str]) -> Callable[[Get], str]:
@@ -75,7 +75,7 @@ class AnewOperator(Operator):
         return table
 
     def _after(self, index: int, before: str) -> str:
-        """Rows of an input after its changes, as a table; from those before, which are a table."""
+        """Return the table of an input's rows after its changes, given the table before them."""
         source = self._sources[index]
         if self.is_new:
             return self.changed(source)
@@ -90,7 +90,7 @@ class AnewOperator(Operator):
         return table
 
     def _recorded(self, causes: Sequence[str]) -> list[tuple[str, str, str, int]]:
-        """Errors of this operator for causes: cause, SQLSTATE, message, and how often."""
+        """Return recorded errors of this operator for some causes: cause, SQLSTATE, message, and count."""
         return [
             (cause, str(sqlstate), str(message), int(weight or 0))
             for cause in causes
@@ -101,14 +101,14 @@ class AnewOperator(Operator):
 
 
 def retract(tick: Tick, number: int, recorded: Sequence[tuple[str, str, str, int]]) -> None:
-    """Errors of an operator are no more."""
+    """Retract recorded errors of an operator."""
     for cause, sqlstate, message, weight in recorded:
         key = (number, cause, sqlstate, message)
         tick.errors[key] = tick.errors.get(key, 0) - weight
 
 
 class KeyedOperator(AnewOperator):
-    """For each key that rows came to or went from, what followed from its rows goes, and what follows now comes."""
+    """For each key with changed rows, retracts the former output rows and inserts the new ones."""
 
     plan: Keyed
 
@@ -120,16 +120,16 @@ class KeyedOperator(AnewOperator):
         connection.execute(f"CREATE TEMP TABLE k{number}({self._key_columns})")
 
     def drop(self) -> None:
-        """Remove all tables."""
+        """Drop all tables."""
         super().drop()
         self.connection.execute(f"DROP TABLE IF EXISTS temp.k{self.number}")
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """By their keys."""
+        """Return the key of each input."""
         return zip(self._sources, self.plan.keys, strict=True)
 
     def update(self, tick: Tick) -> None:
-        """Make changes for keys that changed; where the relation fails, key by key."""
+        """Compute changes for changed keys; if the relation fails, key by key."""
         if self.is_new:
             try:
                 self.settle(f"SELECT *, 1 AS w FROM ({self._evaluation([self.changed(one) for one in self._sources])})")
@@ -154,7 +154,7 @@ class KeyedOperator(AnewOperator):
         self.connection.execute(f"INSERT INTO temp.k{self.number} {' UNION '.join([*keys, keys[0]])}")
 
     def _difference(self) -> str:
-        """What follows now and did not before, of the keys that are chosen."""
+        """Return SQL of the difference between output rows after and before, for the chosen keys."""
         before, after = [], []
         for index, source in enumerate(self._sources):
             rows = "" if self.is_new or source.arrangement is None else source.arrangement.table
@@ -167,7 +167,7 @@ class KeyedOperator(AnewOperator):
         )
 
     def _chosen(self, side: str, index: int, tables: Sequence[str]) -> str:
-        """A table of the rows of an input that have a chosen key, from those of several tables, or of none."""
+        """Fill a table with the rows of an input that have a chosen key, from several tables."""
         source, table = self._sources[index], f"temp.{side}{self.number}_{index}"
         match = " AND ".join(f"{part} IS k.k{number}" for number, part in enumerate(self._keys[index]))
         parts = [
@@ -184,7 +184,7 @@ class KeyedOperator(AnewOperator):
         return table
 
     def _settle_singly(self, tick: Tick) -> None:
-        """Make changes of keys that have a value, and errors of the others."""
+        """Compute changes of the keys that have a value, and errors of the others."""
         execute = self.connection.execute
         keys = execute(f"SELECT {self._key_columns} FROM temp.k{self.number}").fetchall()
         counts: dict[Row, int] = {}
@@ -204,7 +204,7 @@ class KeyedOperator(AnewOperator):
         self.take(counts)
 
     def _retract_chosen(self, tick: Tick) -> None:
-        """Nothing fails for the keys that are chosen, any more."""
+        """Retract the errors of the chosen keys."""
         if self.connection.execute("SELECT 1 FROM errors WHERE operator = ? LIMIT 1", (self.number,)).get is None:
             return
         keys = self.connection.execute(f"SELECT {self._key_columns} FROM temp.k{self.number}").fetchall()
@@ -212,20 +212,20 @@ class KeyedOperator(AnewOperator):
 
 
 class RecomputedOperator(AnewOperator):
-    """All rows that there are now, less all that there were."""
+    """Inserts all rows that there are now, and retracts all former ones."""
 
     plan: Recomputed
     read_last: frozenset[Operator] = frozenset()
-    """Inputs whose rows from before nobody needs any more, once it is this operator's turn."""
+    """Inputs whose former rows no later operator needs."""
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """By what the first rows are chosen by."""
+        """Return the first sort key of the first rows."""
         relation = self.plan.relation
         if isinstance(relation, TopK) and relation.order and isinstance(relation.order[0].expression, Column):
             yield self._sources[0], [relation.order[0].expression]
 
     def update(self, tick: Tick) -> None:
-        """Make changes; where the relation fails, there is nothing but an error."""
+        """Compute changes; if the relation fails, retract all rows and record an error."""
         tables = []
         for index, source in enumerate(self._sources):
             arranged = source.arrangement.table if source.arrangement is not None else ""

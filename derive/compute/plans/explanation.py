@@ -1,4 +1,4 @@
-"""Plans as text, for people: every operator with its tier."""
+"""Plans as text: every operator with its tier."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Pl
 
 
 def explained(plan: Plan, names: Mapping[GlobalId, str]) -> str:
-    """A plan as lines, each operator before its inputs, which are further to the right.
+    """Return a plan as lines, each operator before its inputs, which are indented.
 
     Args:
-        plan: to show.
-        names: of sources.
+        plan: the plan.
+        names: names of sources.
     """
     return "\n".join(_lines(plan, names, 0))
 

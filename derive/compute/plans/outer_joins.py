@@ -1,4 +1,4 @@
-"""Outer joins as sums: matches, and rows with NULLs beside them, without those that match."""
+"""Outer joins as sums: matches, plus rows padded with NULLs, minus those that match."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from derive.functions.registry import can_fail
 
 
 def outer_join_terms(join: OuterJoin, planned: Callable[[Relation], Plan]) -> Sequence[Term]:
-    """Terms that have the rows of an outer join together.
+    """Return terms whose sum is an outer join.
 
     Args:
-        join: to plan.
-        planned: plans what is joined.
+        join: the outer join.
+        planned: plans its inputs.
     """
     width = len(join.left.types)
     predicates = conjuncts(join.predicate)
@@ -39,7 +39,7 @@ def outer_join_terms(join: OuterJoin, planned: Callable[[Relation], Plan]) -> Se
 
 
 def _equated_sides(predicate: Expression, width: int) -> tuple[Expression, Expression] | None:
-    """For an equation of the left with the right row that never fails: either side, about its own row."""
+    """Return the sides of an infallible equation, each over its own row (left, right); None if there is none."""
     pair = equated(predicate)
     if pair is None or can_fail(predicate) or has_subquery(predicate):
         return None
@@ -56,7 +56,7 @@ def _sum(
     pairs: Sequence[tuple[Expression, Expression]],
     others: Sequence[Expression],
 ) -> Sequence[Term]:
-    """An outer join whose predicates but for equations are about one side each."""
+    """Return the terms of an outer join whose predicates, except for equations, concern one side each."""
     width = len(left.types)
     terms = [restricted(product(all_of(left), all_of(right)), conjuncts(join.predicate))]
     of_left = [predicate for predicate in others if not sides(predicate, width)[1]]
@@ -77,12 +77,12 @@ def _sum(
 
 
 def _matches(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression]) -> Plan:
-    """The distinct keys of rows for which predicates are true."""
+    """Return the distinct keys of rows for which predicates are true."""
     return Grouped(Linear((projected(restricted(all_of(plan), predicates), keys),)), len(keys), ())
 
 
 def _alone(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression], matches: Plan) -> list[Term]:
-    """The rows for which a predicate is not true, or whose key is not among those of the other side."""
+    """Return the rows for which a predicate is not true, or whose key is not on the other side."""
     width = len(plan.types)
     joined = product(all_of(plan), all_of(matches))
     equations = [equal(key, Column(width + index, key.type)) for index, key in enumerate(keys)]

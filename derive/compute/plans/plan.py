@@ -1,12 +1,12 @@
-"""Plans of views that are maintained: operators that make changes of their output from changes of their inputs.
+"""Plans of maintained views: operators that compute changes of their output from changes of their inputs.
 
 There are four tiers.
 
-1. `Linear`: filters, projections, unions and inner joins. Changes of one input are joined with the other inputs;
-   nothing in between is stored.
-2. `Grouped`: groups have a state that rows are added to and taken from.
-3. `Keyed`: what belongs to the keys that changed is worked out anew.
-4. `Recomputed`: everything is worked out anew, and compared with what was there.
+1. `Linear`: filters, projections, unions and inner joins. Changes of one input are joined with the other inputs; no
+intermediate result is stored.
+2. `Grouped`: groups have an incrementally updated state.
+3. `Keyed`: the rows of changed keys are recomputed.
+4. `Recomputed`: all rows are recomputed, and compared with the former ones.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from derive.algebra.types import Row, Type
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What comes from outside of the plan.
+    """An input of the plan.
 
     Attributes:
-        id: under which it is known.
-        types: of the columns that are read.
-        columns: which those are; None for all.
+        id: its identifier.
+        types: types of the columns read.
+        columns: indexes of the columns read; None for all.
     """
 
     id: GlobalId
@@ -37,11 +37,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Rows that never change.
+    """Constant rows.
 
     Attributes:
-        rows: those.
-        types: of their columns.
+        rows: the rows.
+        types: types of their columns.
     """
 
     rows: tuple[Row, ...]
@@ -53,10 +53,10 @@ class Term:
     """An inner join, filtered and projected.
 
     Attributes:
-        leaves: what is joined.
-        predicates: about the columns of all leaves, side by side; none is a conjunction.
-        outputs: about the same; one for each column of the result.
-        is_negative: whether rows are taken away from those of other terms.
+        leaves: joined plans.
+        predicates: expressions over the columns of all leaves, side by side; none is a conjunction.
+        outputs: expressions over the same columns, one for each column of the result.
+        is_negative: whether rows are subtracted from those of other terms.
     """
 
     leaves: tuple[Plan, ...]
@@ -67,17 +67,17 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """The rows of all terms together.
+    """The sum of all terms.
 
     Attributes:
-        terms: at least one, of equal types.
+        terms: one or more terms of equal types.
     """
 
     terms: tuple[Term, ...]
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return tuple(output.type for output in self.terms[0].outputs)
 
 
@@ -86,9 +86,9 @@ class Grouped:
     """A row for each group: its keys and aggregates.
 
     Attributes:
-        input: its first columns are the keys.
-        keys: how many.
-        aggregates: whose arguments, conditions and orders are columns of the input.
+        input: a plan whose first columns are the keys.
+        keys: number of keys.
+        aggregates: aggregates whose arguments, conditions and orders are columns of the input.
     """
 
     input: Plan
@@ -97,18 +97,18 @@ class Grouped:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types[: self.keys] + tuple(aggregate.type for aggregate in self.aggregates)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`EXCEPT` or `INTERSECT`: how often a row is there follows from how often it is on either side.
+    """`EXCEPT` or `INTERSECT`: the count of a row follows from its counts on both sides.
 
     Attributes:
         input: rows of both sides, with a last column that is 0 for the left, and 1 for the right.
-        operator: which of them.
-        is_all: whether rows are there more than once.
+        operator: the operator.
+        is_all: whether rows have counts above one.
     """
 
     input: Plan
@@ -117,19 +117,19 @@ class Counted:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.input.types[:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A relation whose rows of a key follow from the rows of this key of its inputs.
+    """A relation whose rows of a key depend only on the inputs' rows with this key.
 
     Attributes:
-        inputs: what it is about.
-        keys: for each input, expressions about its columns that are the key; as many in all, of equal types.
-        relation: `Get`s of negative identifiers stand for the inputs: -1 for the first, and so on; other ones stand for
-            `Source`s among them.
+        inputs: input plans.
+        keys: for each input, key expressions over its columns; equal in number and types.
+        relation: the relation; `Get`s with negative identifiers stand for the inputs: -1 for the first, and so on;
+            others stand for `Source`s among them.
     """
 
     inputs: tuple[Plan, ...]
@@ -138,18 +138,18 @@ class Keyed:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.relation.types
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A relation of which nothing can be told but all of it.
+    """A relation that can only be computed as a whole.
 
     Attributes:
-        inputs: what it is about.
+        inputs: input plans.
         relation: as for `Keyed`.
-        reason: why, for people.
+        reason: the reason, for people.
     """
 
     inputs: tuple[Plan, ...]
@@ -158,16 +158,16 @@ class Recomputed:
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
+        """Return the types of the columns."""
         return self.relation.types
 
 
 Plan: TypeAlias = Source | Fixed | Linear | Grouped | Counted | Keyed | Recomputed
-"""How a relation is kept up to date. Every one has the `types` of its columns."""
+"""A way to maintain a relation, with the `types` of its columns."""
 
 
 def leaf_of(terms: Sequence[Term]) -> Plan:
-    """One plan with the rows of all terms."""
+    """Return one plan with the rows of all terms."""
     first = terms[0]
     if len(terms) == 1 and len(first.leaves) == 1 and first == all_of(first.leaves[0]):
         return first.leaves[0]
@@ -175,12 +175,12 @@ def leaf_of(terms: Sequence[Term]) -> Plan:
 
 
 def all_of(plan: Plan) -> Term:
-    """All rows of a plan."""
+    """Return a term with all rows of a plan."""
     return Term((plan,), (), tuple(Column(index, kind) for index, kind in enumerate(plan.types)))
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
-    """The plans that a plan reads, each once."""
+    """Return the plans that a plan reads, each once."""
     match plan:
         case Linear(terms=terms):
             return tuple(dict.fromkeys(leaf for term in terms for leaf in term.leaves))

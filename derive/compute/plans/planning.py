@@ -1,4 +1,4 @@
-"""From a relation to the plan by which it is kept up to date."""
+"""Planning: from a relation to the plan that maintains it."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ from derive.errors import SqlError
 from derive.functions.registry import can_fail
 
 MOST_TERMS = 16
-"""A sum of more terms is worked out where it stands, and taken as one."""
+"""Maximum number of terms in a sum; a longer sum becomes a leaf."""
 MOST_LEAVES = 6
-"""A join of more is split: changes of several inputs at once take a statement for every subset of them."""
+"""Maximum number of leaves in a join; changes of several inputs need a statement for every subset of them."""
 
 
 def plan_of(relation: Relation) -> Plan:
-    """How a relation is kept up to date.
+    """Return the plan that maintains a relation.
 
     Args:
-        relation: without parameters, whose expressions have the same value whenever they are worked out.
+        relation: a relation without parameters, whose expressions are deterministic.
     """
     return leaf_of(_terms(relation))
 
 
 def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911, PLR0912 - one for each kind
-    """Terms that have the rows of a relation together."""
+    """Return terms whose sum is a relation."""
     match relation:
         case Get():
             return [all_of(Source(relation.id, relation.types))]
@@ -94,12 +94,12 @@ def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911, PLR0912 - on
 
 
 def _few(terms: Sequence[Term], most: int = MOST_TERMS) -> Sequence[Term]:
-    """The same terms, or one with their rows if they are many."""
+    """Return the same terms, or one with their rows if there are many."""
     return terms if len(terms) <= most else [all_of(leaf_of(terms))]
 
 
 def _small(terms: Sequence[Term], expressions: Sequence[Expression]) -> Sequence[Term]:
-    """The same terms, or one with their rows if expressions in terms of their leaves were much larger."""
+    """Return the same terms, or one with their rows if substituting them would enlarge expressions too much."""
     if any(grows_too_much(expressions, term) for term in terms):
         return [all_of(leaf_of(terms))]
     return terms
@@ -213,7 +213,7 @@ def _top(top: TopK) -> Sequence[Term]:
 
 
 def _by_keys(relation: Window | TopK | Unnest, source: Relation, keys: Sequence[Expression], reason: str) -> Plan:
-    """A relation that is worked out anew for keys that changed, if there are any."""
+    """Return a plan that recomputes a relation for changed keys, or as a whole without keys."""
     is_apart = isinstance(relation, Unnest) and has_subquery(relation.array)
     if not keys or is_apart or any(has_subquery(key) or can_fail(key) for key in keys):
         return _recomputed(relation, source, reason)[0].leaves[0]
@@ -221,7 +221,7 @@ def _by_keys(relation: Window | TopK | Unnest, source: Relation, keys: Sequence[
 
 
 def _recomputed(relation: Project | Filter | Window | TopK | Unnest, source: Relation, reason: str) -> Sequence[Term]:
-    """A relation that is worked out whole, from its input and whatever its subqueries read."""
+    """Return a plan that recomputes a relation as a whole, from its input and its subqueries' sources."""
     around = replace(relation, input=Get(-1, source.types))
     sources = [Source(get.id, get.types) for get in gets_of(around) if get.id >= 0]
     return [all_of(Recomputed((plan_of(source), *sources), around, reason))]

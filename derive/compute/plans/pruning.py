@@ -1,6 +1,6 @@
-"""Plans without columns that nobody reads: large ones, and times, which change more often than all else.
+"""Pruning of unread columns: large ones, and timestamps, which change most often.
 
-Other columns stay, so that plans of the same collection have arrangements in common.
+Other columns stay, so that plans of the same collection share arrangements.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _DISPENSABLE = {Type.JSONB, Type.BYTEA, Type.TIMESTAMPTZ}
 
 
 def pruned(plan: Plan, sources: Collection[GlobalId]) -> Plan:
-    """A plan with the same rows, that reads fewer columns of some sources.
+    """Return a plan with the same rows that reads fewer columns of some sources.
 
     Args:
-        plan: whose sources have all columns.
-        sources: those of which columns may be left out.
+        plan: a plan whose sources have all columns.
+        sources: sources whose columns may be pruned.
     """
     read: dict[GlobalId, set[int]] = {}
     _note(plan, read)
@@ -33,7 +33,7 @@ def pruned(plan: Plan, sources: Collection[GlobalId]) -> Plan:
 
 
 def _note(plan: Plan, read: dict[GlobalId, set[int]]) -> None:
-    """Note which columns of sources are read."""
+    """Record which columns of sources are read."""
     if isinstance(plan, Source):
         read.setdefault(plan.id, set()).update(range(len(plan.types)))
         return
@@ -57,7 +57,7 @@ def _choose(
     sources: Collection[GlobalId],
     kept: dict[GlobalId, tuple[int, ...]],
 ) -> None:
-    """Choose the columns of sources that some are left out of."""
+    """Choose the remaining columns of pruned sources."""
     if isinstance(plan, Source) and plan.id in sources:
         columns = [index for index, kind in enumerate(plan.types) if kind not in _DISPENSABLE or index in read[plan.id]]
         if len(columns) < len(plan.types):

@@ -1,4 +1,4 @@
-"""Subqueries as joins: with the one row that one has, or with the distinct values that a row is looked up in."""
+"""Subqueries as joins: with the single row of a subquery, or with the distinct values of a lookup."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from derive.compute.plans.plan import Plan, Term, all_of
 from derive.compute.plans.terms import equal, equated, product, restricted
 
 Planned: TypeAlias = Callable[[Relation], Plan]
-"""How a relation is kept up to date."""
+"""A function that plans a relation."""
 
 
 def with_scalars_joined(
     term: Term, expressions: Sequence[Expression], planned: Planned
 ) -> tuple[Term, list[Expression]] | None:
-    """Expressions without subqueries, about a term that is joined with what those gave.
+    """Replace subqueries in expressions by columns of joined terms.
 
     Args:
-        term: what the expressions are about.
-        expressions: with subqueries or without.
-        planned: plans what is joined.
+        term: the term that the expressions read.
+        expressions: expressions with or without subqueries.
+        planned: plans the subqueries.
 
     Returns:
-        The joined term, whose first columns are those of the term, and the expressions about it; None if there are
-        subqueries that depend on the row, or may have other than one row.
+        The joined term, which begins with the columns of `term`, and the expressions over it; None if a subquery
+            depends on the row, or may not have exactly one row.
     """
     subqueries = {part: None for expression in expressions for part in walk(expression) if isinstance(part, Subquery)}
     columns: dict[Expression, Column] = {}
@@ -49,7 +49,7 @@ def with_scalars_joined(
 
 
 def _has_one_row(relation: Relation) -> bool:
-    """Whether a relation always has one row."""
+    """Return whether a relation always has one row."""
     match relation:
         case Reduce(keys=()):
             return True
@@ -60,15 +60,15 @@ def _has_one_row(relation: Relation) -> bool:
 
 
 def restricted_by_subquery(term: Term, predicate: Expression, planned: Planned) -> list[Term] | None:
-    """Those rows of a term for which a subquery has a row, or has none.
+    """Return terms of the rows for which a subquery has a row, or has none.
 
     Args:
-        term: whose rows.
-        predicate: about its columns.
-        planned: plans what is joined.
+        term: the term.
+        predicate: a predicate over its columns.
+        planned: plans the subqueries.
 
     Returns:
-        Terms with these rows; None if the predicate is of another kind, or depends on the row other than by equations.
+        Terms with these rows; None if the predicate has another form, or depends on the row by more than equations.
     """
     is_negated = isinstance(predicate, Call) and predicate.function == "not"
     subquery = predicate.arguments[0] if isinstance(predicate, Call) and is_negated else predicate
@@ -91,11 +91,11 @@ def restricted_by_subquery(term: Term, predicate: Expression, planned: Planned) 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """A subquery that has a row where operands are in a relation.
+    """A subquery as a lookup: it has a row if the operands are in a relation.
 
     Attributes:
-        relation: which does not depend on the row.
-        operands: about the row; one for each column of the relation, but for one that has no operand.
+        relation: relation that does not depend on the row.
+        operands: expressions over the row, one for each column of the relation, except for a column without an operand.
     """
 
     relation: Relation
@@ -129,7 +129,7 @@ def _lookup(subquery: Subquery) -> _Lookup | None:
 
 
 def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
-    """A relation without the predicates at its top, and those."""
+    """Return a relation without the predicates at its top, and these predicates."""
     if isinstance(relation, Filter):
         source, predicates = _peeled(relation.input)
         return source, predicates + conjuncts(relation.predicate)
@@ -139,7 +139,7 @@ def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
 
 
 def _correlation(predicate: Expression) -> tuple[Expression, Expression] | None:
-    """For an equation of the inner with the outer row, the inner side, and the outer one as one about that row."""
+    """Return the sides of an equation between the inner and the outer row, each over its own row; None for others."""
     pair = equated(predicate)
     if pair is None or has_subquery(predicate):
         return None

@@ -1,4 +1,4 @@
-"""Terms of a sum of joins: put together, restricted, projected."""
+"""Terms of a sum of joins: construction, restriction, projection."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from derive.compute.plans.plan import Term
 from derive.functions.scalar.logic import equality
 
 MOST_PARTS = 200
-"""An expression of more parts is not put in place of a column, but worked out where it stands."""
+"""Maximum number of parts of an expression that is substituted for a column; larger ones are computed in place."""
 
 
 def width_of(term: Term) -> int:
-    """How many columns its leaves have."""
+    """Return the number of columns of a term's leaves."""
     return sum(len(leaf.types) for leaf in term.leaves)
 
 
 def shifted(expression: Expression, by: int) -> Expression:
-    """An expression about columns that stand further to the right."""
+    """Return an expression whose columns are shifted to the right."""
     return replaced(expression, lambda column: Column(column.index + by, column.type))
 
 
 def about_leaves(expression: Expression, term: Term) -> Expression:
-    """An expression about the columns of a term, as one about those of its leaves."""
+    """Translate an expression over the columns of a term to one over the columns of its leaves."""
     return replaced(expression, lambda column: term.outputs[column.index])
 
 
 def grows_too_much(expressions: Sequence[Expression], term: Term) -> bool:
-    """Whether too much would be worked out several times, if expressions were about the leaves of a term."""
+    """Return whether translating expressions to a term's leaves would repeat too many computations."""
     sizes = [0 if is_atomic(output) else sum(1 for _ in walk(output)) for output in term.outputs]
     grown = sum(
         sizes[part.index] for expression in expressions for part in walk(expression) if isinstance(part, Column)
@@ -40,18 +40,18 @@ def grows_too_much(expressions: Sequence[Expression], term: Term) -> bool:
 
 
 def projected(term: Term, expressions: Sequence[Expression]) -> Term:
-    """A term whose rows are the values of expressions about its columns."""
+    """Return a term whose rows are the values of expressions over its columns."""
     return replace(term, outputs=tuple(about_leaves(expression, term) for expression in expressions))
 
 
 def restricted(term: Term, predicates: Sequence[Expression]) -> Term:
-    """Those rows of a term for which predicates about its columns are true."""
+    """Return a term of the rows for which predicates over its columns are true."""
     single = [part for predicate in predicates for part in conjuncts(about_leaves(predicate, term))]
     return replace(term, predicates=(*term.predicates, *single))
 
 
 def product(left: Term, right: Term) -> Term:
-    """All combinations of rows of two terms."""
+    """Return all combinations of rows of two terms."""
     by = width_of(left)
     return Term(
         left.leaves + right.leaves,
@@ -62,12 +62,12 @@ def product(left: Term, right: Term) -> Term:
 
 
 def equal(left: Expression, right: Expression) -> Call:
-    """Whether two expressions of one type are equal."""
+    """Return the equation of two expressions of one type."""
     return Call(equality(left.type), (left, right), Type.BOOLEAN)
 
 
 def equated(predicate: Expression) -> tuple[Expression, Expression] | None:
-    """The two sides of an equation whose sides have equal data where it is true; None for anything else."""
+    """Return the two sides of an equation that implies equal data; None for anything else."""
     if isinstance(predicate, Call) and len(predicate.arguments) == 2:
         left, right = predicate.arguments
         if left.type is right.type is not Type.INTERVAL and predicate.function == equality(left.type):
@@ -76,11 +76,11 @@ def equated(predicate: Expression) -> tuple[Expression, Expression] | None:
 
 
 def sides(predicate: Expression, width: int) -> tuple[bool, bool]:
-    """Whether an expression reads columns before a certain one, and whether it reads others."""
+    """Return whether an expression reads columns before `width`, and whether it reads others."""
     read = columns_read(predicate)
     return any(index < width for index in read), any(index >= width for index in read)
 
 
 def nulls(types: Sequence[Type]) -> tuple[Expression, ...]:
-    """A NULL of each type."""
+    """Return a NULL of each type."""
     return tuple(Literal(None, kind) for kind in types)

@@ -1,1 +1,1 @@
-"""What a controller and a compute instance say to one another."""
+"""The protocol between a controller and a compute instance."""

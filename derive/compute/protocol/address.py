@@ -1,4 +1,4 @@
-"""Addresses of compute instances, and whether they can be used with what both ends know of one another."""
+"""Addresses of compute instances, and whether the credentials allow their use."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _MOST_PORT = 65_535
 
 
 def place_of(address: str, option: str, security: Security, *, listens: bool = False) -> tuple[str, int]:
-    """The host and the port of an instance.
+    """Return the host and the port of an instance.
 
     Args:
         address: `host:port`.
-        option: what somebody has given it as.
-        security: how both ends know one another.
-        listens: whether the instance is to listen there, and not to be reached: port 0 is any that is free then.
+        option: name of the option with the address.
+        security: credentials of both ends.
+        listens: whether the instance listens there: port 0 then picks a free one.
 
     Raises:
-        UsageError: the text is none, or anybody could pretend to be the other end.
+        UsageError: the address is malformed, or the connection would not be authenticated.
     """
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
@@ -35,6 +35,6 @@ def place_of(address: str, option: str, security: Security, *, listens: bool = F
 
 
 def place_named(address: str) -> str:
-    """An address, which makes sense, in the one form that all are compared in that mean the same place."""
+    """Return a valid address in canonical form, for comparisons."""
     host, _, port = address.rpartition(":")
     return f"{'127.0.0.1' if host.lower() == 'localhost' else host.lower()}:{int(port)}"

@@ -1,6 +1,6 @@
-"""Plans, sources and rows as bytes: equal values are equal bytes, and nothing but such values comes out of them.
+"""Encoding of plans, sources and rows: equal values have equal bytes, and decoding creates only such values.
 
-A value is MessagePack. A list begins with a tag: the name of a class whose fields follow, or what kind of list it is.
+A value is MessagePack. A list begins with a tag: the name of a class whose fields follow, or the kind of list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TUPLE, _LIST, _SET, _INTEGER = "t", "l", "s", "i"
 
 
 def _classes(*modules: ModuleType) -> dict[str, type]:
-    """What is defined in some modules, by name."""
+    """Return the classes defined in some modules, by name."""
     return {
         name: value
         for module in modules
@@ -37,21 +37,21 @@ def _classes(*modules: ModuleType) -> dict[str, type]:
 
 
 _CLASSES = _classes(expression, relation, types, collection, projection, table, position)
-"""Of the values that are sent; nothing else is ever made."""
+"""Classes of encoded values; decoding creates no others."""
 
 _FIELDS = {cls: tuple(item.name for item in fields(cls)) for cls in _CLASSES.values() if is_dataclass(cls)}
 
 
 def encode(value: object) -> bytes:
-    """A value of the algebra, a source, or data, as bytes."""
+    """Encode a value of the algebra, a source, or data."""
     return ormsgpack.packb(_encoded(value))
 
 
 def decode(data: bytes) -> Any:
-    """The value that `encode` was given.
+    """Decode a value of `encode`.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the bytes are malformed.
     """
     try:
         return _decoded(ormsgpack.unpackb(data))
@@ -60,15 +60,15 @@ def decode(data: bytes) -> Any:
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    """Rows as bytes."""
+    """Encode rows."""
     return ormsgpack.packb(rows)
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    """The rows that `encode_rows` was given.
+    """Decode rows of `encode_rows`.
 
     Raises:
-        ProtocolError: they are none.
+        ProtocolError: the bytes are malformed.
     """
     try:
         return list(map(tuple, ormsgpack.unpackb(data)))

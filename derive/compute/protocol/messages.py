@@ -1,8 +1,8 @@
 """Commands of a controller to a compute instance, and its responses.
 
-Commands are an append-only log of what the instance is to be. `Hello` begins a session, `CreateInstance` begins the log
-anew, `InitializationComplete` ends the part of it that says what there was before: whatever it did not name is to be
-dropped. Frontiers are absolute, so to hear one twice or late changes nothing.
+Commands are an append-only log of the desired state. `Hello` begins a session, `CreateInstance` restarts the log, and
+`InitializationComplete` ends its initial part: dataflows that this part did not name are dropped. Frontiers are
+absolute, so repeated or late ones change nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Update: TypeAlias = tuple[int, Row, int]
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Rows are kept where they can be looked up fast.
+    """An index for fast lookups of rows.
 
     Attributes:
-        columns: the numbers of those by which; empty for rows that are only read whole.
+        columns: indexes of the key columns; empty for rows that are only scanned.
     """
 
     columns: tuple[int, ...] = ()
@@ -40,17 +40,17 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """Rows are written to Storage, to the table that has the dataflow's identifier."""
+    """An export to Storage, into the table with the dataflow's identifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Rows are sent as they change.
+    """A subscription: rows are sent as they change.
 
     Attributes:
         has_snapshot: whether the rows at the dataflow's `as_of` are sent first, as updates of that time.
-        of: a dataflow that has the same rows, if there is one: where it is known at `as_of`, it is followed.
-        up_to: the time at which it ends, with nothing sent of that time or later; None for never.
+        of: a dataflow with the same rows, if there is one: it is read if it is known at `as_of`.
+        up_to: time before which it ends; None for never.
     """
 
     has_snapshot: bool
@@ -63,12 +63,12 @@ Export: TypeAlias = Index | Materialized | Tail
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What a dataflow reads of Storage.
+    """A collection of Storage that a dataflow reads.
 
     Attributes:
-        id: under which the plan reads it.
-        source: what it is there, but for what changes without any other row: positions in files, frontiers.
-        name: of that, to be told; a table may get another one.
+        id: identifier in the plan.
+        source: the collection, without properties that change independently of rows: positions in files, frontiers.
+        name: name of the collection, for messages; a table may be renamed.
     """
 
     id: GlobalId
@@ -77,7 +77,7 @@ class Import:
 
     @staticmethod
     def of(identifier: GlobalId, source: Source) -> Import:
-        """What Storage has under an identifier."""
+        """Return the import of a collection."""
         if isinstance(source, Table):
             return Import(identifier, replace(source, name="", since=0, upper=0), source.name)
         nowhere = Position("", 0, 0)
@@ -87,19 +87,19 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """A relation to be maintained.
+    """A requested dataflow.
 
-    Two are the same if all is equal but `as_of`, `number` and `name`.
+    Two are equal if everything except `as_of`, `number` and `name` is equal.
 
     Attributes:
-        id: of what it exports, by which it is known.
-        plan: over imports, and what other dataflows export.
-        imports: sorted by identifier.
-        export: what becomes of its rows.
-        as_of: from this time on it can be asked, or from a later one that is reported.
-        number: greater for each that one controller has had created. What is told of a dataflow may be under way while
-            it is dropped, and another one created under its identifier.
-        name: for people.
+        id: identifier of the dataflow and its export.
+        plan: relation over imports, and exports of other dataflows.
+        imports: imports sorted by identifier.
+        export: the export of its rows.
+        as_of: time from which on it can be read, unless a later one is reported.
+        number: increasing number of dataflows that one controller creates. A response about a dropped dataflow may
+            arrive after another one was created with its identifier.
+        name: name, for people.
     """
 
     id: GlobalId
@@ -112,20 +112,20 @@ class Dataflow:
 
 
 def reads_of(dataflow: Dataflow) -> frozenset[GlobalId]:
-    """The dataflows that a dataflow is over."""
+    """Return the dataflows that a dataflow reads."""
     imported = {source.id for source in dataflow.imports}
     return frozenset(get.id for get in gets_of(dataflow.plan) if get.id not in imported)
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A controller begins a session; an older one is closed out.
+    """The start of a session; an older session is fenced.
 
     Attributes:
-        epoch: greater with each start of a controller.
-        session: greater with each connection of that controller; an earlier one may arrive late.
-        protocol: of which these messages are.
-        folder: identifies the data folder, which must be that of the instance.
+        epoch: number that increases with each start of a controller.
+        session: number that increases with each connection of that controller; an earlier one may arrive late.
+        protocol: version of the protocol.
+        folder: identifier of the data folder, which must be the instance's.
     """
 
     epoch: int
@@ -136,10 +136,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class CreateInstance:
-    """The log begins anew; peeks of before are void.
+    """The restart of the log; earlier peeks are void.
 
     Attributes:
-        name: of the instance, which all replicas have in common.
+        name: name of the instance, which all replicas share.
     """
 
     name: str = "default"
@@ -147,17 +147,17 @@ class CreateInstance:
 
 @dataclass(frozen=True, slots=True)
 class CreateDataflows:
-    """Maintain dataflows; one that is there, is the same, and is known at `as_of` is kept."""
+    """A command to maintain dataflows; an equal one that is known at `as_of` is kept."""
 
     dataflows: tuple[Dataflow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AllowCompaction:
-    """Nobody asks for earlier times.
+    """A command that allows compaction.
 
     Attributes:
-        frontiers: by identifier of a dataflow, the time from which on it is asked for; `END_OF_TIME` drops it.
+        frontiers: by identifier of a dataflow, the time from which on it is read; `END_OF_TIME` drops it.
     """
 
     frontiers: tuple[tuple[GlobalId, int], ...]
@@ -165,11 +165,11 @@ class AllowCompaction:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What is asked again and again, with other arguments; whoever prepares it remembers it by its identity.
+    """A query that is repeated with other arguments, and compared by identity.
 
     Attributes:
-        relation: over what dataflows export, with parameters.
-        finishing: what becomes of its rows.
+        relation: relation over exports of dataflows, with parameters.
+        finishing: the final processing of its rows.
     """
 
     relation: Relation
@@ -177,20 +177,20 @@ class Query:
 
     @cached_property
     def reads(self) -> frozenset[GlobalId]:
-        """The dataflows that it is over."""
+        """Return the dataflows that it reads."""
         return frozenset(get.id for get in gets_of((self.relation, self.finishing)))
 
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Send the rows of a query once they are known.
+    """A command to send the rows of a query once they are known.
 
     Attributes:
-        uuid: of this peek among all.
-        query: what is asked.
-        time: at which.
-        arguments: one for each parameter.
-        most_bytes: so much may be in the result; None for any amount.
+        uuid: unique identifier of the peek.
+        query: the query.
+        time: time of the rows.
+        arguments: arguments of the parameters.
+        most_bytes: maximum size of the result; None for no limit.
     """
 
     uuid: int
@@ -202,14 +202,14 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class CancelPeeks:
-    """Nobody waits any more for peeks."""
+    """A command to cancel peeks."""
 
     uuids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InitializationComplete:
-    """All was named that there was before this session."""
+    """The end of the log's initial part."""
 
 
 Command: TypeAlias = (
@@ -219,16 +219,16 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What became of dataflows when a session began; nothing is answered before.
+    """The outcome of the reconciliation at the start of a session; it precedes all answers.
 
     Attributes:
-        process: tells processes of instances apart.
-        epoch: of the controller.
-        kept: dataflows that went on as they were.
-        rebuilt: those that are made, as they were not there, or not the same.
-        dropped: those that were there and not named.
-        reasons: why each of `rebuilt` was.
-        names: of all of these, as far as they were told.
+        process: unique name of the instance's process.
+        epoch: epoch of the controller.
+        kept: dataflows that continue unchanged.
+        rebuilt: dataflows that are created, because they were missing or different.
+        dropped: dataflows that were not named.
+        reasons: the reason for each of `rebuilt`.
+        names: known names of all of these.
     """
 
     process: str
@@ -243,10 +243,10 @@ class Welcome:
         return self.told(lambda _: None)
 
     def told(self, known: Callable[[GlobalId], str | None]) -> str:
-        """What became of dataflows, for people.
+        """Return the outcome as text, for people.
 
         Args:
-            known: what a dataflow is called by now; None if that is not known.
+            known: returns the present name of a dataflow; None if it is unknown.
         """
 
         def name_of(identifier: GlobalId) -> str:
@@ -260,13 +260,13 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """How far a dataflow is.
+    """The progress of a dataflow.
 
     Attributes:
-        id: of the dataflow.
-        since: from this time on it can be asked.
-        upper: everything below is complete.
-        number: of the dataflow.
+        id: identifier of the dataflow.
+        since: time from which on it can be read.
+        upper: time before which everything is complete.
+        number: number of the dataflow.
     """
 
     id: GlobalId
@@ -277,20 +277,20 @@ class Upper:
 
 @dataclass(frozen=True, slots=True)
 class FrontierUppers:
-    """How far dataflows are, where that has changed."""
+    """Changed progress of dataflows."""
 
     uppers: tuple[Upper, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PeekResponse:
-    """Rows of a peek, or why there are none.
+    """Rows of a peek, or an error.
 
     Attributes:
-        uuid: of the peek.
-        result: rows, which follow those of responses before; or an error, where a `FrontierError` means that this
-            instance does not maintain everything at that time.
-        is_last: whether none follow.
+        uuid: identifier of the peek.
+        result: rows, which follow those of earlier responses; or an error: a `FrontierError` means that this instance
+            does not maintain everything at that time.
+        is_last: whether it is the last response.
     """
 
     uuid: int
@@ -300,14 +300,14 @@ class PeekResponse:
 
 @dataclass(frozen=True, slots=True)
 class TailResponse:
-    """What is new in a tail.
+    """New updates of a subscription.
 
     Attributes:
-        id: of the dataflow.
-        lower: where the tail was.
-        upper: where it is now; it is `lower` where more of the snapshot follows.
-        updates: at `lower` or later and before `upper`, by time; those of the snapshot are at `as_of`.
-        failure: an error that there is in the place of rows, before `upper`.
+        id: identifier of the dataflow.
+        lower: former frontier.
+        upper: new frontier; equal to `lower` if more of the snapshot follows.
+        updates: updates from `lower` to before `upper`, by time; those of the snapshot are at `as_of`.
+        failure: an error in place of rows, before `upper`.
     """
 
     id: GlobalId
@@ -319,12 +319,12 @@ class TailResponse:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A dataflow does not go on.
+    """The failure or recovery of a dataflow.
 
     Attributes:
-        id: of the dataflow.
-        failure: why; None if it goes on again.
-        number: of the dataflow.
+        id: identifier of the dataflow.
+        failure: the error; None if it has resumed.
+        number: number of the dataflow.
     """
 
     id: GlobalId
@@ -334,11 +334,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an instance's process is; it replaces the one before.
+    """The state of an instance's process; it replaces the previous report.
 
     Attributes:
-        memory_bytes: that are in its memory; 0 where that cannot be told.
-        hydrations: how far dataflows of many rows are that have yet to begin.
+        memory_bytes: resident memory; 0 if unknown.
+        hydrations: progress of large dataflows that hydrate.
     """
 
     memory_bytes: int

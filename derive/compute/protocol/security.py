@@ -1,4 +1,4 @@
-"""How both ends of a session know one another."""
+"""Authentication of both ends of a session."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TOKEN = "authorization"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How machines know one another. Without any of it, both ends are on one machine.
+    """Credentials of machines. Without any, both ends must be on one machine.
 
     Attributes:
-        token: a secret that both have.
+        token: a shared secret.
         certificate: PEM of this end's certificate, for mutual TLS.
         key: PEM of its private key.
         authority: PEM of the certificate that signs those of others.
@@ -29,11 +29,11 @@ class Security:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a client says with its call."""
+        """Return the metadata of a client's call."""
         return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
 
     def is_known(self, context: SessionContext) -> bool:
-        """Whether a client has said what it must."""
+        """Return whether a client has sent the token."""
         import hmac
 
         if self.token is None:
@@ -43,4 +43,4 @@ class Security:
 
 
 OPEN = Security()
-"""Both ends are on one machine."""
+"""No credentials: both ends are on one machine."""

@@ -1,4 +1,4 @@
-"""`flow.compute.v1.Compute` in gRPC: what both ends must agree on."""
+"""`flow.compute.v1.Compute` in gRPC: settings that both ends share."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from derive.compute.protocol.security import Security
 from derive.protocol.stubs import compute_pb2 as pb
 
 SessionCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ComputeCommand, pb.ComputeResponse]"
-"""A session, as a client has it."""
+"""A session at the client."""
 SessionContext: TypeAlias = "grpc.aio.ServicerContext[pb.ComputeCommand, pb.ComputeResponse]"
-"""A session, as a server has it."""
+"""A session at the server."""
 
 SERVICE = "flow.compute.v1.Compute"
 
 _PING_MILLISECONDS, _PATIENCE_MILLISECONDS = 2_000, 3_000
 
 OPTIONS = (
-    ("grpc.max_receive_message_length", -1),  # batches of rows are as long as their rows are wide
+    ("grpc.max_receive_message_length", -1),  # batches of rows have no size limit
     ("grpc.max_send_message_length", -1),
-    # Who does not answer is gone, so that what it was to do is left to others soon.
+    # An unresponsive peer is considered gone soon, so that others can take over its work.
     ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
     ("grpc.keepalive_timeout_ms", _PATIENCE_MILLISECONDS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -31,11 +31,11 @@ OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MILLISECONDS // 2),
     ("grpc.http2.min_ping_interval_without_data_ms", _PING_MILLISECONDS // 2),
 )
-"""For channels and servers."""
+"""Options of channels and servers."""
 
 
 def open_channel(address: str, security: Security) -> grpc.aio.Channel:
-    """A channel to the instance at `host:port`, for the event loop that runs; it connects when it is used."""
+    """Return a channel to the instance at `host:port`, for the running event loop; it connects on use."""
     if security.certificate is None:
         return grpc.aio.insecure_channel(address, options=OPTIONS)
     credentials = grpc.ssl_channel_credentials(security.authority, security.key, security.certificate)
@@ -43,7 +43,7 @@ def open_channel(address: str, security: Security) -> grpc.aio.Channel:
 
 
 def add_port(server: grpc.aio.Server, listen: str, security: Security) -> int:
-    """Have a server listen at `host:port`; returns the port."""
+    """Make a server listen at `host:port`; return the port."""
     if security.certificate is None:
         return server.add_insecure_port(listen)
     pairs = [(security.key or b"", security.certificate)]
@@ -66,7 +66,7 @@ def open_session(
 def session_handler(
     serve: Callable[[AsyncIterator[pb.ComputeCommand], SessionContext], Awaitable[None]],
 ) -> grpc.GenericRpcHandler[Any, Any]:
-    """What a gRPC server is given so that it serves sessions."""
+    """Return the gRPC handler of sessions."""
     method = grpc.stream_stream_rpc_method_handler(
         serve, pb.ComputeCommand.FromString, pb.ComputeResponse.SerializeToString
     )

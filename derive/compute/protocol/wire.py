@@ -1,4 +1,4 @@
-"""Commands and responses as messages of `flow.compute.v1`."""
+"""Conversion of commands and responses to messages of `flow.compute.v1`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_QUERIES = 1000
 
 
 def command_message(command: Command) -> pb.ComputeCommand:  # noqa: PLR0911 - one for each kind
-    """A command, to be sent."""
+    """Return the message of a command."""
     match command:
         case Hello():
             hello = pb.Hello(
@@ -77,10 +77,10 @@ def command_message(command: Command) -> pb.ComputeCommand:  # noqa: PLR0911 - o
 
 
 def command_of(message: pb.ComputeCommand) -> Command:  # noqa: PLR0911 - one for each kind
-    """The command that a message is.
+    """Return the command of a message.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the message is malformed.
     """
     kind = message.WhichOneof("kind")
     match kind:
@@ -109,7 +109,7 @@ def command_of(message: pb.ComputeCommand) -> Command:  # noqa: PLR0911 - one fo
 
 
 def response_message(response: Response) -> pb.ComputeResponse:
-    """A response, to be sent."""
+    """Return the message of a response."""
     match response:
         case Welcome():
             welcome = pb.Welcome(
@@ -151,10 +151,10 @@ def response_message(response: Response) -> pb.ComputeResponse:
 
 
 def response_of(message: pb.ComputeResponse) -> Response:
-    """The response that a message is.
+    """Return the response of a message.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the message is malformed.
     """
     kind = message.WhichOneof("kind")
     match kind:
@@ -236,7 +236,7 @@ def _query_bytes(query: Query) -> bytes:
 
 @lru_cache(_MOST_QUERIES)
 def _query_of(data: bytes) -> Query:
-    """The same object for the same bytes, so that it is prepared once."""
+    """Return the same object for the same bytes, so that it is prepared once."""
     return Query(*decode(data))
 
 

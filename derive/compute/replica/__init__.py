@@ -1,1 +1,1 @@
-"""A compute instance at work: commands of controllers, peeks, tails and views that are written back."""
+"""A compute instance at work: commands of controllers, peeks, subscriptions, and views written back to Storage."""

@@ -1,4 +1,4 @@
-"""One process at a time keeps what it has worked out in a folder."""
+"""A lock on the folder of an instance, held by one process at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FILE = "lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone, until it ends.
+    """Lock a folder for this process, until the block ends.
 
     Raises:
-        BusyError: another process has it.
+        BusyError: another process holds the lock.
     """
     make_folders(folder)
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -38,7 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """The process that has a folder, as derive/storage/metadata/process.py names it; None if none is known to."""
+    """Return the process that holds a folder, named as in derive/storage/metadata/process.py; None if none is known."""
     try:
         descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

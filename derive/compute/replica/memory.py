@@ -1,4 +1,4 @@
-"""How much memory a process has."""
+"""The resident memory of a process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 _STEP = 4 << 20
-"""How many bytes more or less are worth telling."""
+"""Resolution of the reported bytes."""
 
 
 _SECONDS = 0.5
-"""How long what was asked is told again: to ask costs more than most of what is done in between."""
+"""Seconds for which the last value is cached: reading it costs more than most work in between."""
 
 
 class Memory:
@@ -22,7 +22,7 @@ class Memory:
 
     @property
     def resident_bytes(self) -> int:
-        """About how much it has, or had a moment ago; 0 where the system does not tell."""
+        """Return the approximate resident bytes, at most half a second old; 0 if the system does not report them."""
         now = time.monotonic()
         if now >= self._due:
             self._bytes, self._due = _resident_bytes(), now + _SECONDS

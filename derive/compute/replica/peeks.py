@@ -1,4 +1,4 @@
-"""Peeks at an instance: each waits until what it is about is known at its time, and is answered once."""
+"""Peeks at an instance: each waits until its dataflows are known at its time, and is answered once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Peeks:
     """Peeks that are not answered yet.
 
     Args:
-        instance: that is asked.
-        lock: held by whoever changes what `answerable` tells.
-        answerable: tells to whom peeks are answered now; None if they are to wait.
-        failure: why a dataflow is not maintained; None if it is.
-        run: has something done soon, by another thread or by this one.
+        instance: the instance.
+        lock: lock held while the result of `answerable` changes.
+        answerable: returns the session that gets answers now; None if peeks must wait.
+        failure: returns why a dataflow is not maintained; None if it is.
+        run: schedules a function, in another thread or in this one.
     """
 
     def __init__(
@@ -41,30 +41,30 @@ class Peeks:
         self._prepared: WeakKeyDictionary[Query, PreparedPeek] = WeakKeyDictionary()
 
     def add(self, peek: Peek) -> None:
-        """Somebody waits for a peek."""
+        """Add a peek."""
         with self._lock:
             self._waiting[peek.uuid] = peek
 
     def cancel(self, uuids: Sequence[int]) -> None:
-        """Nobody waits for peeks any more."""
+        """Remove cancelled peeks."""
         with self._lock:
             for uuid in uuids:
                 self._waiting.pop(uuid, None)
                 self._answering.discard(uuid)
 
     def clear(self) -> None:
-        """Nobody waits for anything."""
+        """Remove all peeks."""
         with self._lock:
             self._waiting.clear()
             self._answering.clear()
 
     def look(self) -> None:
-        """Answer what can be answered by now."""
+        """Answer all peeks that are ready."""
         for peek in list(self._waiting.values()):
             self.look_at(peek)
 
     def look_at(self, peek: Peek) -> None:
-        """Answer a peek, if it can be answered."""
+        """Answer a peek, if it is ready."""
         prepared = self._prepare(peek.query)
         try:
             known = [self._is_known(identifier, peek.time) for identifier in prepared.reads]
@@ -88,7 +88,7 @@ class Peeks:
     def look_up(
         self, session: Session, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
     ) -> Sequence[Row] | None:
-        """The rows of a query, as of `Peek`, if they are there at once; None if it takes a `Peek` to get them."""
+        """Return the rows of a query, as for `Peek`, if a point lookup succeeds; otherwise None."""
         if self._answerable() is not session or any(map(self._failure, query.reads)):
             return None
         return self._instance.look_up(self._prepared.get(query) or self._prepare(query), time, arguments, most_bytes)
@@ -100,10 +100,10 @@ class Peeks:
         return prepared
 
     def _is_known(self, identifier: GlobalId, time: int) -> bool:
-        """Whether a dataflow is known at a time already.
+        """Return whether a dataflow is known at a time already.
 
         Raises:
-            FlowError: it will not be.
+            FlowError: it never will be.
         """
         if (failure := self._failure(identifier)) is not None:
             raise failure
@@ -123,7 +123,7 @@ class Peeks:
         try:
             for batch in rows:
                 session.send(PeekResponse(peek.uuid, batch, is_last=False))
-        except Exception as error:  # nobody else would tell whoever waits
+        except Exception as error:  # otherwise the waiting client would get no answer
             self._finish(session, PeekResponse(peek.uuid, as_failure(error)))
         else:
             self._finish(session, PeekResponse(peek.uuid, ()))

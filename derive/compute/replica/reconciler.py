@@ -1,7 +1,7 @@
-"""Command reconciliation: an instance is brought to what a controller's log says, and tells how far it is.
+"""Command reconciliation: brings an instance to the state of a controller's log, and reports its progress.
 
-A controller that was restarted finds its dataflows as they were, if they are still what it wants. An older controller
-is closed out by its epoch. Commands and peeks may be given from any thread; `work` is called again and again by one.
+A restarted controller finds its dataflows unchanged, if it still wants them. The epoch fences an older controller.
+Commands and peeks may come from any thread; one thread calls `work` repeatedly.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ _BACKOFF = Backoff(0.5, 30.0)
 
 
 class Reconciler:
-    """An instance that does what the latest controller says.
+    """An instance that executes the commands of the latest controller.
 
     Args:
-        instance: to be brought to what is wanted.
-        open_inputs: opens what a dataflow reads of Storage.
-        write_back: writes what materialized views have come to.
-        identity: of the instance.
-        run: has something done soon, by another thread or by this one.
-        wake: has `work` called soon.
-        tell: is told what was kept as a session began.
-        clock: counts seconds.
+        instance: the instance.
+        open_inputs: opens the Storage inputs of a dataflow.
+        write_back: writes the rows of materialized views.
+        identity: identity of the instance.
+        run: schedules a function, in another thread or in this one.
+        wake: wakes the thread that calls `work`.
+        tell: called with the outcome of a session's reconciliation.
+        clock: returns seconds.
 
     Attributes:
-        peeks: that are not answered yet.
+        peeks: peeks that are not answered yet.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Reconciler:
         self._failures: dict[GlobalId, FlowError] = {}
         self._tails: dict[GlobalId, RunningTail] = {}
         self._busy: dict[RunningTail, bool] = {}
-        """Tails that somebody works on, and whether there may be something new for one that it has not seen."""
+        """Subscriptions in work, with whether there may be unseen updates."""
         self._told: dict[GlobalId, Upper] = {}
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
@@ -107,10 +107,10 @@ class Reconciler:
     # -- Commands
 
     def accept(self, session: Session, command: Command) -> None:
-        """Take a command, in the order in which they were sent.
+        """Accept a command, in the order of sending.
 
         Raises:
-            ProtocolError: the controller is not one of this instance.
+            ProtocolError: the controller belongs to another instance.
         """
         with self._lock:
             if isinstance(command, Hello):
@@ -129,7 +129,7 @@ class Reconciler:
             self._wake()
 
     def lose(self, session: Session) -> None:
-        """A connection is gone; what is maintained goes on."""
+        """Forget a lost connection; dataflows continue."""
         with self._lock:
             if session is self._session:
                 self._leave()
@@ -151,13 +151,13 @@ class Reconciler:
         self.peeks.clear()
 
     def _answerable(self) -> Session | None:
-        """To whom peeks are answered now; nobody while there are commands, which may create what they are about."""
+        """Return the session that gets answers; None while commands are pending that may create dataflows."""
         return None if self._commands else self._session
 
     # -- Work
 
     def work(self) -> bool:
-        """Obey commands, go through what is new, and tell the controller; whether there may be more to do at once."""
+        """Execute commands, process updates, and report; return whether there may be more work at once."""
         has_more = False
         while True:
             with self._lock:
@@ -165,7 +165,7 @@ class Reconciler:
                     break
                 command, self._obeyed = self._commands[0], self._session
             self._obey(self._obeyed, command)
-            with self._lock:  # only now: until then no peek is answered, which may be about what it creates
+            with self._lock:  # only now: a peek that reads a created dataflow must not be answered before
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
             has_more = True
@@ -189,7 +189,7 @@ class Reconciler:
         return has_more
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         with self._lock:
             self._leave()
         for tail in self._tails.values():
@@ -230,25 +230,25 @@ class Reconciler:
                     self._tell(welcome)
 
     def _name(self, dataflow: Dataflow) -> None:
-        self._told.pop(dataflow.id, None)  # the controller takes it to be where it begins: it is told
+        self._told.pop(dataflow.id, None)  # the controller assumes its first frontier: report it again
         self._dataflows.name(dataflow.id, dataflow)
-        self._dataflows.present[dataflow.id] = dataflow  # nobody asks for earlier times than its own
+        self._dataflows.present[dataflow.id] = dataflow  # no reader needs earlier times than its `as_of`
 
     def _allow_compaction(self, identifier: GlobalId, frontier: int) -> None:
         present = self._dataflows.present
         present[identifier] = replace(present[identifier], as_of=max(frontier, present[identifier].as_of))
         self._instance.allow_compaction(identifier, frontier)
-        self._retries.hasten(identifier)  # it may have failed as this time has come
+        self._retries.hasten(identifier)  # it may have failed because it waited for this time
 
     def _hindrance(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
-        """Why a dataflow does not go on as what is wanted; None if it does."""
+        """Return why a dataflow cannot continue as the wanted one; None if it continues."""
         why = self._difference(identifier, present, wanted)
         if why is None and identifier not in self._attached and not self._attach(wanted):
-            return "could not go on with what it reads"  # it begins anew, maybe at a later time than before
+            return "could not go on with what it reads"  # it starts again, perhaps at a later time
         return why
 
     def _difference(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
-        """Why a dataflow cannot go on as what is wanted; None if it can, once it has what it reads."""
+        """Return why a dataflow differs from the wanted one; None if it can continue once its inputs are open."""
         if present != wanted:
             return "is another plan, or of other sources"
         if isinstance(wanted.export, Tail):
@@ -264,14 +264,14 @@ class Reconciler:
     def _build(self, identifier: GlobalId, dataflow: Dataflow) -> None:
         self._builds[identifier] = self._builds.get(identifier, 0) + 1
         if isinstance(dataflow.export, Tail):
-            session = self._obeyed  # what a tail has sent to an earlier one may be lost: it is made anew for each
+            session = self._obeyed  # updates sent to an earlier session may be lost: recreate it for each
             if session is not None:
                 self._tails[identifier] = RunningTail(dataflow, self._instance, self._open_inputs, session.send)
             return
         self._attach(dataflow)
 
     def _attach(self, dataflow: Dataflow) -> bool:
-        """Have a dataflow go on, or begin, with inputs; False if they cannot be opened, and it begins later."""
+        """Start or resume a dataflow with inputs; return False if they cannot be opened, and it starts later."""
         self._failures.pop(dataflow.id, None)
         try:
             inputs = self._open_inputs(dataflow, dataflow.as_of)
@@ -287,7 +287,7 @@ class Reconciler:
         return True
 
     def _try_again(self, identifier: GlobalId) -> None:
-        """Have a dataflow that has failed go on, or begin."""
+        """Resume or start a failed dataflow."""
         if self._instance.has_begun(identifier):
             self._instance.go_on(identifier)
         else:
@@ -314,7 +314,7 @@ class Reconciler:
     # -- Responses
 
     def _report(self) -> None:
-        """Tell how far dataflows are, where it has changed."""
+        """Report changed progress of dataflows."""
         uppers = []
         for identifier, dataflow in self._dataflows.present.items():
             if isinstance(dataflow.export, Tail):
@@ -364,7 +364,7 @@ class Reconciler:
             raise
 
     def _has_news(self, tail: RunningTail) -> bool:
-        """Whether there may be something new for a tail that is worked on; if not, nobody works on it from here on."""
+        """Return whether there may be unseen updates of a subscription; if not, its work ends."""
         with self._lock:
             if self._busy[tail] and not tail.is_ended:
                 self._busy[tail] = False

@@ -1,4 +1,4 @@
-"""A compute instance that is served to controllers over gRPC."""
+"""A compute instance that controllers reach over gRPC."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from derive.protocol.stubs import compute_pb2 as pb
 T = TypeVar("T")
 
 _MOST_SESSIONS = 32
-"""How many connections there may be; all but one are of controllers that do not know yet that they are closed out."""
+"""Maximum number of connections; all but one belong to controllers that do not know yet that they are closed."""
 
 _GRACE_SECONDS = 1.0
 
 _REFUSAL_SECONDS = 0.1
-"""A session that is refused goes on for so long: gRPC tells a client that is still writing that writing has failed, and
-not why the session has ended."""
+"""Seconds that a refused session stays open.
+
+gRPC tells a client that is still writing only that the write failed, not why the session ended.
+"""
 
 
 class InstanceServer:
     """An instance that is served at an address.
 
     Attributes:
-        address: `host:port`, where the port is one that clients can connect to.
+        address: `host:port`, with a port that clients can connect to.
     """
 
     def __init__(self, reconciler: Reconciler, listen: str, security: Security) -> None:
-        """Begin to serve.
+        """Start to serve.
 
         Args:
-            reconciler: takes commands.
-            listen: `host:port`; a port of 0 is one that is free.
-            security: how controllers are known.
+            reconciler: receiver of commands.
+            listen: `host:port`; port 0 chooses a free port.
+            security: authentication of controllers.
 
         Raises:
-            UsageError: nobody can listen there.
+            UsageError: the address cannot be bound.
         """
         self._reconciler, self._security = reconciler, security
         self._loop = new_event_loop()
@@ -67,7 +69,7 @@ class InstanceServer:
         self._end()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What is done in the event loop, where sessions are."""
+        """Run a coroutine in the event loop of the sessions, and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _end(self) -> None:
@@ -118,7 +120,7 @@ class _Session:
     """A connection of a controller, made in the event loop.
 
     Attributes:
-        responses: those that are to be sent; None ends it.
+        responses: queue of responses to send; None ends the session.
     """
 
     def __init__(self) -> None:
@@ -126,7 +128,7 @@ class _Session:
         self._is_closed = False
 
     def send(self, response: Response) -> None:
-        if not self._is_closed:  # tails go on until there is another controller, and nobody would empty the queue
+        if not self._is_closed:  # subscriptions go on until another controller connects; nothing would empty the queue
             self.responses.put(response)
 
     def close(self) -> None:

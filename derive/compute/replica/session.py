@@ -1,4 +1,4 @@
-"""A connection of a controller to an instance, and which controllers an instance listens to."""
+"""A connection of a controller to an instance, and the check of controllers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Session(Protocol):
     """A connection of a controller."""
 
     def send(self, response: Response) -> None:
-        """Send a response; nothing if the connection is gone."""
+        """Send a response; do nothing if the connection is gone."""
 
     def close(self) -> None:
-        """Close the connection out."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which instance this is.
+    """The identity of an instance.
 
     Attributes:
-        process: tells its process from others.
-        folder: identifies the data folder.
+        process: identifier of the process.
+        folder: identifier of the data folder.
     """
 
     process: str
@@ -33,14 +33,14 @@ class Identity:
 
 
 def check_hello(hello: Hello, folder: str) -> None:
-    """Refuse a controller before it can have anything dropped.
+    """Refuse an unsuitable controller before it can drop dataflows.
 
     Args:
-        hello: of the controller.
-        folder: identifies the data folder of the instance.
+        hello: first message of the controller.
+        folder: identifier of the instance's data folder.
 
     Raises:
-        ProtocolError: it speaks another protocol, or is of another data folder.
+        ProtocolError: the controller speaks another protocol, or belongs to another data folder.
     """
     if hello.protocol != PROTOCOL:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""Tails: the rows of a relation at one time, and then its updates, sent as they become final."""
+"""Subscriptions: the rows of a relation at one time, then its updates, sent as they become final."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from derive.errors import FrontierError, SqlError
 from derive.relations.tables.input import TableInput
 
 _OWN: GlobalId = 0
-"""What the relation of a tail is called in an instance of its own."""
+"""Identifier of the subscribed relation in a private instance."""
 
 _MOST_UPDATES = 1_000
-"""So many updates an instance of its own remembers that were told already: to forget them costs a transaction."""
+"""Number of sent updates that a private instance retains: to forget them costs a transaction."""
 
 Opener = Callable[[Dataflow, int], dict[GlobalId, Input]]
-"""Opens what a dataflow reads of Storage, from a time on."""
+"""Function that opens the imports of a dataflow from Storage, from a time on."""
 
 
 class RunningTail:
-    """A tail at work. Its methods are called by one thread at a time.
+    """A running subscription. One thread at a time calls its methods.
 
     Args:
-        dataflow: exports a tail.
-        shared: the instance, which may have the same rows already.
-        open_inputs: opens imports, if it has not.
-        send: where responses go.
+        dataflow: dataflow that exports a subscription.
+        shared: the instance, which may maintain the same rows already.
+        open_inputs: function that opens imports, if the instance does not maintain the rows.
+        send: function that sends a response.
 
     Attributes:
-        is_ended: nothing comes any more.
+        is_ended: whether the subscription has ended.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RunningTail:
         self.is_ended = False
 
     def work(self) -> bool:
-        """Send what is new; whether there may be more at once."""
+        """Send new updates, and return whether there may be more at once."""
         try:
             if self._get is None:
                 self._get = self._found()
@@ -58,9 +58,9 @@ class RunningTail:
                 while self._own.step():
                     pass
             self._advance(self._get)
-        except Exception as error:  # whatever it is: what was sent of it already is not to be sent again
+        except Exception as error:  # any error: rows that were sent must not be sent again
             if isinstance(error, FrontierError) and self._get is not None and self._own is None:
-                self._is_alone, self._get = True, None  # the dataflow that it followed is no more
+                self._is_alone, self._get = True, None  # the followed dataflow no longer exists
                 return True
             failure = as_failure(error)
             self._send(TailResponse(self._dataflow.id, self._frontier, self._frontier, (), failure))
@@ -68,14 +68,14 @@ class RunningTail:
         return False
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self.is_ended = True
         if self._own is not None:
             self._own.close()
             self._own = None
 
     def _found(self) -> Get:
-        """Where the rows are, which is an instance of its own unless a dataflow has them at that time."""
+        """Return the source of the rows: a dataflow that has them at that time, or a private instance."""
         types = self._dataflow.plan.types
         as_of = self._frontier - 1 if self._is_begun else self._dataflow.as_of
         of = None if self._is_alone else self._tail.of
@@ -120,10 +120,10 @@ class RunningTail:
             self.close()
 
     def _tell_updates(self, updates: Updates, upper: int) -> None:
-        """Tell of updates, as far as there is no error in the place of rows.
+        """Send updates up to the first error in place of rows.
 
         Raises:
-            SqlError: all before some time was told, and at that there is one.
+            SqlError: there is an error at the frontier; all updates before it are sent.
         """
         rows = updates.rows
         if updates.errors:
@@ -134,7 +134,7 @@ class RunningTail:
         self._tell(upper, rows)
 
     def _check_inputs(self) -> None:
-        """Check that no materialized view that is read has an error at a time before which all was told."""
+        """Raise the error of a read materialized view if its time is not after the frontier."""
         for source in self._inputs.values():
             failure = source.failure if isinstance(source, TableInput) else None
             if failure is not None and failure[0] <= self._frontier:

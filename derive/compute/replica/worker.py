@@ -1,4 +1,4 @@
-"""A compute instance at work in this process, over the data folder's Storage."""
+"""A compute instance in this process, over the data folder's Storage."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from derive.storage.folder_id import folder_id
 from derive.storage.store import Store
 
 _SECONDS = 0.5
-"""How long nothing is looked at where nothing is committed."""
+"""Seconds without a commit after which the worker looks for work again."""
 
 _BACKOFF = Backoff(0.1, 10.0)
 """Pauses, in seconds, before failed work is retried."""
 
 _MOST_THREADS = 2000
-"""Queries and tails that are worked on at once.
+"""Maximum number of queries and subscriptions that run at once.
 
-One that has more rows than its reader takes keeps a thread waiting: there are more threads than readers who are slow.
-Of the others there are never more at once than there is work for."""
+A result with more rows than its reader takes keeps a thread waiting, so there are more threads than slow readers. There
+are never more other threads than there is work.
+"""
 
 
 class Worker:
     """An instance, and the thread that works for it.
 
     Args:
-        store: of the data folder.
-        folder: where the instance keeps what it has; None for one that is gone when it is closed.
-        name: of the process, for those who look.
-        report: is told each time that work fails, which is tried again after a pause, and with None when it goes on.
-        tell: is told what became of dataflows as a session of a controller began.
+        store: Storage of the data folder.
+        folder: folder of the instance's data; None for data that are deleted when the instance is closed.
+        name: name of the process, shown to users.
+        report: function called with the error each time work fails, and with None when work succeeds again.
+        tell: function called with the reconciled dataflows when a session of a controller begins.
 
     Attributes:
-        reconciler: takes commands.
+        reconciler: receiver of commands.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Worker:
         self._thread.start()
 
     def close(self) -> None:
-        """Work no more, and give everything back."""
+        """Stop work, and release all resources."""
         self._closed.set()
         self._store.changes.nudge()
         self._thread.join()
@@ -102,7 +103,7 @@ class Worker:
             mark = self._store.changes.mark()
             try:
                 has_more = self.reconciler.work()
-            except Exception as error:  # the disk may be full, or the metadata busy: it is tried again
+            except Exception as error:  # the disk may be full, or the metadata locked: retry
                 failures += 1
                 self._report(error)
                 self._closed.wait(_BACKOFF.pause(failures))

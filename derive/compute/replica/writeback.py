@@ -1,10 +1,10 @@
-"""Materialized views written back to Storage, where they outlive what maintains them, and others read them.
+"""Materialized views written to Storage, where they outlive the dataflow that maintains them and can be read by others.
 
-Rows and the errors in their place are written together. While there is an error a view has no rows, so none change in
-Storage: what has changed meanwhile is written at the time at which the last error goes. So whatever is read was so at
-its time, and nobody is handed a row that came about beside an error.
+Rows and errors are written together. While a view has an error, Storage has no rows of that time: their changes are
+written at the time at which the last error disappears. So a reader always gets rows that were valid at their time, and
+never rows that were computed beside an error.
 
-What a view begins with may be many rows: they are written by a thread of their own, and other views are not held up.
+The first rows of a view may be many: a separate thread writes them, and other views do not wait.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableUpdate
 from derive.time.frontier import END_OF_TIME
 
 _PATIENCE_SECONDS = 0.1
-"""So long others wait for what a view begins with."""
+"""Seconds that other views wait for the first rows of a view."""
 
 _Update: TypeAlias = tuple[int, Row, int]
 _Gap: TypeAlias = tuple[int, int]
-"""From which time on, and before which, a view has errors."""
+"""Begin (included) and end (excluded) of the times at which a view has errors."""
 
 
 class Writeback:
-    """Writes materialized views back.
+    """The writer of materialized views.
 
     Args:
-        store: of the data folder.
+        store: Storage of the data folder.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._failing: dict[GlobalId, _Gap] = {}
-        """Of views that have errors: from when on no rows were written, and up to where this process has written them.
+        """Views that have errors: the first time of unwritten rows, and the time up to which this process has written.
 
-        Another one may have written more since."""
+        Another process may have written more since.
+        """
         self._begun: set[GlobalId] = set()
-        """Views that were written before by this process."""
+        """Views that this process has written before."""
         self._beginning: tuple[GlobalId, threading.Thread] | None = None
 
     def close(self) -> None:
-        """Wait until what is being written is."""
+        """Wait until the running write is done."""
         if self._beginning is not None:
             self._beginning[1].join()
 
     def write(self, instance: Instance, identifiers: Collection[GlobalId]) -> None:
-        """Write what views have come to, up to where they are maintained, in one commit; new ones perhaps later.
+        """Write views up to their frontiers in one commit; the first rows of new views may be written later.
 
         Raises:
             FlowError: Storage cannot write.
@@ -77,7 +78,7 @@ class Writeback:
         self._write(instance, [one for one in identifiers if one in self._begun and one != beginning])
 
     def _begin(self, instance: Instance, identifier: GlobalId) -> None:
-        with suppress(FlowError):  # it is tried again
+        with suppress(FlowError):  # the next call tries again
             self._write(instance, [identifier])
             self._begun.add(identifier)
 
@@ -85,7 +86,7 @@ class Writeback:
         updates: list[TableUpdate] = []
         failing: dict[GlobalId, _Gap | None] = {}
         for identifier in identifiers:
-            with suppress(FlowError):  # it cannot be maintained any more: whoever reads it is told
+            with suppress(FlowError):  # the view is no longer maintained: its readers get the error
                 update, begun = self._update(instance, identifier)
                 if update is not None:
                     updates.append(update)
@@ -99,10 +100,10 @@ class Writeback:
                 self._failing[identifier] = gap
 
     def _update(self, instance: Instance, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
-        """What is to be written of a view, if anything is; with errors at its end, from when on rows are not written.
+        """Return the update of a view, or None; if errors remain at its end, also the first time of unwritten rows.
 
-        Where it is not known from when on rows were not written, or the instance knows the view from a later time on,
-        that is the difference to what was written before.
+        If that time is unknown, or the instance knows the view only from a later time on, the update is the difference
+        to the rows written last.
         """
         table = self._store.tables.table(identifier)
         since, upper = instance.frontiers(identifier)
@@ -121,16 +122,16 @@ class Writeback:
             changes += [update for update in updates.rows if update[0] > time]
         rows = _row_updates(table, _outside(changes, begin, gaps, upper))
         errors = _error_updates(begin, stored, updates.errors)
-        known_from = begin if begin > table.upper else None  # nobody works out what it was before
+        known_from = begin if begin > table.upper else None  # the rows before that time were not computed
         update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from)
         if not gaps or gaps[-1][1] < upper:
             return update, None
         return update, gaps[-1][0] if gaps[-1][0] > begin else unwritten
 
     def _unwritten(self, table: Table, *, has_errors: bool) -> int | None:
-        """From which time on changes of a view's rows were not written; None if that is not known.
+        """Return the first time at which changes of a view's rows are not written; None if that is unknown.
 
-        Of a view that is known at no time that is: nothing was written of it yet, or compaction has reduced all.
+        It is unknown for a view without readable times: nothing was written yet, or compaction has removed all history.
         """
         if table.upper <= table.since:
             return None
@@ -140,7 +141,7 @@ class Writeback:
         return begun if written == table.upper else None
 
     def _difference(self, instance: Instance, table: Table, time: int, upper: int) -> list[tuple[Row, int]]:
-        """What is to be added to the rows that were written last, to have those of a time, if that is known yet."""
+        """Return the changes from the last written rows to those of a time; none if that time is not known yet."""
         if time >= upper:
             return []
         types = tuple(column.type for column in columns_of(table))
@@ -154,7 +155,7 @@ class Writeback:
 
 
 def _is_known(instance: Instance, identifier: GlobalId) -> bool:
-    """Whether anything is known of a view yet."""
+    """Return whether a view is readable at any time yet."""
     try:
         since, upper = instance.frontiers(identifier)
     except FlowError:
@@ -163,7 +164,7 @@ def _is_known(instance: Instance, identifier: GlobalId) -> bool:
 
 
 def _gaps(errors: Iterable[tuple[int, str, str, int]], upper: int) -> Iterator[_Gap]:
-    """Between which times there are errors, in order; the last ends with what is known if they are still there."""
+    """Yield the intervals with errors, in order; the last ends at `upper` if its errors remain."""
     count = begun = 0
     for time, diff in _added(errors):
         if count == 0:
@@ -176,7 +177,7 @@ def _gaps(errors: Iterable[tuple[int, str, str, int]], upper: int) -> Iterator[_
 
 
 def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]:
-    """At which times how many errors more there are than before."""
+    """Return times, and the change of the number of errors at each."""
     counts: Counter[int] = Counter()
     for time, _, _, diff in errors:
         counts[time] += diff
@@ -184,13 +185,13 @@ def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]
 
 
 def _outside(changes: Sequence[_Update], begin: int, gaps: Sequence[_Gap], upper: int) -> Sequence[_Update]:
-    """The same changes, with those in a gap at its end, and those that are not to be written yet left out.
+    """Return the changes with those within a gap moved to its end, and without those of an open gap.
 
     Args:
-        changes: by time; those before `begin` are written then.
-        begin: the first time that is written.
-        gaps: in order.
-        upper: the first time that is not written.
+        changes: changes by time; those before `begin` are moved to it.
+        begin: first time that is written.
+        gaps: intervals with errors, in order.
+        upper: first time that is not written.
     """
     if not gaps and (not changes or changes[0][0] >= begin):
         return changes
@@ -214,12 +215,12 @@ def _row_updates(table: Table, updates: Sequence[_Update]) -> list[RowUpdate]:
 def _error_updates(
     begin: int, stored: Iterable[tuple[str, str]], errors: Iterable[tuple[int, str, str, int]]
 ) -> Iterator[ErrorUpdate]:
-    """How errors come and go, from those that were written last on.
+    """Yield the insertions and deletions of errors since the errors written last.
 
     Args:
-        begin: the first time that is written.
-        stored: SQLSTATE and message of those.
-        errors: from that time on, where all come that are there then.
+        begin: first time that is written.
+        stored: SQLSTATE and message of the errors written last.
+        errors: errors from `begin` on; those that exist at `begin` all come at that time.
     """
     listed = list(errors)
     gone = set(stored) - {(sqlstate, message) for time, sqlstate, message, _ in listed if time == begin}

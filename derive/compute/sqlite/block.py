@@ -1,4 +1,4 @@
-"""Parts of SELECTs, from which whole ones are put together."""
+"""Parts of SELECTs, and their assembly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from derive.functions.registry import sort_key, sql_of_datum
 
 
 def names(width: int, prefix: str = "") -> str:
-    """Names of so many columns, with a comma in between; one column stands for none."""
+    """Return names of columns, separated by commas; rows without columns have a placeholder."""
     return ", ".join(f"{prefix}c{index}" for index in range(width or 1))
 
 
@@ -20,15 +20,15 @@ class Block:
     """A SELECT without grouping, in parts.
 
     Attributes:
-        source: its FROM clause without the word; empty for one row of nothing.
-        columns: SQL of what it selects.
-        computed: indices of those that are more than a column of a table, or a constant.
-        predicates: SQL of conditions that never fail.
-        fallible: SQL of conditions that may.
-        tables: how many are joined.
-        is_plain: whether further tables may join with a comma.
+        source: its FROM clause without the keyword; empty for one row without columns.
+        columns: SQL of its columns.
+        computed: indexes of columns that are neither a table's column nor a constant.
+        predicates: SQL of conditions that cannot fail.
+        fallible: SQL of conditions that can fail.
+        tables: number of joined tables.
+        is_plain: whether further tables may be joined with a comma.
         is_derived: whether it selects from other SELECTs.
-        depth: into how many SELECTs, one inside the other, SQLite may put what it computes.
+        depth: number of nested SELECTs that SQLite may flatten its expressions through.
     """
 
     source: str
@@ -43,17 +43,17 @@ class Block:
 
 
 def order_term(order: Order, text: str) -> str:
-    """What stands behind ORDER BY, for an expression as SQL."""
+    """Return the ORDER BY term of an expression's SQL."""
     direction = "DESC" if order.is_descending else "ASC"
     return f"({sort_key(text, order.expression.type)}) {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
 
 
 def rows_sql(rows: Sequence[Row], width: int) -> str:
-    """A SELECT of rows, whose columns are `c0`, `c1` and so on.
+    """Return a SELECT of rows, with columns `c0`, `c1` and so on.
 
     Args:
-        rows: each of as many data.
-        width: how many those are.
+        rows: rows of `width` data.
+        width: number of columns.
     """
     if not rows:
         return "SELECT " + (", ".join(f"NULL AS c{index}" for index in range(width or 1))) + " WHERE 0"
@@ -63,27 +63,27 @@ def rows_sql(rows: Sequence[Row], width: int) -> str:
 
 
 def limit_sql(limit: int | None, offset: int) -> str:
-    """What stands behind all else, with a space before it."""
+    """Return the LIMIT clause, with a space before it."""
     if limit is None and not offset:
         return ""
     return f" LIMIT {-1 if limit is None else limit} OFFSET {offset}"
 
 
 def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
-    """SQL of conditions, those that may fail being asked only where the others are true."""
+    """Return SQL of conditions; conditions that can fail are evaluated only if the others are true."""
     if not fallible:
         return list(predicates)
-    # As a condition of CASE, SQLite asks for one after the other, and for no more than it needs.
+    # In a CASE condition, SQLite evaluates one after the other, and stops at the first false one.
     return [*predicates, f"(CASE WHEN {' AND '.join([*predicates, *fallible])} THEN 1 ELSE 0 END)"]
 
 
 def kept_apart(select: str) -> str:
-    """A SELECT of the same rows, that SQLite does not make one with those around it."""
+    """Return a SELECT of the same rows that SQLite does not merge with its surroundings."""
     return f"WITH once AS MATERIALIZED ({select}) SELECT * FROM once"
 
 
 def is_one_row(relation: Relation) -> bool:
-    """Whether a relation has one row at most, as can be told from its form."""
+    """Return whether a relation has at most one row, according to its structure."""
     match relation:
         case Reduce(keys=()):
             return True

@@ -1,4 +1,4 @@
-"""Connections to SQLite that know the functions of SQL, and its errors as ours."""
+"""Connections to SQLite with our SQL functions and error translation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from derive.functions.cancellation import cancellation
 from derive.functions.registry import register
 
 MOST_BYTES = 1 << 27
-"""Bytes of a value, and of a row."""
+"""Maximum bytes of a value, and of a row."""
 _ENDED = ("cannot rollback", "no such savepoint")
-"""SQLite says so of a transaction that it has ended by itself, as of a full disk, when that is to be rolled back."""
+"""SQLite's messages on rolling back a transaction that it has already ended, after a full disk for example."""
 _CACHE_KILOBYTES = 65_536
-"""What is sorted or kept for a statement is in memory up to so much, and in files beyond."""
+"""Maximum memory for sorting and temporary tables; larger data go to files."""
 
 
 def connect(path: str, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-    """A connection that knows the functions of SQL.
+    """Open a connection with the SQL functions.
 
     Args:
-        path: of the database; empty for one that is temporary, and on disk only as far as it is large.
-        flags: how it is opened.
+        path: path of the database; empty for a temporary one, which is on disk only if it is large.
+        flags: SQLite's open flags.
     """
     connection = apsw.Connection(path, flags)
     connection.set_busy_timeout(60_000)
@@ -51,7 +51,7 @@ def _one_row(*arguments: Any) -> Datum:
 
 
 class _Translation:
-    """See `translated`. It has no state, and there is one, as look-ups enter it again and again."""
+    """The context manager of `translated`. It is stateless and shared, because lookups enter it often."""
 
     def __enter__(self) -> None: ...
 
@@ -66,19 +66,18 @@ _TRANSLATION = _Translation()
 
 
 def translated() -> AbstractContextManager[None]:
-    """SQLite's errors are raised as ours.
+    """Translate SQLite's errors.
 
     Raises:
-        SqlError: for what a statement may meet: it was interrupted, is too complex, or has too large values, or the
-            disk is full.
-        BusyError: another process keeps the database to itself.
+        SqlError: the statement was interrupted, is too complex, or has too large values, or the disk is full.
+        BusyError: another process locks the database.
         StorageError: the database is damaged, or cannot be read or written.
     """
     return _TRANSLATION
 
 
 def sqlite_error(error: apsw.Error) -> FlowError | None:
-    """What an error of SQLite is as ours; None for one that is a defect."""
+    """Return the translation of a SQLite error; None for one that is a defect."""
     cause = error.__context__
     if isinstance(cause, apsw.Error) and str(error).startswith(_ENDED):
         return sqlite_error(cause)

@@ -1,8 +1,8 @@
-"""A relation as one SELECT of SQLite, as it is evaluated once, and where a part of a view is worked out anew.
+"""Lowering of a relation to one SELECT of SQLite, for evaluation once, or for recomputing a part of a view.
 
-What is filtered, projected and joined becomes one SELECT as far as that goes; everything else is one of its own in a
-FROM clause, for SQLite's planner to see through. Predicates that can fail see only rows for which those beside them
-that cannot are true, wherever SQLite moves them.
+Filters, projections and joins become one SELECT as far as possible; other relations are subqueries in the FROM clause,
+which SQLite's planner can flatten. Predicates that can fail see only rows for which the infallible predicates beside
+them are true, wherever SQLite moves them.
 """
 
 from __future__ import annotations
@@ -39,48 +39,49 @@ from derive.errors import SqlError
 from derive.functions.registry import aggregate_sql, can_fail, elements_sql, sql_of
 
 PARAMETERS = -1
-"""The column of this index, and those before it, are arguments that are bound to the statement: `:p0`, `:p1`, ….
+"""Columns with this index and below are arguments bound to the statement: `:p0`, `:p1`, ….
 
-Columns of this kind stand for parameters of a statement that is prepared once.
+Such columns stand for parameters of a statement that is prepared once.
 """
 
 Scope: TypeAlias = Sequence[str]
-"""SQL of each column of the row at hand."""
+"""SQL of each column of the current row."""
 
 MOST_TABLES = 50
-"""So many tables are joined in one SELECT; SQLite takes 64."""
+"""Maximum number of tables joined in one SELECT; SQLite's limit is 64."""
 MOST_UNITED = 400
-"""So many SELECTs are united in one; SQLite takes 500."""
+"""Maximum number of SELECTs in one UNION; SQLite's limit is 500."""
 MOST_INSIDE = 4
-"""So many SELECTs are inside of one another until SQLite has to keep one apart.
+"""Number of nested SELECTs after which one is materialized.
 
-It makes one SELECT of two by putting what the inner one computes wherever the outer one reads it, which is often more
-than once: a hundred views, each over the one before, would become more text than there is memory."""
+SQLite flattens two SELECTs by copying the inner expressions to each use in the outer one, often several times: a
+hundred views over one another would exceed the memory.
+"""
 
 ONE_ROW = "flow_one_row"
-"""A function of SQLite that returns its second argument, unless the first, a number of rows, is above 1."""
+"""A SQLite function that returns its second argument, or fails if the first, a number of rows, is above 1."""
 
 
 def select_of(relation: Relation, table: Callable[[Get], str]) -> str:
-    """A relation as a SELECT.
+    """Return a relation as a SELECT.
 
     Args:
-        relation: without parameters, unless they are bound to the statement.
-        table: a table, or a query in parentheses, for what is known under an identifier; its columns are `c0`, `c1` and
-            so on, and it has each row as often as it is there.
+        relation: a relation without parameters, unless they are bound to the statement.
+        table: returns a table, or a query in parentheses, for a collection; its columns are `c0`, `c1` and so on, and
+            each row is repeated by its count.
 
     Returns:
-        SQL whose columns are `c0`, `c1` and so on; where the relation has none, `c0` is NULL.
+        SQL with columns `c0`, `c1` and so on; if the relation has none, `c0` is NULL.
     """
     return _Lowering(table).select(relation, ())
 
 
 def finished_select(relation: Relation, finishing: Finishing, table: Callable[[Get], str]) -> str:
-    """A relation as a SELECT of the rows that are shown, in their order.
+    """Return a relation as a SELECT of the final rows, in their order.
 
     Args:
         relation: as for `select_of`.
-        finishing: what becomes of its rows.
+        finishing: the final processing of its rows.
         table: as for `select_of`.
     """
     lowering = _Lowering(table)
@@ -95,22 +96,22 @@ def finished_select(relation: Relation, finishing: Finishing, table: Callable[[G
 
 
 class _Lowering:
-    """One statement in the making."""
+    """The lowering of one statement."""
 
     def __init__(self, table: Callable[[Get], str]) -> None:
         self._table = table
         self._aliases = 0
 
     def select(self, relation: Relation, scopes: tuple[Scope, ...]) -> str:
-        """A relation as a SELECT."""
+        """Return a relation as a SELECT."""
         return self._select(self.block(relation, scopes))
 
     def block(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:  # noqa: PLR0911, PLR0912 - one for each kind
-        """A relation as a SELECT in parts.
+        """Return a relation as a SELECT in parts.
 
         Args:
-            relation: to lower.
-            scopes: rows of the queries that it is inside of, the innermost first.
+            relation: the relation.
+            scopes: rows of the enclosing queries, the innermost first.
         """
         match relation:
             case Get():
@@ -144,19 +145,19 @@ class _Lowering:
                 raise SqlError("0A000", "WITH RECURSIVE is not supported here")
 
     def source_sql(self, block: Block) -> str:
-        """The FROM and WHERE clauses of a block."""
+        """Return the FROM and WHERE clauses of a block."""
         source = f" FROM {block.source}" if block.source else ""
         predicates = guarded(block.predicates, block.fallible)
         return source + (f" WHERE {' AND '.join(predicates)}" if predicates else "")
 
     def order_sql(self, order: Sequence[Order], columns: Scope, scopes: tuple[Scope, ...], *, ties: bool = True) -> str:
-        """What stands behind ORDER BY, for a block without computed columns.
+        """Return the ORDER BY list for a block without computed columns.
 
         Args:
-            order: of the rows.
-            columns: SQL of theirs.
-            scopes: rows of the queries around.
-            ties: whether rows that are equal by that fall in the order of all columns.
+            order: sort keys of the rows.
+            columns: SQL of their columns.
+            scopes: rows of the enclosing queries.
+            ties: whether ties are ordered by all columns.
         """
         terms, settled = [], set()
         for part in order:
@@ -168,7 +169,7 @@ class _Lowering:
         return ", ".join(terms + ([text for text in columns if text not in settled] if ties else []))
 
     def wrapped(self, block: Block) -> Block:
-        """A block of the same rows, all of whose columns are those of a table."""
+        """Return a block of the same rows, all of whose columns are columns of a table."""
         is_apart = block.depth >= MOST_INSIDE
         select = self._select(block)
         wrapped = self._derived(kept_apart(select) if is_apart else select, len(block.columns))
@@ -217,7 +218,7 @@ class _Lowering:
         return self._derived(rows_sql(constant.rows, len(constant.types)), len(constant.types))
 
     def _once(self, block: Block, expressions: Sequence[Expression]) -> Block:
-        """The block, or around it one that computes each column once, if expressions read one that is computed."""
+        """Return the block, or wrap it to compute each column once, if the expressions read a computed column."""
         if block.computed and any(
             has_subquery(expression) or columns_read(expression) & block.computed for expression in expressions
         ):
@@ -240,7 +241,7 @@ class _Lowering:
         return self._restricted(self.block(filtering.input, scopes), [filtering.predicate], scopes)
 
     def _restricted(self, block: Block, predicates: Sequence[Expression], scopes: tuple[Scope, ...]) -> Block:
-        """Those rows of a block for which predicates are true."""
+        """Return a block of the rows for which predicates are true."""
         single = [part for predicate in predicates for part in conjuncts(predicate)]
         fallible = [part for part in single if can_fail(part)]
         block = self._once(block, single)
@@ -248,7 +249,7 @@ class _Lowering:
             f"({self._expression(part, block.columns, scopes)})" for part in single if part not in fallible
         ]
         if fallible and block.is_derived and not scopes:
-            # SQLite would move them into what is selected from, beside predicates that must come first.
+            # SQLite would move them into the subquery, beside predicates that must be evaluated first.
             block = self._derived(kept_apart(self._select(block)), len(block.columns))
         block.fallible += [f"({self._expression(part, block.columns, scopes)})" for part in fallible]
         return block
@@ -310,7 +311,7 @@ class _Lowering:
         return block
 
     def _table_of(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:
-        """A relation as a block that selects the columns of one table, and all of its rows."""
+        """Return a relation as a block that selects the columns of one table, and all of its rows."""
         block = self.block(relation, scopes)
         is_table = block.tables == 1 and block.is_plain and not block.predicates and not block.fallible
         atomic = is_table and all(text.startswith("t") and "." in text for text in block.columns)

@@ -1,4 +1,4 @@
-"""Window functions as SQL of SQLite, where rows that an order leaves equal fall in the order of all columns."""
+"""Window functions as SQL of SQLite, with ties ordered by all columns."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from derive.errors import SqlError
 from derive.functions.registry import aggregate_sql
 
 _OF_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
-"""Functions that tell rows apart by the order alone."""
+"""Functions that depend on the order alone."""
 _OF_POSITIONS = {"row_number", "ntile", "lag", "lead"}
-"""Functions that tell all rows apart, whatever the frame is."""
+"""Functions that depend on the position of a row, whatever the frame is."""
 _OF_FRAMES = {"first_value", "last_value", "nth_value"}
-"""Functions that choose one row of the frame."""
+"""Functions that return the value of one row of the frame."""
 
 Lower: TypeAlias = Callable[[Expression], str]
-"""An expression about the row, as SQL."""
+"""A function that returns SQL of an expression over the row."""
 Ordered: TypeAlias = Callable[[Sequence[Order], bool], str]
-"""What stands behind ORDER BY; with all columns behind that, if the flag is set."""
+"""A function that returns an ORDER BY list, with all columns appended if the flag is set."""
 
 
 def window_sql(function: WindowFunction, lower: Lower, ordered: Ordered) -> str:
-    """A window function as SQL.
+    """Return a window function as SQL.
 
     Raises:
-        SqlError: 0A000, its value would depend on an order that nothing decides.
+        SqlError: 0A000, its value would depend on an undefined order.
     """
     name = function.function
     arguments = [lower(argument) for argument in function.arguments]
@@ -52,9 +52,9 @@ def _window(function: WindowFunction, lower: Lower, ordered: Ordered, *, ties: b
 
 
 def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Ordered) -> str:
-    """The value of one row of the frame.
+    """Return SQL of the value of one row of the frame.
 
-    SQLite would count peers in any order, so a frame of peers is asked for in terms of rows.
+    SQLite would number peers in any order, so a frame of peers is expressed in rows.
     """
     window = _window(function, lower, ordered, ties=True)
     frame = function.frame
@@ -88,7 +88,7 @@ def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Orde
 
 
 def _is_whole(frame: Frame) -> bool:
-    """Whether all rows of the partition are in it."""
+    """Return whether the frame is the whole partition."""
     return frame.begin.offset is None and frame.end.offset is None
 
 
