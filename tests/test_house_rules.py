@@ -21,16 +21,11 @@ PRONOUNS = {"It", "This", "That", "They"}
 """First words of a docstring that says neither what its function returns nor what it does."""
 ROOMS_TO_REWRITE = {
     "connectors/materialize_duckdb",
-    "connectors/materialize_files",
     "connectors/materialize_postgres",
     "connectors/materialize_sql",
     "connectors/materialize_sqlite",
     "connectors/materialize_webhook",
-    "derive/algebra",
-    "derive/compute",
-    "derive/functions",
     "derive/materialize",
-    "derive/relations",
     "derive/sql",
 }
 """Folders with docstrings in the old style. Remove a folder once it has none: nothing is ever added here."""

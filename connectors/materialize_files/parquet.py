@@ -98,7 +98,7 @@ def _is_double(value: int) -> bool:
 
 
 _FITS: dict[str, Callable[[int], bool]] = {"integer": lambda value: -_I64 <= value < _I64, "number": _is_double}
-"""By kind, whether a column can represent an integer exactly."""
+"""Function that returns whether a column can represent an integer exactly, by kind."""
 
 
 def _json(value: Value) -> str | None:

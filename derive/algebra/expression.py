@@ -108,9 +108,9 @@ class SubqueryKind(Enum):
     SCALAR = "scalar"
     """The value of its single column; NULL without a row; an error with several rows."""
     EXISTS = "exists"
-    """Whether it has a row."""
+    """`EXISTS`: true if the query has a row."""
     IN = "in"
-    """Whether one of its rows equals the operands, in three-valued logic."""
+    """`IN`: true if a row of the query equals the operands, in three-valued logic."""
 
 
 @dataclass(frozen=True, slots=True)

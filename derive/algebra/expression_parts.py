@@ -107,5 +107,5 @@ def gets_of(node: Any) -> tuple[Get, ...]:
 
 
 def is_unnest(relation: Relation) -> bool:
-    """Whether a relation has the elements of arrays, or columns of these rows."""
+    """Return whether a relation is the elements of arrays, or a projection of them."""
     return isinstance(relation, Unnest) or (isinstance(relation, Project) and is_unnest(relation.input))

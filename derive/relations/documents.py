@@ -110,7 +110,7 @@ _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
     Type.BOOLEAN: (int, frozenset({_NONE})),
     Type.JSONB: (jsonb_text, frozenset({_NONE})),
 }
-"""By type, a function from a JSON value other than null to a datum, and the Python types that need no conversion."""
+"""Function from a JSON value other than null to a datum, and the Python types that need no conversion, by type."""
 
 
 def _unfit(

@@ -22,7 +22,7 @@ NAMES = {
     "stddev_samp": (True, True),
     "stddev_pop": (True, False),
 }
-"""Whether it is a square root, and whether it is of a sample, whose divisor is the count minus one."""
+"""Flags of an aggregate: a square root (standard deviation), and a sample, whose divisor is the count minus one."""
 
 
 def numeric_deviation(is_root: bool, is_sample: bool, count: int, total: Decimal, squares: Decimal) -> Decimal | None:

@@ -11,7 +11,7 @@ from derive.errors import SqlError
 from derive.functions.types.double import double_datum, float_of
 
 ORDERED_SETS = {"percentile_cont": 1, "percentile_disc": 1, "mode": 0}
-"""By name, the number of direct arguments in parentheses; the aggregated argument is in WITHIN GROUP."""
+"""Number of direct arguments in parentheses, by name; the aggregated argument is in WITHIN GROUP."""
 
 
 class _Percentile:

@@ -28,7 +28,7 @@ FUNCTIONS = Functions()
 
 _RANK = {"implicit": 0, "assignment": 1, "explicit": 2}
 _CASTS: dict[tuple[Type, Type], tuple[CastContext, str]] = {}
-"""By source and target: the context of a cast, and its function's name, '' if the data are the same."""
+"""Context of a cast and its function's name ('' if the data are the same), by source and target."""
 
 
 def cast_between(source: Type, target: Type, context: CastContext) -> str | None:
