@@ -43,7 +43,7 @@ class Unaccepted:
             upper: the task's upper, from which on the edit applies.
             reset: the command that starts the task over.
         """
-        return Edit(self.part, self.accepted, f"to be rid of that start over: {reset}", upper)
+        return Edit(self.part, self.accepted, f"to remove the results, start over: {reset}", upper)
 
 
 def reset_command(store: Kept | Runnable, name: str) -> str:

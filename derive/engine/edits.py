@@ -78,18 +78,18 @@ def _compare(
         if key not in before or before[key] == part:
             continue
         if key == _REDUCTIONS:
-            message = "its reductions were edited: readers see all by the new ones, but for what was combined before"
-            yield Edit(key, message, f"to combine it again start over: {reset}")
+            message = "its reductions were edited: readers use the new ones, except for documents combined before"
+            yield Edit(key, message, f"to combine these again, start over: {reset}")
         elif key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
             is_shared = key.startswith(_SHARED)
             what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
-            message = f"{what} was edited, and what had been published before is as the old one made it"
-            yield Edit(key, message, f"to derive it again on top of that raise 'backfill', or start over: {reset}")
+            message = f"{what} was edited, and documents published before stay as they are"
+            yield Edit(key, message, f"to derive all again and add the results, raise 'backfill'; to replace them, start over: {reset}")
     for key in before:
         name = name_of(key)
         if name not in names and name not in told and not key.startswith(_SHARED):
-            message = f"'{name}' is not in the catalog any more, and what it had published stays"
-            yield Edit(key, message, f"to be rid of it start over: {reset}")
+            message = f"transform '{name}' is gone, and its published documents stay"
+            yield Edit(key, message, f"to remove them, start over: {reset}")
 
 
 def name_of(key: str) -> str:

@@ -84,7 +84,7 @@ def test_every_command_that_is_told_settles_it(folder: Path) -> None:
     assert "again, as was accepted" in err
     assert total(folder) == 5
     _, _, err = flowctl(folder, "status", "-o", "json")
-    assert "to be rid of that start over: flowctl reset --task w/sums --cascade" in err
+    assert "to remove the results, start over: flowctl reset --task w/sums --cascade" in err
     assert flowctl(folder, *reset)[0] == 0
     assert flowctl(folder, "run", "--until-idle")[0] == 0
     assert total(folder) == 3

@@ -66,7 +66,7 @@ def shown(world: World) -> list[tuple[str, int | None]]:
     return [(edit.message, edit.at) for edit in edits_of(world.catalog.derivations["e/copies"], state)]
 
 
-EDITED = "the lambda of 'copy' was edited, and what had been published before is as the old one made it"
+EDITED = "the lambda of 'copy' was edited, and documents published before stay as they are"
 
 
 def test_an_edited_lambda_is_told_once_and_shown_until_the_task_starts_over(world: World) -> None:
@@ -123,11 +123,11 @@ def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts
 
 def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None:
     edit(world)
-    message = "'more' is not in the catalog any more, and what it had published stays"
+    message = "transform 'more' is gone, and its published documents stay"
     assert told(world) == [message]
     state = world.store.task("e/copies")
     assert state is not None
-    assert [edit.hint for edit in state.edits] == [f"to be rid of it {RESET}"]
+    assert [edit.hint for edit in state.edits] == [f"to remove them, {RESET}"]
 
 
 def test_edited_reductions_are_told_once_and_shown(world: World) -> None:
@@ -135,7 +135,7 @@ def test_edited_reductions_are_told_once_and_shown(world: World) -> None:
     edited = text.replace("    schema: *schema\n", "    schema: {<<: *schema, reduce: {strategy: firstWriteWins}}\n")
     assert edited != text
     world.catalog = load(write_catalog(world.root.parent, edited))
-    message = "its reductions were edited: readers see all by the new ones, but for what was combined before"
+    message = "its reductions were edited: readers use the new ones, except for documents combined before"
     assert told(world) == [message]
     assert told(world) == []
     assert [text for text, _ in shown(world)] == [message]
