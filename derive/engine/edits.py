@@ -84,7 +84,8 @@ def _compare(
             is_shared = key.startswith(_SHARED)
             what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
             message = f"{what} was edited, and documents published before stay as they are"
-            yield Edit(key, message, f"to derive all again and add the results, raise 'backfill'; to replace them, start over: {reset}")
+            ways = "to derive all again and add the results, raise 'backfill'; to replace them"
+            yield Edit(key, message, f"{ways}, start over: {reset}")
     for key in before:
         name = name_of(key)
         if name not in names and name not in told and not key.startswith(_SHARED):
