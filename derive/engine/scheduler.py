@@ -7,6 +7,8 @@ how documents are divided into transactions (law L1).
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -16,6 +18,9 @@ from derive.storage.metadata.capability import RENEW_SECONDS
 
 _PATIENCE = 10.0
 """Seconds to wait for the end of threads whose transactions were cancelled."""
+
+_LOOK_SECONDS = 0.5
+"""Seconds between looks for work of other cycles while a step waits for a long transaction."""
 
 
 class Scheduler:
@@ -33,7 +38,8 @@ class Scheduler:
         self._due: set[Cycle] = set()
         self._busy: set[Cycle] = set()
         self._held: set[Cycle] = set()
-        self._now = 0
+        self._nows: dict[Cycle, int] = {}  # timestamps up to which each cycle may process
+        self._begun: Counter[Cycle] = Counter()  # number of transactions, to recognize a long one
         self._error: BaseException | None = None
         self._stopping = False
         self._moved = False
@@ -95,8 +101,9 @@ class Scheduler:
         with self._changed:
             if self._error:
                 raise self._error
-            self._now = now
-            self._due.update(self._run.cycles if cycles is None else cycles)
+            looking = self._run.cycles if cycles is None else cycles
+            self._nows |= dict.fromkeys(looking, now)
+            self._due.update(looking)
             self._changed.notify_all()
 
     def watch(self) -> None:
@@ -120,9 +127,31 @@ class Scheduler:
         """
         self._moved = False
         self.look()
-        while not self._wait(RENEW_SECONDS):
-            self._run.renew()
+        renewed, begun = time.monotonic(), Counter[Cycle]()
+        while not self._wait(_LOOK_SECONDS):
+            if time.monotonic() - renewed >= RENEW_SECONDS:
+                self._run.renew()
+                renewed = time.monotonic()
+            begun = self._look_beside(begun)
         return self._moved
+
+    def _look_beside(self, begun: Counter[Cycle]) -> Counter[Cycle]:
+        """Let idle cycles look for work while another cycle has been in one transaction since the last call.
+
+        Args:
+            begun: the result of the last call.
+
+        Returns:
+            The number of transactions that each cycle has begun.
+        """
+        news = self._run.find_news() or ()
+        with self._changed:
+            is_long = any(self._begun[cycle] == begun[cycle] for cycle in self._busy)
+            idle = [cycle for cycle in news if cycle not in self._busy and cycle not in self._due]
+            begun = self._begun.copy()
+        if is_long and idle:
+            self.look(idle)
+        return begun
 
     def _wait(self, seconds: float) -> bool:
         """Wait until every cycle is at rest; return False after `seconds`."""
@@ -136,7 +165,7 @@ class Scheduler:
         while self._begin(cycle):
             try:
                 with self._turns:
-                    moved = self._run.advance(cycle, self._now)
+                    moved = self._run.advance(cycle, self._nows[cycle])
             except BaseException as error:  # any error is raised again in the thread of the run
                 self._end(cycle, moved=False, error=error)
                 return
@@ -150,6 +179,7 @@ class Scheduler:
                 return False
             self._due.discard(cycle)
             self._busy.add(cycle)
+            self._begun[cycle] += 1
             return True
 
     def _is_over(self, cycle: Cycle) -> bool:

@@ -13,14 +13,17 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.observer import Silent
 from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
+from derive.engine.transaction import Committed
 from derive.errors import FencedError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.progress import Progress
 from derive.storage.task_log import recent_entries
+from derive.storage.timeline import since_boot
 
 SCHEMA = "{type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}"
 CATALOG = f"""
@@ -101,6 +104,58 @@ def test_tasks_run_beside_one_another_and_make_the_same_bytes(tmp_path: Path) ->
     assert not executor.both.broken
     assert other.digest() == one.digest()
     assert len(one.rows("s/both")) == 70
+
+
+def test_a_long_transaction_holds_no_other_task_back(tmp_path: Path) -> None:
+    """A run until idle processes what becomes due for other tasks while one transaction is at work."""
+    text = f"""
+collections:
+  s/slow: {{schema: {SCHEMA}, key: [/id]}}
+  s/fast: {{schema: {SCHEMA}, key: [/id]}}
+  s/ofSlow:
+    schema: {SCHEMA}
+    key: [/id]
+    derive: {{using: {{sqlite: {{}}}}, transforms: [{{name: t, source: s/slow, shuffle: any, lambda: "SELECT $id, $n;"}}]}}
+  s/ofFast:
+    schema: {SCHEMA}
+    key: [/id]
+    derive: {{using: {{sqlite: {{}}}}, transforms: [{{name: t, source: s/fast, shuffle: any, lambda: "SELECT $id, $n;"}}]}}
+"""
+    is_begun, may_end, is_fast_done = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(InProcessExecutor):
+        @override
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+            if plan.spec.name == "s/ofSlow":
+                is_begun.set()
+                assert may_end.wait(60)
+            return super().execute(plan, progress)
+
+    class Told(Silent):
+        @override
+        def committed(self, task: str, done: Committed) -> None:
+            if task == "s/ofFast" and done.documents_in:
+                is_fast_done.set()
+
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)))
+    world.store.timeline.elapsed = since_boot  # the clock of looks, which stands still beside a wall clock of a test
+    world.ingest("s/slow", [{"id": 1, "n": 1}], clock=None)
+    world.wall += 10_000_000
+    run = open_run(world.catalog, world.store, Slow(), shards=1, observer=Told())
+    with Scheduler(run, threads=2) as scheduler:
+        runner = threading.Thread(target=run.until_idle, args=(scheduler.step,))
+        runner.start()
+        try:
+            assert is_begun.wait(60)
+            other = World(world.root, world.catalog, wall=world.wall)
+            other.ingest("s/fast", [{"id": 2, "n": 2}], clock=None)
+            world.wall += 10_000_000
+            assert is_fast_done.wait(60)
+        finally:
+            may_end.set()
+            runner.join(60)
+    run.close()
+    assert len(world.rows("s/ofFast")) == len(world.rows("s/ofSlow")) == 1
 
 
 def test_with_one_thread_tasks_take_turns(tmp_path: Path) -> None:
