@@ -1,7 +1,7 @@
 """House rules of CONTRIBUTING.md that a program can check: lengths, vague names, and first words of docstrings."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +10,11 @@ SOURCES = {
     str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
     for folder in ("derive", "connectors", "bench")
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
+}
+MODULES = {
+    path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+    for path in SOURCES
+    if not path.startswith("bench/")
 }
 VAGUE = {"each", "found", "whole"}
 NO_SUBJECTS = {
@@ -82,3 +87,63 @@ def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
     assert sorted(faults - old) == []
     rewritten = {room for room in ROOMS_TO_REWRITE if not any(path.startswith(f"{room}/") for path, _ in old)}
     assert rewritten == set(), "these folders are rewritten: remove them from ROOMS_TO_REWRITE"
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return the modules of ours that each module imports: also inside functions, and for types alone."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    names = {path: name for name, path in MODULES.items()}
+    for path, node in nodes():
+        imported: set[str] = set()
+        if isinstance(node, ast.Import):
+            imported = {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported = {module if module in MODULES else str(node.module) for module in full}
+        if path in names:
+            graph[names[path]] |= (imported & MODULES.keys()) - {names[path]}
+    return graph
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules of which each imports each other one, directly or not."""
+    order: list[str] = []
+    visited: set[str] = set()
+
+    def visit(name: str, edges: Mapping[str, set[str]], out: list[str]) -> None:
+        stack = [(name, iter(edges[name]))]
+        visited.add(name)
+        while stack:
+            following = next((other for other in stack[-1][1] if other not in visited), None)
+            if following is None:
+                out.append(stack.pop()[0])
+            else:
+                visited.add(following)
+                stack.append((following, iter(edges[following])))
+
+    for name in graph:
+        if name not in visited:
+            visit(name, graph, order)
+    importers: dict[str, set[str]] = {name: set() for name in graph}
+    for name, imported in graph.items():
+        for other in imported:
+            importers[other].add(name)
+    visited.clear()
+    components: list[set[str]] = []
+    for name in reversed(order):
+        if name not in visited:
+            members: list[str] = []
+            visit(name, importers, members)
+            components.append(set(members))
+    return [component for component in components if len(component) > 1]
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}) == [{"a", "b", "c"}]
+
+
+def test_no_three_modules_import_each_other_in_a_circle() -> None:
+    graph = import_graph()
+
+    assert sum(map(len, graph.values())) > 3000
+    assert [circle for circle in circles(graph) if len(circle) > 2] == []

@@ -17,7 +17,6 @@ from derive.algebra.expression import (
     SubqueryKind,
 )
 from derive.algebra.form import Form, FormName, number
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Aggregate,
     Constant,
@@ -27,6 +26,8 @@ from derive.algebra.relation import (
     Join,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,

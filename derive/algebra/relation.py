@@ -1,4 +1,4 @@
-"""Relations as functions of other relations: multisets of rows, with typed columns without names."""
+"""Relations as functions of relations: multisets of rows, whose columns have types and no names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from derive.algebra.expression import Expression
 from derive.algebra.form import Form
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.types import Row, Type
 
 GlobalId: TypeAlias = int
@@ -357,6 +356,43 @@ class TopK:
     def types(self) -> tuple[Type, ...]:
         """Return the types of the columns."""
         return self.input.types
+
+
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """The rows of a recursion's latest step, as input of its next step.
+
+    Attributes:
+        id: identifier of the enclosing `Recursion`.
+        types: types of the columns.
+    """
+
+    id: int
+    types: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recursion:
+    """The rows of `base`, the rows that `step` computes from them, the rows that it computes from those, and so on.
+
+    The recursion refers neither to enclosing rows nor to enclosing recursions.
+
+    Attributes:
+        id: identifier, distinct from enclosing recursions.
+        base: the first rows.
+        step: a relation of the latest rows, which it contains as one `Recurring`.
+        is_distinct: whether a repeated row is ignored; NULLs are equal.
+    """
+
+    id: int
+    base: Relation
+    step: Relation
+    is_distinct: bool
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """Return the types of the columns."""
+        return self.base.types
 
 
 Relation: TypeAlias = (

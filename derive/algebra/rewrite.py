@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Case, Column, Expression, OuterColumn, Subquery
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Aggregate,
     Constant,
@@ -21,6 +20,8 @@ from derive.algebra.relation import (
     Order,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import threading
 
     from derive.compute.protocol.messages import Welcome
-    from derive.compute.protocol.security import Security
+    from derive.compute.protocol.transport import Security
 
 _FOLDER = "compute"
 
@@ -77,7 +77,7 @@ def command(
     import threading
     from contextlib import closing
 
-    from derive.compute.protocol.address import place_of
+    from derive.compute.protocol.transport import place_of
     from derive.compute.replica.folder_lock import locked
     from derive.compute.replica.serving import InstanceServer
     from derive.compute.replica.worker import Worker
@@ -129,7 +129,7 @@ def security_of(token_file: Path | None, certificate: str | None, key: str | Non
     Raises:
         UsageError: an option is missing, or a file cannot be read.
     """
-    from derive.compute.protocol.security import Security
+    from derive.compute.protocol.transport import Security
     from derive.errors import UsageError
 
     if (key or authority) and not certificate:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from derive.sql.backends import Backends
     from derive.sql.coordinator import Coordinator
-    from derive.sql.execution.user import User
+    from derive.sql.execution.state import User
     from derive.sql.maintenance.instance_options import Instances
     from derive.sql.outcome import Session
     from derive.sql.pgwire.connection import OpenSession
@@ -234,7 +234,7 @@ def _instances(
     from functools import partial
 
     from derive.cli.compute import security_of
-    from derive.compute.protocol.address import place_named, place_of
+    from derive.compute.protocol.transport import place_named, place_of
     from derive.errors import UsageError
     from derive.sql.maintenance.instance_options import Instances
 
@@ -265,7 +265,7 @@ def _connections(most: int) -> tuple[int, int]:
     Connections never use the file descriptors that queries of clients need.
     """
     from derive.cli.console import note
-    from derive.sql.pgwire.descriptors import raised_limit, shares
+    from derive.sql.pgwire.server import raised_limit, shares
 
     limit = raised_limit()
     connections, waiting = shares(most, limit)
@@ -287,8 +287,7 @@ def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwor
 def _sessions(
     coordinator: Coordinator, most_bytes: int | None, most_connections: int, passwords: Passwords | None
 ) -> OpenSession:
-    from derive.sql.pg_catalog.described import described
-    from derive.sql.pg_catalog.objects import SessionFacts
+    from derive.sql.pg_catalog.objects import SessionFacts, described
     from derive.sql.pg_catalog.session import DescribingSession
     from derive.sql.session import SqlSession
 
@@ -308,7 +307,7 @@ def _sessions(
 
 
 def _user(name: str, passwords: Passwords | None) -> User:
-    from derive.sql.execution.user import User
+    from derive.sql.execution.state import User
     from derive.sql.pgwire.passwords import CHANGES_REPLICAS, READS_FILES
 
     if passwords is None:

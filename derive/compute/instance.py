@@ -21,17 +21,15 @@ import apsw
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
-from derive.compute.dataflow.dataflow_request import Wish
-from derive.compute.dataflow.dataflows import Dataflows, integer
-from derive.compute.dataflow.hydration import Progress
-from derive.compute.dataflow.hydrations import MOST_HERE
+from derive.compute.dataflow.dataflows import Dataflows, Wish, integer
+from derive.compute.dataflow.hydration import MOST_HERE, Progress
 from derive.compute.dataflow.input import Input, Update
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
 from derive.compute.dataflow.point_lookup import PromptReader
 from derive.compute.dataflow.staging import Stage, Staging
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
-from derive.compute.plans.explanation import explained
+from derive.compute.plans.plan import explained
 from derive.compute.plans.planning import plan_of
 from derive.compute.plans.pruning import pruned
 from derive.compute.sqlite.connection import translated

@@ -21,7 +21,6 @@ from derive.functions.aggregates.calls import (
     resolve_aggregate,
     resolve_window,
 )
-from derive.functions.array_resolution import resolve_array, resolve_quantified
 from derive.functions.function import registered_name
 from derive.functions.library import functions_by_name, functions_by_symbol
 from derive.functions.resolve import (
@@ -30,6 +29,8 @@ from derive.functions.resolve import (
     ambiguous_operator,
     choose,
     common_type,
+    resolve_array,
+    resolve_quantified,
     unknown_function,
     unknown_operator,
 )

@@ -1,4 +1,4 @@
-"""Parameters: the names of a source document's fields in SQL."""
+"""Parameters: the names of a source document's fields in SQL, and the fields that statements name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.protocol.specs import ProjectionSpec
+from derive.errors import Issue
+from derive.lambda_sql.block import Statement
+from derive.position import Script
+from derive.protocol.specs import ProjectionSpec, TransformSpec
+from derive.suggest import suggest
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
@@ -75,3 +79,34 @@ def mentioned_projections(sql: str, projections: Sequence[ProjectionSpec]) -> li
     names = dict.fromkeys(match[1] for match in _MENTIONED.finditer(sql))
     named = {name: find_projection(name, projections) for name in names}
     return list({projection.field: projection for projection in named.values() if projection is not None}.values())
+
+
+_SHOWN_PARAMETERS = 12
+
+
+def named_fields(
+    script: Script, statement: Statement, transform: TransformSpec, projections: Sequence[ProjectionSpec]
+) -> Mapping[str, ProjectionSpec] | list[Issue]:
+    """Return the projection that each parameter names, or an issue for each parameter that names none."""
+    named = {name: find_projection(name, projections) for name in statement.parameters}
+    unknown = [name for name, projection in named.items() if projection is None]
+    if unknown:
+        return [_unknown(script, statement, name, transform, projections) for name in unknown]
+    return {name: projection for name, projection in named.items() if projection is not None}
+
+
+def _unknown(
+    script: Script, statement: Statement, name: str, transform: TransformSpec, projections: Sequence[ProjectionSpec]
+) -> Issue:
+    known = sorted(parameter_of(projection.field) for projection in projections)
+    guess = suggest(f"${name}", known)
+    more = ", …" if len(known) > _SHOWN_PARAMETERS else ""
+    written = re.compile(rf"[$:@?]{re.escape(name)}(?![\w$])").search(script.text, statement.begin)
+    offset = written.start() if written else statement.begin
+    return Issue(
+        "E523",
+        f"{script.text[offset] if written else '$'}{name} is no field of '{transform.input.source}',"
+        f" which transform '{transform.name}' reads",
+        script.locate(offset, len(name) + 1),
+        f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
+    )

@@ -1,13 +1,30 @@
-"""What PostgreSQL's clients call types: the numbers (oids) that stand for them on the wire and in `pg_catalog`."""
+"""Types as PostgreSQL's clients know them: oids, and arrays of PostgreSQL's catalogs as text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from derive.algebra.form import Form, FormName
 from derive.algebra.types import ARRAYS, Type
+from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.binary_format import OIDS
 from derive.functions.types.type_info import INFOS
+
+
+def elements_of(literal: str) -> list[str | None]:
+    """The elements of an array of one dimension, written as `{1,"a b",NULL}`, or of a vector, as `1 2`.
+
+    Raises:
+        SqlError: it is not written so.
+    """
+    text = literal.strip()
+    return list(text.split()) if not text or text[0].isdigit() else list(texts_of_literal(literal))
+
+
+def literal_of(elements: Sequence[str | None]) -> str:
+    """An array, as `elements_of` reads it."""
+    return literal_of_texts(elements)
 
 
 @dataclass(frozen=True, slots=True)

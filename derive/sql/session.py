@@ -18,8 +18,7 @@ from derive.sql.execution.executor import carry_out, current, planned
 from derive.sql.execution.point_lookup import look_up
 from derive.sql.execution.session_functions import SessionFunctions
 from derive.sql.execution.settings import Settings
-from derive.sql.execution.state import State
-from derive.sql.execution.user import LOCAL_USER, User
+from derive.sql.execution.state import LOCAL_USER, State, User
 from derive.sql.outcome import Prepared, Result, TransactionStatus
 from derive.sql.parser.parse import split
 from derive.sql.parser.statement import Commit, Rollback, RollbackTo

@@ -15,7 +15,6 @@ from derive.algebra.expression import (
     Subquery,
     SubqueryKind,
 )
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Aggregate,
     Bound,
@@ -27,6 +26,8 @@ from derive.algebra.relation import (
     Order,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,

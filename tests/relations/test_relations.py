@@ -24,9 +24,8 @@ from derive.functions.types.values import datum_of_text
 from derive.protocol.specs import CatalogSpec
 from derive.relations.columns import Source, columns_of
 from derive.relations.contents import contents_at
-from derive.relations.documents import compile_rows
+from derive.relations.documents import compile_rows, jsonb_text
 from derive.relations.input import relation_input
-from derive.relations.jsonb_text import jsonb_text
 from derive.relations.reduced import ReducedInput
 from derive.relations.tables.input import TableInput
 from derive.relations.tables.rows import TableRows

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import SqlError
-from derive.sql.pg_arrays import elements_of, literal_of
+from derive.sql.pg_types import elements_of, literal_of
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sql_world import Client, SqlWorld
 
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.execution.user import User
+from derive.sql.execution.state import User
 from derive.sql.session import SqlSession
 from derive.sql.sources.file_access import FileAccess
 

@@ -9,7 +9,7 @@ from sql_world import Client, SqlWorld, ingest
 
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.sources.intervals import micros_of
+from derive.sql.sources.definitions import micros_of
 
 
 @pytest.fixture

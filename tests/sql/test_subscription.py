@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Row, Type
 from derive.compute.protocol.messages import TailResponse
-from derive.sql.execution.subscription import Subscription
+from derive.sql.execution.subscribe import Subscription
 
 Update = tuple[int, Row, int]
 ROWS = st.tuples(st.integers(0, 2), st.none() | st.sampled_from("ab"))

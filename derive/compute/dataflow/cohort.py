@@ -10,8 +10,7 @@ from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.dataflow.database import packed, record_errors, unpacked
-from derive.compute.dataflow.feed import Feed
-from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.input import Feed, Input
 from derive.compute.operators.arrangement import Arrangement
 from derive.compute.operators.groups import GroupsOperator
 from derive.compute.operators.linear import LinearOperator

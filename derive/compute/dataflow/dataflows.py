@@ -1,27 +1,59 @@
-"""The dataflows of an instance: their groups, start and end."""
+"""The dataflows of an instance: requests for them, their cohorts, and how they begin and end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import apsw
 
 from derive.algebra.expression_parts import gets_of
-from derive.algebra.relation import GlobalId
+from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Datum
 from derive.compute.dataflow.adoption import drop_unnamed
 from derive.compute.dataflow.cohort import Cohort, reachable
 from derive.compute.dataflow.cross_group_input import ChainedInput
 from derive.compute.dataflow.database import unpacked
-from derive.compute.dataflow.dataflow_request import Dataflow, Wish
 from derive.compute.dataflow.failures import Halts
-from derive.compute.dataflow.hydration import Hydration, Progress, clear, operators_of, sources_of
-from derive.compute.dataflow.hydrations import MOST_HERE, Hydrations
+from derive.compute.dataflow.hydration import (
+    MOST_HERE,
+    Hydration,
+    Hydrations,
+    Progress,
+    clear,
+    operators_of,
+    sources_of,
+)
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import Kept
 from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure
+from derive.compute.plans.plan import Plan
 from derive.errors import FlowError, FrontierError
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """A maintained dataflow.
+
+    Attributes:
+        relation: its relation.
+        cohort: its group.
+        since: the earliest time at which it can be read.
+    """
+
+    relation: Relation
+    cohort: Cohort
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A requested dataflow that is not maintained yet."""
+
+    relation: Relation
+    plan: Plan
+    as_of: int
+    inputs: Mapping[GlobalId, Input]
 
 
 class Dataflows:

@@ -8,7 +8,6 @@ from functools import reduce
 
 from derive.algebra.expression import Column, Expression, Literal
 from derive.algebra.expression_parts import conjuncts, gets_of, has_subquery, is_unnest
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -17,6 +16,8 @@ from derive.algebra.relation import (
     Join,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,

@@ -1,11 +1,8 @@
-"""Command reconciliation: brings an instance to the state of a controller's log, and reports its progress.
-
-A restarted controller finds its dataflows unchanged, if it still wants them. The epoch fences an older controller.
-Commands and peeks may come from any thread; one thread calls `work` repeatedly.
-"""
+"""Reconciliation of an instance with the commands of its controllers."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -13,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from derive.algebra.relation import GlobalId
 from derive.backoff import Backoff, Retries
@@ -37,13 +35,43 @@ from derive.compute.protocol.messages import (
     Welcome,
     reads_of,
 )
-from derive.compute.replica.memory import Memory
 from derive.compute.replica.peeks import Peeks
 from derive.compute.replica.session import Identity, Session, check_hello
 from derive.compute.replica.tails import Opener, RunningTail
 from derive.errors import FlowError, FrontierError
 from derive.reconcile.reconciliation import Reconciliation
 from derive.time.frontier import END_OF_TIME
+
+_STEP = 4 << 20
+"""Resolution of the reported bytes."""
+
+
+_SECONDS = 0.5
+"""Seconds for which the last value is cached: reading it costs more than most work in between."""
+
+
+class Memory:
+    """The memory of this process."""
+
+    def __init__(self) -> None:
+        self._bytes, self._due = 0, 0.0
+
+    @property
+    def resident_bytes(self) -> int:
+        """Return the approximate resident bytes, at most half a second old; 0 if the system does not report them."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._bytes, self._due = _resident_bytes(), now + _SECONDS
+        return self._bytes
+
+
+def _resident_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // _STEP * _STEP
+    except (OSError, ValueError):
+        return 0
+
 
 _BACKOFF = Backoff(0.5, 30.0)
 """Pauses, in seconds, before a failed dataflow is retried."""

@@ -11,8 +11,7 @@ import grpc
 import grpc.aio
 
 from derive.compute.protocol.messages import Response
-from derive.compute.protocol.security import Security
-from derive.compute.protocol.transport import OPTIONS, SessionContext, add_port, session_handler
+from derive.compute.protocol.transport import OPTIONS, Security, SessionContext, add_port, session_handler
 from derive.compute.protocol.wire import command_of, response_message
 from derive.compute.replica.reconciler import Reconciler
 from derive.errors import FlowError, UsageError

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, is_atomic
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -23,6 +22,8 @@ from derive.algebra.relation import (
     Order,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,

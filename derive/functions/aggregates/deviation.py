@@ -11,8 +11,7 @@ from typing import Any
 from derive.algebra.types import Datum
 from derive.functions.aggregates.exact_sum import SCALE, packed, rounded_double, units_of, unpacked
 from derive.functions.types.double import double_datum
-from derive.functions.types.numeric import EXACT, decimal_of, divided, numeric_of, quotient_scale
-from derive.functions.types.numeric_power import square_root_in
+from derive.functions.types.numeric import EXACT, decimal_of, divided, numeric_of, quotient_scale, square_root_in
 
 NAMES = {
     "variance": (False, True),

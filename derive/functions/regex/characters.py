@@ -1,4 +1,4 @@
-"""Sets of characters that a letter, a class or a bracket expression of a regular expression matches."""
+"""Sets of characters: the meaning of a letter, a class or a bracket expression of a regular expression."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from derive.errors import SqlError
 from derive.functions.types.letter_case import lower_letter, upper_letter
+
+
+def invalid(what: str) -> SqlError:
+    """Return the error of an invalid expression."""
+    return SqlError("2201B", f"invalid regular expression: {what}")
+
+
+def unsupported(what: str, hint: str) -> SqlError:
+    """Return the error of an expression that PostgreSQL supports and this runtime does not."""
+    return SqlError("0A000", what, hint=hint)
+
 
 _MOST_SPREAD = 1000
 """Maximum number of letters in a range that is expanded to upper and lower case letter by letter."""

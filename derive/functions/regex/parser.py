@@ -1,16 +1,287 @@
-"""Advanced regular expressions of PostgreSQL as trees."""
+"""Parser of PostgreSQL's advanced regular expressions: escapes, bracket expressions, edges of words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.functions.regex.bracket import Bracket
-from derive.functions.regex.characters import CharacterClass, CharacterSet
-from derive.functions.regex.edges import with_boundaries
-from derive.functions.regex.escapes import Escape, escape_at
-from derive.functions.regex.fault import invalid, unsupported
+from derive.functions.regex.characters import CLASSES, CharacterClass, CharacterSet, invalid, unsupported
 from derive.functions.regex.tree import Alternation, Concatenation, Constraint, Group, Node, Repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """A reference to the text of a group."""
+
+    reference: int
+
+
+Escaped: TypeAlias = str | CharacterClass | Constraint | Escape
+
+_PLAIN: Mapping[str, Escaped] = {
+    "a": "\a",
+    "b": "\b",
+    "B": "\\",
+    "e": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "d": CharacterClass("digit"),
+    "D": CharacterClass("digit", True),
+    "s": CharacterClass("space"),
+    "S": CharacterClass("space", True),
+    "w": CharacterClass("word"),
+    "W": CharacterClass("word", True),
+    "A": Constraint.START,
+    "Z": Constraint.END,
+    "m": Constraint.WORD_START,
+    "M": Constraint.WORD_END,
+    "y": Constraint.BOUNDARY,
+    "Y": Constraint.NO_BOUNDARY,
+}
+_HEXADECIMAL = {"u": (4, 4), "U": (8, 8), "x": (1, 255)}
+
+
+def escape_at(text: str, at: int, groups: int) -> tuple[Escaped, int]:
+    """Return the meaning of an escape, and the position after it.
+
+    Args:
+        text: text of the expression.
+        at: position of the backslash.
+        groups: number of groups that begin before it.
+
+    Raises:
+        SqlError: 2201B, the escape is unknown.
+    """
+    if at + 1 >= len(text):
+        raise _no_escape()
+    letter, at = text[at + 1], at + 2
+    if not letter.isalnum():
+        return letter, at
+    if letter in _PLAIN:
+        return _PLAIN[letter], at
+    if letter == "c" and at < len(text):
+        return chr(ord(text[at]) & 0o37), at + 1
+    if letter in _HEXADECIMAL:
+        least, most = _HEXADECIMAL[letter]
+        code, at = _number(text, at, 16, least, most)
+        return _character(code), at
+    if letter in "123456789":
+        number, end = _number(text, at - 1, 10, 1, 255)
+        if end == at or 0 < number <= groups:
+            return Escape(number), end
+    if letter in "01234567":
+        code, end = _number(text, at - 1, 8, 1, 3)
+        return (_character(code), end) if code <= 0xFF else (_character(code >> 3), end - 1)
+    raise _no_escape()
+
+
+def _number(text: str, at: int, base: int, least: int, most: int) -> tuple[int, int]:
+    digits = "0123456789abcdef"[:base]
+    end = at
+    while end < len(text) and end - at < most and text[end].lower() in digits:
+        end += 1
+    if end - at < least:
+        raise _no_escape()
+    return int(text[at:end], base), end
+
+
+def _character(code: int) -> str:
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise _no_escape()
+    return chr(code)
+
+
+def _no_escape() -> Exception:
+    return invalid("invalid escape \\ sequence")
+
+
+class Bracket:
+    """A bracket expression, from `[` to `]`.
+
+    Attributes:
+        is_negated: whether the expression matches all other characters.
+        ranges: pairs of first and last code point.
+        classes: whole classes.
+        end: position after the expression.
+    """
+
+    def __init__(self, text: str, begin: int, *, takes_escapes: bool) -> None:
+        self._text = text
+        self._takes_escapes = takes_escapes
+        self.end = begin + 1
+        self.is_negated = self._accept("^")
+        self.ranges: list[tuple[int, int]] = []
+        self.classes: list[CharacterClass] = []
+
+    def _accept(self, text: str) -> bool:
+        if self._text.startswith(text, self.end):
+            self.end += len(text)
+            return True
+        return False
+
+    def read(self) -> None:
+        """Read the expression up to its end.
+
+        Raises:
+            SqlError: 2201B, the expression is invalid.
+        """
+        begin = self.end
+        while True:
+            if self.end >= len(self._text):
+                raise invalid("brackets [] not balanced")
+            if self.end > begin and self._accept("]"):
+                return
+            is_first = self.end == begin
+            if self._text[self.end] == "-" and not is_first and self._text[self.end + 1 : self.end + 2] != "]":
+                raise invalid("invalid character range")
+            first = self._element()
+            if not self._is_range():
+                if isinstance(first, CharacterClass):
+                    self.classes.append(first)
+                else:
+                    self.ranges.append((ord(first), ord(first)))
+                continue
+            self.end += 1
+            last = self._element()
+            if isinstance(first, CharacterClass) or isinstance(last, CharacterClass) or first > last:
+                raise invalid("invalid character range")
+            self.ranges.append((ord(first), ord(last)))
+
+    def _is_range(self) -> bool:
+        return self._text[self.end : self.end + 1] == "-" and self._text[self.end + 1 : self.end + 2] != "]"
+
+    def _element(self) -> str | CharacterClass:
+        if self.end >= len(self._text):
+            raise invalid("brackets [] not balanced")
+        letter = self._text[self.end]
+        if letter == "\\" and self._takes_escapes:
+            escape, self.end = escape_at(self._text, self.end, 0)
+            if isinstance(escape, str | CharacterClass):
+                return escape
+            raise invalid("invalid escape \\ sequence")
+        for sign, close in (("[:", ":]"), ("[.", ".]"), ("[=", "=]")):
+            if self._accept(sign):
+                return self._named(sign, close)
+        self.end += 1
+        return letter
+
+    def _named(self, sign: str, close: str) -> str | CharacterClass:
+        begin = self.end
+        self.end = self._text.find(close, begin)
+        if self.end < 0:
+            raise invalid("brackets [] not balanced")
+        name = self._text[begin : self.end]
+        self.end += len(close)
+        if sign == "[:":
+            if name not in CLASSES:
+                raise invalid("invalid character class")
+            return CharacterClass(name)
+        if len(name) == 1:
+            return name
+        if name.isalnum() and name.isascii():
+            raise unsupported(f'the collating element "{name}" is not supported', "Write the character itself.")
+        raise invalid("invalid collating element")
+
+    def classes_for(self, *, ignores_case: bool) -> Iterable[CharacterClass]:
+        """Return the classes; if case does not matter, the class of all letters instead of `upper` and `lower`."""
+        for part in self.classes:
+            yield CharacterClass("alpha") if ignores_case and part.name in {"upper", "lower"} else part
+
+
+def with_boundaries(node: Node) -> Node:
+    r"""Return a tree with `\b` instead of `\m` and `\M`.
+
+    Raises:
+        SqlError: 0A000, the text decides whether words begin or end there.
+    """
+    match node:
+        case Constraint.WORD_START | Constraint.WORD_END:
+            return with_boundaries(Concatenation((node,)))
+        case Group(index=index, body=body):
+            return Group(index, with_boundaries(body))
+        case Repetition(body=body):
+            return replace(node, body=with_boundaries(body))
+        case Alternation(branches=branches):
+            return Alternation(tuple(map(with_boundaries, branches)))
+        case Concatenation(parts=parts):
+            return Concatenation(tuple(_bounded(list(parts))))
+    return node
+
+
+def _bounded(parts: list[Node]) -> list[Node]:
+    for index, part in enumerate(parts):
+        if part is Constraint.WORD_START:
+            _make_begin(parts, index)
+        elif part is Constraint.WORD_END:
+            parts.reverse()
+            _make_begin(parts, len(parts) - 1 - index)
+            parts.reverse()
+    return [with_boundaries(part) for part in parts]
+
+
+def _make_begin(parts: list[Node], index: int) -> None:
+    r"""Replace the start of a word in a list of parts with `\b`; in a reversed list, the end of a word."""
+    is_reversed = parts[index] is Constraint.WORD_END
+    behind = index + 1
+    while behind < len(parts) and isinstance(parts[behind], Constraint):
+        behind += 1
+    following = parts[behind] if behind < len(parts) else Concatenation(())
+    if not _has_only_words(following, is_reversed=is_reversed):
+        narrowed = _narrowed(following, is_reversed=is_reversed)
+        before = parts[index - 1] if index else Concatenation(())
+        if narrowed is not None:
+            parts[behind] = narrowed
+        elif not _has_no_words(before):
+            raise unsupported(
+                "\\m and \\M are not supported where it depends on the text whether a word is beside them",
+                r"Have \m followed by \w, and \M preceded by it, or use \y.",
+            )
+    parts[index] = Constraint.BOUNDARY
+
+
+def _has_only_words(node: Node, *, is_reversed: bool) -> bool:
+    """Return whether all matches have a first character (or last, if reversed), and it is a word character."""
+    match node:
+        case CharacterSet():
+            return node.has_only_words()
+        case Group(body=body):
+            return _has_only_words(body, is_reversed=is_reversed)
+        case Repetition(body=body, least=least):
+            return least > 0 and _has_only_words(body, is_reversed=is_reversed)
+        case Alternation(branches=branches):
+            return all(_has_only_words(branch, is_reversed=is_reversed) for branch in branches)
+        case Concatenation(parts=parts):
+            long = [part for part in parts if not isinstance(part, Constraint)]
+            return bool(long) and _has_only_words(long[-1 if is_reversed else 0], is_reversed=is_reversed)
+    return False
+
+
+def _has_no_words(node: Node) -> bool:
+    """Return whether the part matches one or more characters, none of which is a word character."""
+    match node:
+        case CharacterSet():
+            return node.has_no_words()
+        case Repetition(body=body, least=least):
+            return least > 0 and _has_no_words(body)
+    return node in {Constraint.START, Constraint.END}
+
+
+def _narrowed(node: Node, *, is_reversed: bool) -> Node | None:
+    """Return the same part, restricted to a word character at its begin or end; None if there is no simple form."""
+    match node:
+        case CharacterSet():
+            return replace(node, is_of_words=True)
+        case Repetition(body=CharacterSet() as body, least=least, most=most) if least:
+            rest = replace(node, least=least - 1, most=None if most is None else most - 1)
+            narrowed = replace(body, is_of_words=True)
+            return Concatenation((rest, narrowed) if is_reversed else (narrowed, rest))
+    return None
+
 
 _DEEPEST = 200
 _MOST_REPEATED = 255

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import re2
 
-from derive.functions.regex.characters import CharacterSet, is_word
-from derive.functions.regex.fault import invalid
+from derive.functions.regex.characters import CharacterSet, invalid, is_word
 from derive.functions.regex.tree import Alternation, Concatenation, Constraint, Group, Node, Repetition, parts_of
 
 _Node = TypeVar("_Node", bound=Node)

@@ -16,7 +16,7 @@ from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
 from derive.functions.scalar.logic import rank
 from derive.functions.types.array import Elements, array_of, elements_of
-from derive.functions.types.jsonb_order import jsonb_key
+from derive.functions.types.jsonb import jsonb_key
 from derive.functions.types.values import text_of
 
 FUNCTIONS = Functions()

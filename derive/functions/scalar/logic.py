@@ -8,7 +8,7 @@ from typing import Any
 from derive.algebra.types import Datum, Type
 from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
 from derive.functions.types.interval import SPAN_BYTES
-from derive.functions.types.jsonb_order import jsonb_key
+from derive.functions.types.jsonb import jsonb_key
 
 FUNCTIONS = Functions()
 

@@ -11,8 +11,16 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
 from derive.functions.scalar.arithmetic import INTEGERS, in_range, numeric_remainder, remainder
-from derive.functions.types.numeric import EXACT, divided, scale_of
-from derive.functions.types.numeric_power import exponential, logarithm, logarithm_of_base, power, square_root
+from derive.functions.types.numeric import (
+    EXACT,
+    divided,
+    exponential,
+    logarithm,
+    logarithm_of_base,
+    power,
+    scale_of,
+    square_root,
+)
 from derive.functions.types.values import BITS
 
 FUNCTIONS = Functions()

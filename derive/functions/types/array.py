@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from derive.algebra.types import PLAIN_BYTES, Datum, Type
 from derive.errors import SqlError
-from derive.functions.types.jsonb_order import jsonb_key
+from derive.functions.types.jsonb import jsonb_key
 
 Elements: TypeAlias = tuple[Datum, ...]
 """The elements of an array: a datum each, None for NULL."""

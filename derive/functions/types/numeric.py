@@ -1,13 +1,9 @@
-"""Data of `numeric`: bytes that SQLite sorts as numbers sort, canonical for equal numbers.
-
-A datum is a byte for the kind. For finite numbers other than 0, the decimal exponent of the first digit (3 bytes,
-biased) and the digits without trailing zeros follow. For negative numbers, the bytes after the kind are complemented,
-and end with the highest byte.
-"""
+"""Data of `numeric`: bytes that SQLite orders as numbers, one form for equal numbers; roots, powers and logarithms."""
 
 from __future__ import annotations
 
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
+import math
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 
 from derive.errors import SqlError
 
@@ -140,3 +136,171 @@ def divided(dividend: Decimal, divisor: Decimal, scale: int) -> Decimal:
     units += 2 * rest >= abs(denominator)
     is_negative = (numerator < 0) != (denominator < 0)
     return Decimal(-units if is_negative else units).scaleb(-scale, EXACT)
+
+
+_LEAST_DIGITS = 16
+_MOST_SCALE = 1000
+_MOST_LOGARITHM = 6000
+"""PostgreSQL's limit on the logarithm of an exponential."""
+_LN_10 = 2.302585092994046
+_MORE = 12
+"""Extra digits that are computed and rounded away."""
+
+
+def _context(digits: int) -> Context:
+    return Context(prec=max(digits, 1) + _MORE, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
+
+
+def _limited(scale: int, *numbers: Decimal) -> int:
+    return min(max(scale, 0, *(scale_of(number) for number in numbers)), _MOST_SCALE)
+
+
+def _weight(number: Decimal) -> int:
+    """Return the exponent of 10,000 of the first group of four digits."""
+    return number.adjusted() // 4 if number else 0
+
+
+def square_root(number: Decimal) -> Decimal:
+    """Return a square root.
+
+    Raises:
+        SqlError: 2201F, the number is negative.
+    """
+    if number.is_nan():
+        return number
+    if number < 0:
+        raise SqlError("2201F", "cannot take square root of a negative number")
+    if number.is_infinite() or not number:
+        return number
+    scale = _limited(_LEAST_DIGITS - ((_weight(number) + 1) * 4 // 2 - 1), number)
+    return square_root_in(number, scale)
+
+
+def square_root_in(number: Decimal, scale: int) -> Decimal:
+    """Return a square root of a finite number, rounded to `scale` digits after the decimal point."""
+    twice = math.isqrt(int(EXACT.multiply(number.scaleb(2 * scale, EXACT), Decimal(4))))
+    return Decimal((twice + 1) // 2).scaleb(-scale, EXACT)
+
+
+def exponential(number: Decimal) -> Decimal:
+    """Return e to the power of a number.
+
+    Raises:
+        SqlError: 22003, it is too large.
+    """
+    if not number.is_finite():
+        return Decimal(0) if number == Decimal("-Infinity") else number
+    exponent = float(number) / _LN_10
+    scale = _limited(_LEAST_DIGITS - int(max(min(exponent, 6144), -6144)), number)
+    if abs(number) >= _MOST_LOGARITHM and number > 0:
+        raise SqlError("22003", "value overflows numeric format")
+    if number <= -_MOST_LOGARITHM or exponent < -scale - 2:
+        return Decimal(0)
+    return rounded(_context(int(exponent) + scale + 1).exp(number), scale)
+
+
+def _logarithm_weight(number: Decimal) -> int:
+    """Return the approximate decimal exponent of a number's natural logarithm."""
+    if Decimal("0.9") <= number <= Decimal("1.1"):
+        difference = EXACT.subtract(number, Decimal(1))
+        return difference.adjusted() if difference else 0
+    magnitude = abs(_approximate_logarithm(number))
+    return int(math.log10(magnitude)) if magnitude else 0
+
+
+def _approximate_logarithm(number: Decimal) -> float:
+    exponent = number.adjusted()
+    return math.log(float(number.scaleb(-exponent, EXACT))) + exponent * _LN_10
+
+
+def _positive(number: Decimal) -> None:
+    if number <= 0:
+        what = "a negative number" if number else "zero"
+        raise SqlError("2201E", f"cannot take logarithm of {what}")
+
+
+def logarithm(number: Decimal) -> Decimal:
+    """Return a natural logarithm.
+
+    Raises:
+        SqlError: 2201E, the number is zero or negative.
+    """
+    if number.is_nan():
+        return number
+    _positive(number)
+    if number.is_infinite():
+        return number
+    weight = _logarithm_weight(number)
+    scale = _limited(_LEAST_DIGITS - weight, number)
+    return rounded(_context(max(weight, 0) + scale + 2).ln(number), scale)
+
+
+def logarithm_of_base(base: Decimal, number: Decimal) -> Decimal:
+    """Return a logarithm to a base.
+
+    Raises:
+        SqlError: 2201E, the number or the base is zero or negative; 22012, the base is 1.
+    """
+    if base.is_nan() or number.is_nan():
+        return Decimal("NaN")
+    _positive(base)
+    _positive(number)
+    if base.is_infinite() or number.is_infinite():
+        both = base.is_infinite() and number.is_infinite()
+        return Decimal("NaN") if both else number if number.is_infinite() else Decimal(0)
+    if base == 1:
+        raise SqlError("22012", "division by zero")
+    weight = _logarithm_weight(number) - _logarithm_weight(base)
+    scale = _limited(_LEAST_DIGITS - weight, base, number)
+    context = _context(max(weight, 0) + scale + 40)
+    return rounded(context.divide(context.ln(number), context.ln(base)), scale)
+
+
+def power(base: Decimal, exponent: Decimal) -> Decimal:
+    """Return a power.
+
+    Raises:
+        SqlError: 2201F, it is undefined; 22003, it is too large.
+    """
+    if not (base.is_finite() and exponent.is_finite()):
+        return _special_power(base, exponent)
+    if not base and exponent < 0:
+        raise SqlError("2201F", "zero raised to a negative power is undefined")
+    is_whole = exponent == exponent.to_integral_value()
+    if base < 0 and not is_whole:
+        raise SqlError("2201F", "a negative number raised to a non-integer power yields a complex result")
+    if not exponent:
+        return Decimal(1)
+    if not base:
+        return base
+    result_exponent = _approximate_logarithm(base.copy_abs()) / _LN_10 * float(exponent)
+    most = 131_072 if is_whole else _MOST_LOGARITHM / _LN_10
+    if result_exponent >= most:
+        raise SqlError("22003", "value overflows numeric format")
+    scale = _limited(_LEAST_DIGITS - int(max(result_exponent, -6144)), base, exponent if not is_whole else Decimal(0))
+    if result_exponent < -scale - 2:
+        return Decimal(0)
+    context = _context(int(result_exponent) + scale + 20)
+    magnitude = context.power(base.copy_abs(), exponent)
+    is_negative = base < 0 and is_whole and int(exponent) % 2
+    return rounded(magnitude.copy_negate() if is_negative else magnitude, scale)
+
+
+def _special_power(base: Decimal, exponent: Decimal) -> Decimal:
+    if base == 1 or (exponent.is_finite() and not exponent):
+        return Decimal(1)
+    if base.is_nan() or exponent.is_nan():
+        return Decimal("NaN")
+    if not base and exponent < 0:
+        raise SqlError("2201F", "zero raised to a negative power is undefined")
+    if exponent.is_infinite():
+        size = base.copy_abs()
+        if size == 1:
+            return Decimal(1)
+        grows = (size > 1) == (exponent > 0)
+        return Decimal("Infinity") if grows else Decimal(0)
+    if base < 0 and exponent != exponent.to_integral_value():
+        raise SqlError("2201F", "a negative number raised to a non-integer power yields a complex result")
+    if exponent < 0:
+        return Decimal(0)
+    return base if base > 0 or int(exponent) % 2 else Decimal("Infinity")

@@ -23,7 +23,7 @@ from derive.document.pointer import JSON
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.sql.catalog.replica_place import ReplicaPlace
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.names import NamedColumn
 from derive.storage.disk_errors import translated
 from derive.storage.fence import superseded

@@ -12,9 +12,8 @@ from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
 from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_agreement
 from derive.sql.catalog.items import Item, is_provisional, stored_name
-from derive.sql.parser.definition import ObjectKind
 from derive.sql.parser.parse import parse
-from derive.sql.parser.statement import SelectStatement
+from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import plan_view
 

@@ -18,8 +18,7 @@ from derive.sql.pg_types import oid_of
 from derive.sql.planner.ddl import copied_table, indexes_of
 from derive.sql.planner.defaults import default_of
 from derive.sql.planner.names import NamedRelation
-from derive.sql.planner.planned import in_session
-from derive.sql.planner.write import check_rows
+from derive.sql.planner.planned import check_rows, in_session
 from derive.sql.preparation.prepare import Plan
 
 

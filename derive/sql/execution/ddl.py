@@ -13,8 +13,8 @@ from derive.sql.catalog.snapshot import PUBLIC, Objects, RecordedNames
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
 from derive.sql.outcome import Notice, Result
-from derive.sql.parser.ast import QualifiedName
-from derive.sql.parser.definition import (
+from derive.sql.parser.ast import QualifiedName, Query
+from derive.sql.parser.statement import (
     AlterTable,
     CreateIndex,
     CreateSchema,
@@ -26,13 +26,11 @@ from derive.sql.parser.definition import (
     ObjectKind,
     Rename,
 )
-from derive.sql.parser.query_syntax import Query
-from derive.sql.planner.alter_table import plan_altered
-from derive.sql.planner.ddl import columns_of_definitions, indexes_of, relation_named, require_narrow
+from derive.sql.planner.ddl import columns_of_definitions, indexes_of, plan_altered, relation_named, require_narrow
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
-from derive.sql.planner.write import check_rows
+from derive.sql.planner.planned import check_rows
 from derive.sql.preparation.prepare import rows_of_view
 from derive.sql.sources import definitions
 from derive.sql.sources.file_access import require_right

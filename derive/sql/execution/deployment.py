@@ -21,7 +21,7 @@ from derive.errors import FlowError, SqlError, UsageError
 from derive.sql.catalog.draft import Draft
 from derive.sql.catalog.items import Change, Item, is_provisional, position_name, stored_name
 from derive.sql.coordinator import Coordinator
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.sources.definitions import position_columns
 from derive.sql.transactions.altered_table import altered_table, stored_column
 from derive.sql.transactions.group_commit import Commit

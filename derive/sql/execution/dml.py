@@ -16,8 +16,7 @@ from derive.sql.batches import in_thread, of_rows
 from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result
-from derive.sql.planner.planned import PlannedQuery
-from derive.sql.planner.write import PlannedWrite, WriteKind, check_rows
+from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, check_rows
 from derive.sql.preparation.prepare import result_columns
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.timeline import Write

@@ -17,17 +17,15 @@ from derive.sql.execution.replica_statements import change_replicas
 from derive.sql.execution.session_statements import control
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, ResultColumn
-from derive.sql.parser.definition import (
-    CreateReplica,
-    DropReplica,
-)
 from derive.sql.parser.statement import (
     Close,
     Copy,
+    CreateReplica,
     Deallocate,
     Declare,
     Delete,
     Discard,
+    DropReplica,
     Execute,
     Explain,
     Explanation,
@@ -46,7 +44,7 @@ from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.type_names import type_of
 from derive.sql.preparation.prepare import Plan, plan, plan_statement, text_column
-from derive.sql.sources.intervals import micros_of
+from derive.sql.sources.definitions import micros_of
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:

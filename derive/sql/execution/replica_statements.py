@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from derive.compute.protocol.address import place_of
+from derive.compute.protocol.transport import place_of
 from derive.errors import SqlError, UsageError
 from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace, is_replica_name
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import Computing
 from derive.sql.outcome import Notice, Result
-from derive.sql.parser.definition import CreateReplica, DropReplica
+from derive.sql.parser.statement import CreateReplica, DropReplica
 from derive.sql.transactions.uninterruptible import settled
 from derive.suggest import suggest
 

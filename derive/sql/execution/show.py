@@ -12,8 +12,7 @@ from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.maintenance.controller.replica_status import ReplicaState
 from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.outcome import ResultColumn
-from derive.sql.parser.definition import ObjectKind
-from derive.sql.parser.statement import ShowObjects
+from derive.sql.parser.statement import ObjectKind, ShowObjects
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.names import RelationKind
 from derive.sql.preparation.prepare import text_column

@@ -1,4 +1,4 @@
-"""What is known of one session between its statements: its transaction, its settings, and whether it is cancelled."""
+"""The state of a session between its statements: user, transaction, savepoints, settings, cancellation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,9 +17,7 @@ from derive.sql.catalog.draft import Draft
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
-from derive.sql.execution.savepoints import Savepoint, latest
-from derive.sql.execution.settings import Settings
-from derive.sql.execution.user import User
+from derive.sql.execution.settings import Settings, SetValues
 from derive.sql.outcome import TransactionStatus
 from derive.sql.planner.planned import PlannedQuery, bind
 from derive.sql.transactions.group_commit import Commit
@@ -28,6 +26,56 @@ from derive.sql.transactions.transaction import Isolation, Modes, Transaction
 if TYPE_CHECKING:
     from derive.sql.execution.cursors import Cursor
     from derive.sql.preparation.prepare import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The user who has logged in.
+
+    Attributes:
+        name: as the client has given it.
+        reads_files: whether the user may create sources from files of the server.
+        changes_replicas: whether the user may have the server start and reach compute instances.
+    """
+
+    name: str = "flow"
+    reads_files: bool = True
+    changes_replicas: bool = True
+
+
+LOCAL_USER = User()
+"""The user of a command, and of a server without passwords that says nothing of users."""
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """How far a transaction is.
+
+    Attributes:
+        name: as it was given; a later one may have it, too.
+        writes: how many there are.
+        draft: what it has defined.
+        cursors: names of those that are open.
+        settings: that were set.
+    """
+
+    name: str
+    writes: int
+    draft: Draft | None
+    cursors: frozenset[str]
+    settings: SetValues
+
+
+def latest(savepoints: Sequence[Savepoint], name: str, offset: int) -> int:
+    """The index of the latest savepoint of a name.
+
+    Raises:
+        SqlError: 3B001, there is none.
+    """
+    for index in reversed(range(len(savepoints))):
+        if savepoints[index].name == name:
+            return index
+    raise SqlError("3B001", f'savepoint "{name}" does not exist', offset=offset)
 
 
 class State:

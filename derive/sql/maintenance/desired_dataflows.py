@@ -12,7 +12,7 @@ from derive.compute.protocol.messages import Export, Index, Materialized
 from derive.errors import FlowError, SqlError
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of, with_gets
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from derive.compute.protocol.security import OPEN, Security
+from derive.compute.protocol.transport import OPEN, Security
 from derive.durable import make_folders
 from derive.materialize.process import installed_env
 from derive.sql.maintenance.controller.process import ReplicaProcess

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from derive.algebra.relation import GlobalId
 from derive.compute.instance import Progress
-from derive.compute.protocol.address import place_named
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
+from derive.compute.protocol.transport import place_named
 from derive.compute.replica.folder_lock import locked
 from derive.compute.replica.worker import Worker
 from derive.errors import BusyError

@@ -23,7 +23,7 @@ from derive.sql.maintenance.desired_dataflows import wanted_of
 from derive.sql.maintenance.instances import Computing
 from derive.sql.maintenance.recording import LOG
 from derive.sql.maintenance.view_state import Maintained
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog

@@ -12,7 +12,7 @@ from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.desired_dataflows import NOTHING, Wanted
 from derive.sql.maintenance.instances import Computing
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import has_recursion, ids_of, with_gets
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME

@@ -6,7 +6,7 @@ from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import Copy, CopyFormat, SelectStatement, Subscribe
-from derive.sql.parser.subscribe_parser import parse_as_of, parse_subscribe
+from derive.sql.parser.subscribe import parse_as_of, parse_subscribe
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind
 

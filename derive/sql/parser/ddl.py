@@ -1,14 +1,18 @@
-"""`CREATE`, `DROP` and `ALTER`."""
+"""Parser of CREATE, DROP and ALTER."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.definition import (
+from derive.sql.parser.expressions import OTHER
+from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.statement import (
     AddColumn,
     AlterTable,
+    CollectionSource,
     ColumnDefinition,
+    CounterSource,
     CreateIndex,
     CreateReplica,
     CreateSchema,
@@ -19,6 +23,7 @@ from derive.sql.parser.definition import (
     Drop,
     DropColumn,
     DropReplica,
+    FileSource,
     ObjectKind,
     Rename,
     RenameColumn,
@@ -26,13 +31,110 @@ from derive.sql.parser.definition import (
     SetNullable,
     TableAction,
 )
-from derive.sql.parser.expressions import OTHER
-from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.replica_parser import parse_create_replica, parse_drop_replica
-from derive.sql.parser.source_parser import parse_origin
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind
 from derive.sql.parser.type_names import parse_type
+
+
+def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:
+    """Read what is behind FROM in `CREATE SOURCE`."""
+    reader.expect_word("from")
+    offset = reader.offset
+    if reader.accept_word("collection"):
+        name = reader.string() if reader.token.kind is TokenKind.STRING else reader.any_name()
+        return CollectionSource(name, offset)
+    if reader.accept_word("file"):
+        return _file(reader, offset)
+    if reader.accept_words("load", "generator"):
+        generator = reader.offset
+        name = reader.any_name()
+        if name != "counter":
+            hint = "The one load generator is COUNTER."
+            raise SqlError("42601", f'there is no load generator "{name}"', hint=hint, offset=generator)
+        return _counter(reader, offset)
+    raise reader.error()
+
+
+def _file(reader: TokenReader, offset: int) -> FileSource:
+    path = reader.string()
+    file_format = "json"
+    if reader.accept_word("format"):
+        where = reader.offset
+        file_format = reader.any_name().lower()
+        if file_format not in {"json", "csv"}:
+            hint = "A file is FORMAT JSON or FORMAT CSV."
+            raise SqlError("22023", f'there is no format "{file_format}"', hint=hint, offset=where)
+    options: tuple[tuple[str, str | None], ...] = ()
+    if reader.accept_word("with"):
+        options = reader.in_parentheses(lambda: _option(reader))
+    return FileSource(path, file_format, offset, options)
+
+
+def _option(reader: TokenReader) -> tuple[str, str | None]:
+    name = reader.any_name()
+    reader.accept_symbol("=")
+    if reader.is_symbol(",", ")"):
+        return name, None
+    if reader.token.kind is TokenKind.SYMBOL or reader.is_end():
+        raise reader.error()
+    return name, reader.next().value
+
+
+def _counter(reader: TokenReader, offset: int) -> CounterSource:
+    tick_interval: str | None = None
+    max_cardinality: int | None = None
+    if not reader.accept_symbol("("):
+        return CounterSource(offset)
+    while not reader.is_symbol(")"):
+        if reader.accept_words("tick", "interval"):
+            reader.accept_symbol("=")
+            reader.accept_word("interval")
+            tick_interval = reader.string()
+        elif reader.accept_words("max", "cardinality"):
+            reader.accept_symbol("=")
+            max_cardinality = reader.integer()
+        else:
+            raise reader.error()
+        if not reader.accept_symbol(","):
+            break
+    reader.expect_symbol(")")
+    return CounterSource(offset, tick_interval, max_cardinality)
+
+
+_CLUSTER = "default"
+
+
+def parse_create_replica(reader: TokenReader) -> CreateReplica:
+    """Read what follows `CREATE REPLICA`."""
+    if_not_exists = reader.accept_words("if", "not", "exists")
+    name, offset = _name(reader)
+    address: str | None = None
+    if reader.accept_symbol("("):
+        reader.expect_word("address")
+        reader.accept_symbol("=")
+        address = reader.string()
+        reader.expect_symbol(")")
+    return CreateReplica(name, offset, address, if_not_exists)
+
+
+def parse_drop_replica(reader: TokenReader) -> DropReplica:
+    """Read what follows `DROP REPLICA`."""
+    if_exists = reader.accept_words("if", "exists")
+    return DropReplica(*_name(reader), if_exists)
+
+
+def _name(reader: TokenReader) -> tuple[str, int]:
+    """The name of a replica, maybe behind that of the cluster, of which there is one."""
+    offset = reader.offset
+    name = reader.any_name() if reader.is_word(_CLUSTER) else reader.name()
+    if name != _CLUSTER and not reader.is_symbol("."):
+        return name, offset
+    reader.expect_symbol(".")
+    if name != _CLUSTER:
+        hint = f"There is one cluster, {_CLUSTER}."
+        raise SqlError("42704", f'cluster "{name}" does not exist', offset=offset, hint=hint)
+    return reader.located_name()
+
 
 _NUMBERS = "Let the client give each row its number or UUID; a column may have a DEFAULT, and be NOT NULL."
 _ROWS = "Leave it out: a table is a multiset, whose writers see to that. CREATE INDEX makes look-ups quick."

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import RowValue, SyntaxNode
+from derive.sql.parser.ast import Alias, FromItem, RowValue, SelectItem, SyntaxNode
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.query_syntax import Alias, FromItem, SelectItem
 from derive.sql.parser.statement import Assignment, Delete, Insert, Truncate, Update
 from derive.sql.parser.token_reader import TokenReader
 

@@ -1,33 +1,468 @@
-"""Expressions of SQL, with PostgreSQL's precedences."""
+"""Parser of expressions, with PostgreSQL's precedences: operators, operands, calls and windows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from derive.errors import SqlError
 from derive.sql.parser.ast import (
+    ArrayQuery,
+    ArrayValue,
     Between,
+    BooleanLiteral,
+    CaseExpression,
     Collation,
+    ColumnReference,
+    DefaultMarker,
     DistinctTest,
+    Exists,
+    FrameBound,
     FunctionCall,
     InList,
     Logical,
+    NullLiteral,
     NumberLiteral,
     Operation,
+    ParameterReference,
     QualifiedName,
     Quantified,
+    RowValue,
+    ScalarQuery,
+    SortItem,
+    Star,
     StringLiteral,
     Subscript,
     SyntaxNode,
     Test,
     TypeCast,
+    WindowDefinition,
+    WindowFrame,
+    WindowReference,
 )
-from derive.sql.parser.primary_parser import PrimaryParser
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind
-from derive.sql.parser.type_names import parse_type
+from derive.sql.parser.type_names import begins_type, parse_type
 
 if TYPE_CHECKING:
     from derive.sql.parser.queries import QueryParser
+
+_ORDERS = {"<": False, ">": True}
+
+
+def parse_sort_items(reader: TokenReader, expressions: ExpressionParser) -> tuple[SortItem, ...]:
+    """Read `ORDER BY` and what is behind it."""
+    reader.expect_words("order", "by")
+    return reader.list_of(lambda: _sort_item(reader, expressions))
+
+
+def _sort_item(reader: TokenReader, expressions: ExpressionParser) -> SortItem:
+    offset = reader.offset
+    expression = expressions.parse()
+    if reader.accept_word("using"):
+        if not reader.is_symbol(*_ORDERS):
+            raise reader.error()
+        is_descending = _ORDERS[reader.next().value]
+    else:
+        is_descending = reader.accept_word("asc", "desc") == "desc"
+    nulls_first = None
+    if reader.accept_word("nulls"):
+        nulls_first = reader.expect_word("first", "last").value == "first"
+    return SortItem(expression, is_descending, nulls_first, offset)
+
+
+def parse_window(reader: TokenReader, expressions: ExpressionParser) -> WindowDefinition:
+    """Read a window's definition in parentheses."""
+    offset = reader.expect_symbol("(").offset
+    base = None
+    is_clause = reader.is_words("partition", "by") or reader.is_words("order", "by") or _begins_frame(reader)
+    if not reader.is_symbol(")") and not is_clause:
+        base = reader.name()
+    partition: tuple[SyntaxNode, ...] = ()
+    if reader.accept_words("partition", "by"):
+        partition = reader.list_of(expressions.parse)
+    order = parse_sort_items(reader, expressions) if reader.is_words("order", "by") else ()
+    frame = _frame(reader, expressions) if _begins_frame(reader) else None
+    reader.expect_symbol(")")
+    return WindowDefinition(base, partition, order, frame, offset)
+
+
+def _begins_frame(reader: TokenReader) -> bool:
+    behind = reader.ahead()
+    return reader.is_word("rows", "range", "groups") and not (behind.kind is TokenKind.SYMBOL and behind.value == ")")
+
+
+def _frame(reader: TokenReader, expressions: ExpressionParser) -> WindowFrame:
+    offset = reader.offset
+    unit = reader.next().value
+    if reader.accept_word("between"):
+        begin = _bound(reader, expressions)
+        reader.expect_word("and")
+        end = _bound(reader, expressions)
+    else:
+        begin = _bound(reader, expressions)
+        end = FrameBound("current row", None, offset)
+    _check_bounds(begin, end)
+    exclusion = None
+    if reader.accept_word("exclude"):
+        exclusion = _exclusion(reader)
+    return WindowFrame(unit, begin, end, exclusion, offset)
+
+
+def _exclusion(reader: TokenReader) -> str | None:
+    if reader.accept_words("no", "others"):
+        return None
+    if reader.accept_words("current", "row"):
+        return "current row"
+    return reader.expect_word("group", "ties").value
+
+
+def _bound(reader: TokenReader, expressions: ExpressionParser) -> FrameBound:
+    offset = reader.offset
+    if reader.accept_word("unbounded"):
+        return FrameBound(f"unbounded {reader.expect_word('preceding', 'following').value}", None, offset)
+    if reader.accept_words("current", "row"):
+        return FrameBound("current row", None, offset)
+    distance = expressions.parse()
+    return FrameBound(reader.expect_word("preceding", "following").value, distance, offset)
+
+
+def _check_bounds(begin: FrameBound, end: FrameBound) -> None:
+    if begin.kind == "unbounded following":
+        raise SqlError("42P20", "frame start cannot be UNBOUNDED FOLLOWING", offset=begin.offset)
+    if end.kind == "unbounded preceding":
+        raise SqlError("42P20", "frame end cannot be UNBOUNDED PRECEDING", offset=end.offset)
+    if begin.kind == "current row" and end.kind == "preceding":
+        raise SqlError("42P20", "frame starting from current row cannot have preceding rows", offset=end.offset)
+    if begin.kind == "following" and end.kind in {"preceding", "current row"}:
+        raise SqlError("42P20", "frame starting from following row cannot have preceding rows", offset=end.offset)
+
+
+_WITHOUT_PARENTHESES = frozenset(
+    """current_date current_time current_timestamp localtime localtimestamp current_user current_role session_user user
+    current_catalog current_schema""".split()  # noqa: SIM905 (a list would be a page)
+)
+_WITH_PRECISION = frozenset({"current_time", "current_timestamp", "localtime", "localtimestamp"})
+_ABOVE_MEMBERSHIP = 7
+_PLAIN = frozenset({"coalesce", "nullif", "greatest", "least"})
+
+
+class CallParser:
+    """Reads calls."""
+
+    def __init__(self, reader: TokenReader, expressions: ExpressionParser) -> None:
+        self._reader = reader
+        self._expressions = expressions
+        self._forms: dict[str, Callable[[int], SyntaxNode]] = {
+            "cast": self._cast,
+            "extract": self._extract,
+            "substring": self._substring,
+            "position": self._position,
+            "overlay": self._overlay,
+            "trim": self._trim,
+        }
+
+    def special(self) -> SyntaxNode | None:
+        """A call that has a form of its own, if one is next."""
+        reader, offset = self._reader, self._reader.offset
+        word = reader.token.value
+        is_called = reader.ahead().value == "(" and reader.ahead().kind is TokenKind.SYMBOL
+        if word in _WITHOUT_PARENTHESES and not (word == "current_schema" and is_called):
+            reader.next()
+            if is_called and word in _WITH_PRECISION:
+                raise SqlError("0A000", f"{word.upper()} with a precision is not supported", offset=offset)
+            return self._made(word, (), offset)
+        if not is_called:
+            return None
+        if word in _PLAIN:
+            reader.next()
+            return self._made(word, reader.in_parentheses(self._expressions.parse), offset)
+        form = self._forms.get(word)
+        if form is None:
+            return None
+        reader.next()
+        reader.expect_symbol("(")
+        node = form(offset)
+        reader.expect_symbol(")")
+        return node
+
+    @staticmethod
+    def _made(name: str, arguments: tuple[SyntaxNode, ...], offset: int) -> FunctionCall:
+        return FunctionCall(QualifiedName(None, name, offset), arguments, offset, is_special=True)
+
+    def _cast(self, offset: int) -> SyntaxNode:
+        operand = self._expressions.parse()
+        self._reader.expect_word("as")
+        return TypeCast(operand, parse_type(self._reader), offset)
+
+    def _extract(self, offset: int) -> SyntaxNode:
+        reader = self._reader
+        token = reader.next()
+        if token.kind not in {TokenKind.WORD, TokenKind.NAME, TokenKind.STRING}:
+            raise reader.error(token)
+        reader.expect_word("from")
+        return self._made("extract", (StringLiteral(token.value, token.offset), self._expressions.parse()), offset)
+
+    def _substring(self, offset: int) -> SyntaxNode:
+        reader, parse = self._reader, self._expressions.parse
+        operand = parse()
+        if reader.is_symbol(","):
+            return self._plain_call("substring", operand, offset)
+        if reader.accept_word("similar"):
+            pattern = parse()
+            reader.expect_word("escape")
+            return self._made("substring", (operand, pattern, parse()), offset)
+        begin = parse() if reader.accept_word("from") else None
+        count = parse() if reader.accept_word("for") else None
+        if begin is None and reader.accept_word("from"):
+            begin = parse()
+        if begin is None and count is None:
+            return self._made("substring", (operand,), offset)
+        if begin is None:
+            begin = NumberLiteral("1", offset)
+        return self._made("substring", (operand, begin, *((count,) if count else ())), offset)
+
+    def _plain_call(self, name: str, first: SyntaxNode, offset: int) -> SyntaxNode:
+        arguments = [first]
+        while self._reader.accept_symbol(","):
+            arguments.append(self._expressions.parse())
+        return self._made(name, tuple(arguments), offset)
+
+    def _position(self, offset: int) -> SyntaxNode:
+        sought = self._expressions.parse(_ABOVE_MEMBERSHIP)
+        self._reader.expect_word("in")
+        return self._made("position", (self._expressions.parse(_ABOVE_MEMBERSHIP), sought), offset)
+
+    def _overlay(self, offset: int) -> SyntaxNode:
+        reader, parse = self._reader, self._expressions.parse
+        operand = parse()
+        if reader.is_symbol(","):
+            return self._plain_call("overlay", operand, offset)
+        reader.expect_word("placing")
+        arguments = [operand, parse()]
+        reader.expect_word("from")
+        arguments.append(parse())
+        if reader.accept_word("for"):
+            arguments.append(parse())
+        return self._made("overlay", tuple(arguments), offset)
+
+    def _trim(self, offset: int) -> SyntaxNode:
+        reader, parse = self._reader, self._expressions.parse
+        side = reader.accept_word("both", "leading", "trailing")
+        name = {"leading": "ltrim", "trailing": "rtrim"}.get(side or "both", "btrim")
+        if reader.accept_word("from"):
+            return self._made(name, reader.list_of(parse), offset)
+        first = parse()
+        if reader.accept_word("from"):
+            return self._made(name, (*reader.list_of(parse), first), offset)
+        return self._plain_call(name, first, offset)
+
+    def call(self, parts: tuple[str, ...], offset: int) -> SyntaxNode:
+        """Read a call's arguments and what is behind them; its name was read."""
+        reader = self._reader
+        name = QualifiedName(parts[-2] if len(parts) > 1 else None, parts[-1], offset)
+        reader.expect_symbol("(")
+        is_star = reader.accept_symbol("*")
+        is_distinct = not is_star and reader.accept_word("distinct", "all") == "distinct"
+        arguments: tuple[SyntaxNode, ...] = ()
+        if not is_star and not reader.is_symbol(")"):
+            arguments = reader.list_of(self._argument)
+        order = parse_sort_items(reader, self._expressions) if reader.is_words("order", "by") else ()
+        reader.expect_symbol(")")
+        is_within_group = reader.accept_words("within", "group")
+        if is_within_group:
+            reader.expect_symbol("(")
+            order = parse_sort_items(reader, self._expressions)
+            reader.expect_symbol(")")
+        condition = self._condition()
+        over = self._over()
+        return FunctionCall(name, arguments, offset, is_star, is_distinct, order, condition, over, is_within_group)
+
+    def _argument(self) -> SyntaxNode:
+        if self._reader.is_word("variadic"):
+            raise SqlError("0A000", "VARIADIC arguments are not supported", offset=self._reader.offset)
+        argument = self._expressions.parse()
+        if isinstance(argument, ColumnReference) and self._reader.is_symbol(":=", "=>"):
+            raise SqlError("0A000", "arguments by name are not supported", offset=self._reader.offset)
+        return argument
+
+    def _condition(self) -> SyntaxNode | None:
+        reader = self._reader
+        if not (reader.is_word("filter") and reader.ahead().value == "("):
+            return None
+        reader.next()
+        reader.expect_symbol("(")
+        reader.expect_word("where")
+        condition = self._expressions.parse()
+        reader.expect_symbol(")")
+        return condition
+
+    def _over(self) -> WindowDefinition | WindowReference | None:
+        if not self._reader.accept_word("over"):
+            return None
+        if self._reader.is_symbol("("):
+            return parse_window(self._reader, self._expressions)
+        return WindowReference(*self._reader.located_name())
+
+
+_MOST_PARAMETERS = 65535
+_CONSTANTS: Mapping[str, Callable[[int], SyntaxNode]] = {
+    "true": lambda offset: BooleanLiteral(True, offset),
+    "false": lambda offset: BooleanLiteral(False, offset),
+    "null": NullLiteral,
+    "default": DefaultMarker,
+}
+
+
+class PrimaryParser:
+    """Reads operands."""
+
+    def __init__(self, reader: TokenReader, queries: QueryParser, expressions: ExpressionParser) -> None:
+        self._reader = reader
+        self._queries = queries
+        self._expressions = expressions
+        self._calls = CallParser(reader, expressions)
+
+    def parse(self) -> SyntaxNode:
+        """Read an operand."""
+        token = self._reader.token
+        if token.kind is TokenKind.NUMBER:
+            self._reader.next()
+            return NumberLiteral(token.value, token.offset)
+        if token.kind is TokenKind.STRING:
+            self._reader.next()
+            return StringLiteral(token.value, token.offset)
+        if token.kind is TokenKind.PARAMETER:
+            return self._parameter()
+        if self._reader.is_symbol("("):
+            return self._parenthesised()
+        if token.kind is TokenKind.NAME:
+            return self._name()
+        if token.kind is TokenKind.WORD:
+            return self._word(token.value, token.offset)
+        raise self._reader.error()
+
+    def _parameter(self) -> SyntaxNode:
+        token = self._reader.next()
+        number = int(token.value)
+        if not 0 < number <= _MOST_PARAMETERS:
+            raise SqlError("42P02", f"there is no parameter ${token.value}", offset=token.offset)
+        return ParameterReference(number - 1, token.offset)
+
+    def _parenthesised(self) -> SyntaxNode:
+        reader, offset = self._reader, self._reader.offset
+        reader.expect_symbol("(")
+        if self._queries.begins_query():
+            mark = reader.mark()
+            query = self._queries.parse_if_query()
+            if query is not None:
+                reader.expect_symbol(")")
+                return ScalarQuery(query, offset)
+            reader.return_to(mark)
+        items = reader.list_of(self._expressions.parse)
+        reader.expect_symbol(")")
+        if reader.is_symbol("."):
+            raise SqlError("0A000", "fields of composite values are not supported", offset=reader.offset)
+        return items[0] if len(items) == 1 else RowValue(items, offset)
+
+    def _word(self, word: str, offset: int) -> SyntaxNode:
+        reader = self._reader
+        if word in _CONSTANTS:
+            reader.next()
+            return _CONSTANTS[word](offset)
+        if word == "case":
+            return self._case()
+        if word in {"exists", "array", "row"} and (composite := self._composite(word, offset)) is not None:
+            return composite
+        special = self._calls.special()
+        if special is not None:
+            return special
+        typed = self._typed_literal()
+        return typed if typed is not None else self._name()
+
+    def _composite(self, word: str, offset: int) -> SyntaxNode | None:
+        reader = self._reader
+        opening = reader.ahead().value
+        if word == "exists" and opening == "(":
+            reader.next()
+            reader.expect_symbol("(")
+            query = self._queries.parse()
+            reader.expect_symbol(")")
+            return Exists(query, offset)
+        if word == "array" and opening == "[":
+            reader.next()
+            return self._array(offset)
+        if word == "array" and opening == "(":
+            reader.next()
+            reader.expect_symbol("(")
+            query = self._queries.parse()
+            reader.expect_symbol(")")
+            return ArrayQuery(query, offset)
+        if word == "row" and opening == "(":
+            reader.next()
+            return RowValue(reader.in_parentheses(self._expressions.parse), offset)
+        return None
+
+    def _array(self, offset: int) -> SyntaxNode:
+        self._reader.expect_symbol("[")
+        if self._reader.accept_symbol("]"):
+            return ArrayValue((), offset)
+        items = self._reader.list_of(self._expressions.parse)
+        self._reader.expect_symbol("]")
+        return ArrayValue(items, offset)
+
+    def _case(self) -> SyntaxNode:
+        reader, parse, offset = self._reader, self._expressions.parse, self._reader.offset
+        reader.expect_word("case")
+        operand = None if reader.is_word("when") else parse()
+        branches = []
+        while reader.accept_word("when"):
+            condition = parse()
+            reader.expect_word("then")
+            branches.append((condition, parse()))
+        if not branches:
+            raise reader.error()
+        otherwise = parse() if reader.accept_word("else") else None
+        reader.expect_word("end")
+        return CaseExpression(operand, tuple(branches), otherwise, offset)
+
+    def _typed_literal(self) -> SyntaxNode | None:
+        """A type's name and a string, such as `date '2020-01-01'`."""
+        reader = self._reader
+        is_type = begins_type(reader)
+        if not is_type and reader.ahead().kind is not TokenKind.STRING:
+            return None
+        if not is_type and not reader.is_name(of_function=True):
+            return None
+        mark, offset = reader.mark(), reader.offset
+        target = parse_type(reader)
+        if reader.token.kind is not TokenKind.STRING or target.is_array:
+            if is_type and not reader.is_symbol(".", "("):
+                raise reader.error()
+            reader.return_to(mark)
+            return None
+        literal = StringLiteral(reader.string(), offset)
+        if target.name == "interval" and reader.is_word("year", "month", "day", "hour", "minute", "second"):
+            literal = StringLiteral(f"{literal.value} {reader.next().value}", offset)
+        return TypeCast(literal, target, offset)
+
+    def _name(self) -> SyntaxNode:
+        """A column, a star behind its relation, or a call."""
+        reader, offset = self._reader, self._reader.offset
+        is_column = reader.is_name()
+        if not is_column and not reader.is_name(of_function=True):
+            raise reader.error()
+        parts = [reader.next().value]
+        while reader.accept_symbol("."):
+            if reader.accept_symbol("*"):
+                return Star(tuple(parts), offset)
+            parts.append(reader.any_name())
+        if reader.is_symbol("("):
+            return self._calls.call(tuple(parts), offset)
+        if not is_column:
+            raise reader.error()
+        return ColumnReference(tuple(parts), offset)
+
 
 OR, AND, NOT, IS, COMPARISON, MEMBERSHIP, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATE, SIGN, SUFFIX = range(1, 15)
 """Precedences, of what binds least first."""

@@ -1,17 +1,242 @@
-"""From a text to its statements."""
+"""Parser of statements: kinds of statements by their first words, and texts of several statements."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
 from derive.errors import SqlError
 from derive.sql.parser.ast import SyntaxNode, TypeName
+from derive.sql.parser.copy import parse_copy
+from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
+from derive.sql.parser.dml import parse_delete, parse_insert, parse_truncate, parse_update
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.statement import Statement
-from derive.sql.parser.statements import StatementParser
+from derive.sql.parser.session import SESSION_STATEMENTS
+from derive.sql.parser.statement import (
+    AsOf,
+    Close,
+    Deallocate,
+    Declare,
+    Delete,
+    Execute,
+    Explain,
+    Explanation,
+    Fetch,
+    Insert,
+    Prepare,
+    SelectStatement,
+    Statement,
+    Subscribe,
+    Update,
+)
+from derive.sql.parser.subscribe import parse_as_of, parse_subscribe
 from derive.sql.parser.suggestions import with_suggestion
 from derive.sql.parser.text_cache import remembering
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind, tokens_of
 from derive.sql.parser.type_names import parse_type
+
+_UPKEEP = "Leave it out: tables and indexes are looked after by themselves."
+_RIGHTS = "Leave it out: users have no rights of their own. A password file says who may connect."
+_UNSUPPORTED = {
+    "analyze": _UPKEEP,
+    "call": "There are no procedures.",
+    "checkpoint": "Leave it out: what is committed is on disk.",
+    "cluster": _UPKEEP,
+    "comment": "Leave it out: comments are not kept.",
+    "do": "There are no procedures: send the statements.",
+    "grant": _RIGHTS,
+    "import": None,
+    "listen": "SUBSCRIBE sends the updates of a relation as they come.",
+    "load": None,
+    "lock": "Leave it out: a transaction whose reads others have written fails with 40001, and is run again.",
+    "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
+    "notify": "SUBSCRIBE sends the updates of a relation as they come.",
+    "refresh": "Leave it out: a materialized view is kept up to date.",
+    "reindex": _UPKEEP,
+    "revoke": _RIGHTS,
+    "security": None,
+    "vacuum": _UPKEEP,
+}
+"""By first word, what to do instead."""
+
+
+_WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | Delete]] = {
+    "insert": parse_insert,
+    "update": parse_update,
+    "delete": parse_delete,
+}
+
+
+class StatementParser:
+    """Reads one statement."""
+
+    def __init__(self, reader: TokenReader) -> None:
+        self._reader = reader
+        self._queries = QueryParser(reader)
+        self._statements: dict[str, Callable[[], Statement]] = {
+            "subscribe": lambda: parse_subscribe(reader, self._queries),
+            "tail": lambda: parse_subscribe(reader, self._queries),
+            "create": lambda: parse_create(reader, self._queries),
+            "drop": lambda: parse_drop(reader),
+            "alter": lambda: parse_alter(reader, self._queries),
+            **{word: partial(parse, reader, self._queries) for word, parse in _WRITING.items()},
+            "truncate": lambda: parse_truncate(reader),
+            "copy": lambda: parse_copy(reader, self._queries),
+            "declare": self._declare,
+            "fetch": self._fetch,
+            "move": self._fetch,
+            "close": self._close,
+            "prepare": self._prepare,
+            "execute": self._execute,
+            "deallocate": self._deallocate,
+            "explain": self._explain,
+        }
+
+    def parse(self) -> Statement:
+        """Read a statement."""
+        reader = self._reader
+        if reader.is_word("with"):
+            return self._behind_with()
+        if self._queries.begins_query():
+            return self._select()
+        word = reader.token.value if reader.token.kind is TokenKind.WORD else ""
+        parse = self._statements.get(word)
+        if parse is not None:
+            return parse()
+        session_statement = SESSION_STATEMENTS.get(word)
+        if session_statement is not None:
+            return session_statement(reader)
+        if word in _UNSUPPORTED:
+            message = f"{word.upper()} is not supported"
+            raise SqlError("0A000", message, offset=reader.offset, hint=_UNSUPPORTED[word])
+        reader.expect_word(*self._statements, *SESSION_STATEMENTS)
+        raise reader.error()
+
+    def _behind_with(self) -> Statement:
+        offset, common = self._reader.offset, self._queries.parse_with()
+        parse = _WRITING.get(self._reader.token.value) if self._reader.token.kind is TokenKind.WORD else None
+        if parse is not None:
+            return replace(parse(self._reader, self._queries), common=common)
+        return SelectStatement(self._queries.parse_behind(common, offset), self._as_of())
+
+    def _select(self) -> SelectStatement:
+        query = self._queries.parse()
+        return SelectStatement(query, self._as_of())
+
+    def _as_of(self) -> AsOf | None:
+        return parse_as_of(self._reader, self._queries) if self._queries.begins_as_of() else None
+
+    def _rows(self) -> SelectStatement | Subscribe:
+        if self._reader.is_word("subscribe", "tail"):
+            return parse_subscribe(self._reader, self._queries)
+        return self._select()
+
+    def _declare(self) -> Statement:
+        reader = self._reader
+        reader.expect_word("declare")
+        name, offset = reader.located_name()
+        while word := reader.accept_word("binary", "insensitive", "asensitive", "no", "scroll"):
+            if word == "binary":
+                raise SqlError("0A000", "binary cursors are not supported", offset=offset)
+        reader.expect_word("cursor")
+        is_held = reader.accept_words("with", "hold")
+        if not is_held:
+            reader.accept_words("without", "hold")
+        reader.expect_word("for")
+        return Declare(name, self._rows(), offset, is_held)
+
+    def _fetch(self) -> Statement:
+        reader = self._reader
+        is_move = reader.next().value == "move"
+        count: int | None = 1
+        reader.accept_word("next", "forward")
+        if reader.is_word("backward", "prior", "first", "last", "absolute", "relative") or reader.is_symbol("-"):
+            raise SqlError("55000", "cursors can only scan forward", offset=reader.offset)
+        if reader.token.kind is TokenKind.NUMBER:
+            count = reader.integer()
+        elif reader.accept_word("all"):
+            count = None
+        reader.accept_word("from", "in")
+        name, offset = reader.located_name()
+        timeout = None
+        if reader.accept_word("with"):
+            reader.expect_symbol("(")
+            reader.expect_word("timeout")
+            reader.accept_symbol("=")
+            reader.accept_word("interval")
+            timeout = reader.next().value
+            reader.expect_symbol(")")
+        return Fetch(name, count, offset, timeout, is_move)
+
+    def _close(self) -> Statement:
+        self._reader.expect_word("close")
+        offset = self._reader.offset
+        return Close(None if self._reader.accept_word("all") else self._reader.name(), offset)
+
+    def _prepare(self) -> Statement:
+        reader = self._reader
+        reader.expect_word("prepare")
+        name, offset = reader.located_name()
+        types = reader.in_parentheses(lambda: parse_type(reader)) if reader.is_symbol("(") else ()
+        reader.expect_word("as")
+        begin = reader.offset
+        if not self._queries.begins_query() and not reader.is_word("insert", "update", "delete", "subscribe"):
+            raise reader.error()
+        statement = self.parse()
+        return Prepare(name, types, statement, reader.text[begin : reader.end_before], offset, begin)
+
+    def _execute(self) -> Statement:
+        reader = self._reader
+        reader.expect_word("execute")
+        name, offset = reader.located_name()
+        if reader.is_symbol("(") and reader.ahead().value != ")":
+            return Execute(name, reader.in_parentheses(self._queries.expressions.parse), offset)
+        if reader.accept_symbol("("):
+            reader.expect_symbol(")")
+        return Execute(name, (), offset)
+
+    def _deallocate(self) -> Statement:
+        reader = self._reader
+        reader.expect_word("deallocate")
+        reader.accept_word("prepare")
+        offset = reader.offset
+        return Deallocate(None if reader.accept_word("all") else reader.name(), offset)
+
+    def _option_of_explain(self) -> None:
+        """An option of EXPLAIN, which there is one way to fulfil."""
+        reader = self._reader
+        offset, name = reader.offset, reader.any_name().lower()
+        value = "on" if reader.is_symbol(",", ")") else reader.next().value.lower()
+        if name in {"analyze", "wal", "timing", "buffers"} and value in {"on", "true", "1"}:
+            raise _not_measured(offset)
+        if name == "format" and value != "text":
+            raise SqlError("0A000", f"EXPLAIN (FORMAT {value.upper()}) is not supported", offset=offset)
+
+    def _explain(self) -> Statement:
+        reader = self._reader
+        offset = reader.expect_word("explain").offset
+        explanation = Explanation.PLAN
+        if reader.accept_word("timestamp"):
+            explanation = Explanation.TIMESTAMP
+            reader.expect_word("for")
+        elif reader.accept_word("plan"):
+            reader.expect_word("for")
+        elif reader.is_symbol("(") and not self._queries.begins_query():
+            reader.in_parentheses(self._option_of_explain)
+        else:
+            if reader.is_word("analyze"):
+                raise _not_measured(reader.offset)
+            reader.accept_word("verbose")
+        begin = reader.offset
+        statement = self.parse()
+        return Explain(statement, explanation, offset, reader.text[begin : reader.end_before])
+
+
+def _not_measured(offset: int) -> SqlError:
+    hint = "EXPLAIN tells of the operators, and EXPLAIN TIMESTAMP FOR at which time a query reads."
+    return SqlError("0A000", "EXPLAIN ANALYZE is not supported: queries are not measured", offset=offset, hint=hint)
 
 
 @remembering

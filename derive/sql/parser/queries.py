@@ -1,30 +1,240 @@
-"""Queries of SQL."""
+"""Parser of queries: WITH, SELECT, FROM, GROUP BY, set operations, ORDER BY and LIMIT."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain, combinations, product
+from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import NumberLiteral, SortItem, Star, SyntaxNode, WindowDefinition
-from derive.sql.parser.expressions import ExpressionParser
-from derive.sql.parser.from_parser import FromParser
-from derive.sql.parser.group_parser import parse_groups
-from derive.sql.parser.query_syntax import (
+from derive.sql.parser.ast import (
     NO_WITH,
+    Alias,
     CommonTable,
+    DerivedTable,
     FromItem,
+    FunctionCall,
+    FunctionTable,
+    Groups,
+    JoinedTable,
+    JoinKind,
+    NumberLiteral,
     Query,
     QueryBody,
     RelationReference,
+    RowValue,
     Select,
     SelectItem,
     SetQuery,
+    SortItem,
+    Star,
+    SyntaxNode,
     Values,
+    WindowDefinition,
     With,
 )
+from derive.sql.parser.expressions import ExpressionParser, parse_sort_items, parse_window
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind
-from derive.sql.parser.window_parser import parse_sort_items, parse_window
+
+GroupingSet: TypeAlias = tuple[SyntaxNode, ...]
+"""What rows are grouped by at once."""
+
+MOST_SETS = 256
+_MOST_CUBED = 8
+
+
+def parse_groups(reader: TokenReader, expressions: ExpressionParser) -> Groups | None:
+    """Read GROUP BY, if it is next."""
+    if not reader.accept_words("group", "by"):
+        return None
+    offset = reader.offset
+    is_distinct = reader.accept_word("distinct", "all") == "distinct"
+    items = reader.list_of(lambda: _sets(reader, expressions))
+    if all(len(sets) == 1 for sets in items):
+        return Groups(tuple(node for sets in items for node in sets[0]))
+    count = 1
+    for sets in items:
+        count *= len(sets)
+    if count > MOST_SETS:
+        raise SqlError("54000", f"too many grouping sets present (maximum {MOST_SETS})", offset=offset)
+    joined = [tuple(chain.from_iterable(choice)) for choice in product(*items)]
+    return Groups(_nodes(joined), tuple(joined), is_distinct)
+
+
+def _nodes(sets: Sequence[GroupingSet]) -> GroupingSet:
+    """What any of some sets groups by, each once."""
+    return tuple(dict.fromkeys(node for nodes in sets for node in nodes))
+
+
+def _sets(reader: TokenReader, expressions: ExpressionParser) -> Sequence[GroupingSet]:
+    """One item of GROUP BY as the sets that it stands for."""
+    behind = reader.ahead()
+    is_call = behind.kind is TokenKind.SYMBOL and behind.value == "("
+    if reader.accept_words("grouping", "sets"):
+        listed = reader.in_parentheses(lambda: _sets(reader, expressions))
+        return [nodes for sets in listed for nodes in sets]
+    if is_call and reader.is_word("rollup", "cube"):
+        offset, word = reader.offset, reader.next().value
+        elements = reader.in_parentheses(lambda: _element(reader, expressions))
+        if word == "rollup":
+            return [_joined(elements[:count]) for count in range(len(elements), -1, -1)]
+        if len(elements) > _MOST_CUBED:
+            raise SqlError("54011", f"CUBE is limited to {_MOST_CUBED} elements", offset=offset)
+        counts = range(len(elements), -1, -1)
+        return [_joined(chosen) for count in counts for chosen in combinations(elements, count)]
+    return [_element(reader, expressions)]
+
+
+def _joined(elements: Sequence[GroupingSet]) -> GroupingSet:
+    return tuple(chain.from_iterable(elements))
+
+
+def _element(reader: TokenReader, expressions: ExpressionParser) -> GroupingSet:
+    """An expression, several in parentheses, or `()`, which is nothing."""
+    if reader.is_symbol("(") and reader.ahead().value == ")":
+        reader.next()
+        reader.next()
+        return ()
+    node = expressions.parse()
+    return node.items if isinstance(node, RowValue) else (node,)
+
+
+class FromParser:
+    """Reads what stands in FROM."""
+
+    def __init__(self, reader: TokenReader, queries: QueryParser) -> None:
+        self._reader = reader
+        self._queries = queries
+
+    def parse(self) -> FromItem:
+        """Read a relation and all that is joined to it."""
+        left = self._primary()
+        while (joined := self._joined(left)) is not None:
+            left = joined
+        return left
+
+    def _joined(self, left: FromItem) -> FromItem | None:
+        reader, offset = self._reader, self._reader.offset
+        if reader.accept_words("cross", "join"):
+            return JoinedTable(JoinKind.CROSS, left, self._primary(), None, None, False, None, offset)
+        is_natural = reader.accept_word("natural") is not None
+        kind = self._kind()
+        if kind is None:
+            if is_natural:
+                raise reader.error()
+            return None
+        right = self._primary() if is_natural else self._right()
+        if is_natural:
+            return JoinedTable(kind, left, right, None, None, True, None, offset)
+        if reader.accept_word("using"):
+            using = reader.in_parentheses(reader.located_name)
+            alias = None
+            if reader.is_word("as") and not self._queries.begins_as_of():
+                raise SqlError("0A000", "aliases behind USING are not supported", offset=reader.offset)
+            return JoinedTable(kind, left, right, None, using, False, alias, offset)
+        reader.expect_word("on")
+        condition: SyntaxNode = self._queries.expressions.parse()
+        return JoinedTable(kind, left, right, condition, None, False, None, offset)
+
+    def _right(self) -> FromItem:
+        """The right side of a join, with joins that come before its own ON or USING."""
+        right = self._primary()
+        while not self._reader.is_word("on", "using"):
+            joined = self._joined(right)
+            if joined is None:
+                return right
+            right = joined
+        return right
+
+    def _kind(self) -> JoinKind | None:
+        reader = self._reader
+        if reader.accept_word("join") or reader.accept_words("inner", "join"):
+            return JoinKind.INNER
+        for kind in (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL):
+            word = kind.value.lower()
+            if reader.accept_words(word, "join") or reader.accept_words(word, "outer", "join"):
+                return kind
+        return None
+
+    def _primary(self) -> FromItem:
+        reader, offset = self._reader, self._reader.offset
+        is_lateral = reader.accept_word("lateral") is not None
+        if reader.is_symbol("("):
+            return self._parenthesised(is_lateral, offset)
+        behind = reader.ahead()
+        if is_lateral or (reader.is_name(of_function=True) and behind.kind is TokenKind.SYMBOL and behind.value == "("):
+            return self._function(offset)
+        if reader.is_words("rows", "from"):
+            raise SqlError("0A000", "ROWS FROM is not supported", offset=offset)
+        reader.accept_word("only")
+        name = reader.qualified_name()
+        reader.accept_symbol("*")
+        alias = self.alias()
+        if reader.is_word("tablesample"):
+            raise SqlError("0A000", "TABLESAMPLE is not supported", offset=reader.offset)
+        return RelationReference(name, alias, offset)
+
+    def _parenthesised(self, is_lateral: bool, offset: int) -> FromItem:
+        reader = self._reader
+        mark = reader.mark()
+        reader.expect_symbol("(")
+        if self._queries.begins_query():
+            query = self._query(mark)
+            if query is not None:
+                return DerivedTable(query, is_lateral, self.alias(), offset)
+        if is_lateral:
+            raise reader.error()
+        joined = self.parse()
+        if not isinstance(joined, JoinedTable):
+            raise reader.error()
+        reader.expect_symbol(")")
+        alias = self.alias()
+        if alias is None:
+            return joined
+        return JoinedTable(
+            joined.kind,
+            joined.left,
+            joined.right,
+            joined.condition,
+            joined.using,
+            joined.is_natural,
+            alias,
+            joined.offset,
+        )
+
+    def _query(self, mark: int) -> Query | None:
+        """A query in parentheses, or nothing if it is only the first table of a join in parentheses."""
+        reader = self._reader
+        is_nested = reader.is_symbol("(")
+        query = self._queries.parse()
+        if reader.accept_symbol(")"):
+            return query
+        if not is_nested:
+            raise reader.error()
+        reader.return_to(mark)
+        reader.expect_symbol("(")
+        return None
+
+    def _function(self, offset: int) -> FromItem:
+        call = self._queries.expressions.parse_call()
+        if not isinstance(call, FunctionCall):
+            raise self._reader.error()
+        has_ordinality = self._reader.accept_words("with", "ordinality")
+        return FunctionTable(call, has_ordinality, self.alias(), offset)
+
+    def alias(self) -> Alias | None:
+        """Read another name of a relation and of its columns, if one is next."""
+        reader, offset = self._reader, self._reader.offset
+        if self._queries.begins_as_of():
+            return None
+        has_as = reader.accept_word("as") is not None
+        if not reader.is_name() and not has_as:
+            return None
+        name = reader.name()
+        columns = reader.in_parentheses(reader.name) if reader.is_symbol("(") else ()
+        return Alias(name, columns, offset)
+
 
 _DEEPEST = 500
 """So many parentheses may be open at once."""

@@ -9,8 +9,7 @@ from typing import TypeVar
 from derive.errors import SqlError
 from derive.functions.cancellation import check_cancelled
 from derive.sql.parser.ast import QualifiedName
-from derive.sql.parser.keywords import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
-from derive.sql.parser.tokens import Token, TokenKind, tokens_of
+from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED, Token, TokenKind, tokens_of
 
 _Item = TypeVar("_Item")
 _UNTIL_ASKED = 256

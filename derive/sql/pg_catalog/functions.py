@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.sql.parser.keywords import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
+from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.effects import effect_macros
 from derive.sql.pg_catalog.objects import SERVER_VERSION
 from derive.sql.pg_types import PG_TYPES

@@ -1,4 +1,4 @@
-"""Words, texts and signs of SQL, and where they are: all that is needed to say a query in other words."""
+"""Words, texts and signs of SQL with their positions, and functions that clients cannot call in queries of catalogs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from derive.errors import SqlError
+
+if TYPE_CHECKING:
+    import duckdb
 
 _TOKEN = re.compile(
     r"""
@@ -58,3 +65,28 @@ def tokens_of(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         kind = "text" if match.lastgroup == "tag" else match.lastgroup
         yield Token(Kind(kind), match.group())
+
+
+_ALLOWED = {"gen_random_uuid", "generate_series", "json_each", "random", "range", "repeat", "unnest"}
+_REACHING = """
+    SELECT DISTINCT lower(function_name) FROM duckdb_functions()
+    WHERE function_type IN ('table', 'table_macro', 'pragma') OR stability = 'VOLATILE'
+"""
+
+
+def refused_functions(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Return the names of DuckDB's own functions that give rows, change something, or give another value each time."""
+    return frozenset(name for (name,) in connection.execute(_REACHING).fetchall()) - _ALLOWED
+
+
+def require_harmless(query: str, refused: frozenset[str]) -> None:
+    """Check that a query calls no function that is refused.
+
+    Raises:
+        SqlError: 42883, it does.
+    """
+    tokens = [token for token in tokens_of(query) if token.kind is not Kind.SPACE]
+    for token, behind in pairwise(tokens):
+        if behind.text == "(" and token.word.lower() in refused:
+            hint = "Queries about PostgreSQL's catalogs call PostgreSQL's functions."
+            raise SqlError("42883", f"function {token.word} does not exist", hint=hint)

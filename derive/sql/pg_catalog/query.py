@@ -15,18 +15,16 @@ from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.types.values import datum_of_text, text_of
 from derive.sql.outcome import ResultColumn
-from derive.sql.pg_arrays import elements_of
 from derive.sql.pg_catalog.asking import Asking
 from derive.sql.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, roles_of, rows_of
 from derive.sql.pg_catalog.effects import Effect
 from derive.sql.pg_catalog.functions import TABLE_MACROS, macros
-from derive.sql.pg_catalog.harmless import refused_functions, require_harmless
-from derive.sql.pg_catalog.lexer import Kind, tokens_of
+from derive.sql.pg_catalog.lexer import Kind, refused_functions, require_harmless, tokens_of
 from derive.sql.pg_catalog.objects import SERVER_VERSION, CatalogObjects, SessionFacts
 from derive.sql.pg_catalog.relations import creation, relations
 from derive.sql.pg_catalog.results import column_of, data_of
 from derive.sql.pg_catalog.translation import translated
-from derive.sql.pg_types import OID_OF, PG_TYPES, PgType
+from derive.sql.pg_types import OID_OF, PG_TYPES, PgType, elements_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,9 +10,8 @@ from decimal import Decimal
 from derive.algebra.types import Datum, Type
 from derive.functions.types.values import datum_of_text
 from derive.sql.outcome import ResultColumn
-from derive.sql.pg_arrays import literal_of
 from derive.sql.pg_catalog.effects import EFFECTS, Effect, effect_of
-from derive.sql.pg_types import PG_TYPES
+from derive.sql.pg_types import PG_TYPES, literal_of
 
 _OIDS = {
     "BOOLEAN": 16,

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from derive.errors import SqlError
-from derive.sql.parser.keywords import RESERVED
-from derive.sql.pg_arrays import elements_of
+from derive.sql.parser.tokens import RESERVED
 from derive.sql.pg_catalog.lexer import Kind, Token, tokens_of
 from derive.sql.pg_catalog.relations import columns_of_kind
+from derive.sql.pg_types import elements_of
 
 _REGISTERED = ("regclass", "regtype", "regnamespace", "regrole", "regproc", "regprocedure")
 _MATCHES = ("~", "~*", "!~", "!~*")

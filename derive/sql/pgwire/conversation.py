@@ -11,8 +11,7 @@ from derive.recently_used import RecentlyUsed
 from derive.sql.outcome import Prepared, Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.delivery import Delivery
-from derive.sql.pgwire.portal import Portal
-from derive.sql.pgwire.prepared_statement import PreparedStatement
+from derive.sql.pgwire.portal import Portal, PreparedStatement
 from derive.sql.pgwire.prompt_exchange import PromptExchange
 from derive.sql.pgwire.requests import bind_of, execute_of, named_of, parse_of, query_of
 from derive.sql.pgwire.wire import Wire

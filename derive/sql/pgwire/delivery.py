@@ -1,18 +1,57 @@
-"""The result of a statement, on its way to the client, no faster than that reads it."""
+"""Results of statements on their way to the client, COPY included, no faster than the client reads them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 
+from derive.errors import SqlError
 from derive.sql.outcome import Result, Session
 from derive.sql.pgwire import messages
-from derive.sql.pgwire.copying import CopyIn, copy_data
 from derive.sql.pgwire.portal import Portal
+from derive.sql.pgwire.requests import Body
 from derive.sql.pgwire.values import data_rows
 from derive.sql.pgwire.wire import Wire
 from derive.sql.pgwire.work import Work
+
+
+def copy_data(lines: Sequence[bytes]) -> bytes:
+    """Lines as messages of COPY, one of each."""
+    return b"".join(part for line in lines for part in (b"d", struct.pack("!i", len(line) + 4), line))
+
+
+class CopyIn:
+    """What a client sends for `COPY … FROM STDIN`, up to its end."""
+
+    def __init__(self, receive: Callable[[], Awaitable[tuple[bytes, bytes]]]) -> None:
+        self._receive = receive
+        self._is_ended = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The pieces, of any size.
+
+        Raises:
+            SqlError: the client gives up, or sends what is no part of it.
+        """
+        while not self._is_ended:
+            kind, body = await self._receive()
+            if kind == b"d":
+                yield body
+            elif kind == b"c":
+                self._is_ended = True
+            elif kind == b"f":
+                self._is_ended = True
+                raise SqlError("57014", f"COPY from stdin failed: {Body(body).text()}")
+            elif kind not in (b"H", b"S"):
+                self._is_ended = True
+                raise SqlError("08P01", f"unexpected message type 0x{kind.hex()} during COPY from stdin")
+
+    async def drain(self) -> None:
+        """Pass over what was not asked for."""
+        async for _ in self.pieces():
+            pass
 
 
 class Delivery:

@@ -17,7 +17,7 @@ from derive.algebra.types import Datum
 from derive.recently_used import RecentlyUsed
 from derive.sql.outcome import Session, TransactionStatus
 from derive.sql.pgwire import messages
-from derive.sql.pgwire.prepared_statement import PreparedStatement
+from derive.sql.pgwire.portal import PreparedStatement
 from derive.sql.pgwire.requests import bind_of, formats_for
 from derive.sql.pgwire.values import Encoder, data_rows, decoder_of
 

@@ -14,8 +14,7 @@ from derive.functions.types.binary_format import binary_function, datum_of_binar
 from derive.functions.types.double import text_of_double
 from derive.functions.types.values import datum_of_text, text_function, text_of
 from derive.sql.outcome import ResultColumn
-from derive.sql.pg_arrays import elements_of, literal_of
-from derive.sql.pg_types import PG_TYPES, type_of_oid
+from derive.sql.pg_types import PG_TYPES, elements_of, literal_of, type_of_oid
 from derive.sql.pgwire.requests import decode
 
 Encoder: TypeAlias = Callable[[Datum], bytes]

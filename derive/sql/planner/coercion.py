@@ -1,4 +1,4 @@
-"""Values made those of another type, where SQL does so by itself or is told to."""
+"""Types of parameters, and casts that SQL does by itself or is told to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,48 @@ from derive.errors import SqlError
 from derive.functions.registry import common_type, evaluate, resolve_cast
 from derive.functions.scalar.fitting import fitting_function
 from derive.functions.types.values import datum_of_text, scale_of_text
-from derive.sql.planner.parameters import ParameterTypes
+
+
+class ParameterTypes:
+    """What is known of a statement's parameters while it is planned."""
+
+    def __init__(self, given: Sequence[Type | None] = ()) -> None:
+        self._types: dict[int, Type] = {index: kind for index, kind in enumerate(given) if kind}
+        self._count = len(given)
+        self._offsets: dict[int, int] = {}
+
+    def reference(self, index: int, offset: int) -> Parameter:
+        """A parameter where it is used; of the type that is known so far."""
+        self._count = max(self._count, index + 1)
+        self._offsets.setdefault(index, offset)
+        return Parameter(index, self._types.get(index, Type.UNKNOWN))
+
+    def decide(self, index: int, kind: Type) -> Parameter:
+        """A parameter where a type is expected; the first one counts.
+
+        Raises:
+            SqlError: 42P08, another type was decided meanwhile.
+        """
+        decided = self._types.setdefault(index, kind)
+        if decided is not kind:
+            message = f"inconsistent types deduced for parameter ${index + 1}"
+            detail = f"{decided.value} versus {kind.value}"
+            raise SqlError("42P08", message, offset=self._offsets.get(index), detail=detail)
+        return Parameter(index, decided)
+
+    def finish(self) -> tuple[Type, ...]:
+        """The types of all parameters.
+
+        Raises:
+            SqlError: 42P18, nothing has decided one.
+        """
+        for index in range(self._count):
+            if index not in self._types:
+                message = f"could not determine data type of parameter ${index + 1}"
+                hint = f"Write ${index + 1}::text, or whatever its type is."
+                raise SqlError("42P18", message, offset=self._offsets.get(index), hint=hint)
+        return tuple(self._types[index] for index in range(self._count))
+
 
 CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
 

@@ -7,10 +7,10 @@ from derive.errors import SqlError
 from derive.sql.parser.ast import SyntaxNode
 from derive.sql.parser.parse import parse_expression
 from derive.sql.planner.building import has_subquery
+from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import start_of
 from derive.sql.planner.names import NamedColumn, Names
-from derive.sql.planner.parameters import ParameterTypes
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
 

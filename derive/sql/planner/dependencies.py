@@ -7,8 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from derive.algebra.expression import Call, Expression, Subquery
-from derive.algebra.recursion import Recursion
-from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.relation import Get, GlobalId, Recursion, Relation
 from derive.algebra.rewrite import inputs_of, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError

@@ -10,11 +10,11 @@ from derive.algebra.relation import Finishing, Project, Relation, TopK, Window, 
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.parser.ast import DefaultMarker, QualifiedName, Star, SyntaxNode
+from derive.sql.parser.ast import Alias, DefaultMarker, FromItem, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import too_complex
-from derive.sql.parser.query_syntax import Alias, FromItem, SelectItem, Values
 from derive.sql.parser.statement import Delete, Insert, Update
 from derive.sql.planner.building import columns_of, filtered, joined, projected
+from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.defaults import default_of
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.expressions import ExpressionPlanner
@@ -22,12 +22,10 @@ from derive.sql.planner.extent import name_of, start_of
 from derive.sql.planner.from_clause import TablePlanner, check_names
 from derive.sql.planner.joins import beside
 from derive.sql.planner.names import NamedRelation, Names, RelationKind
-from derive.sql.planner.parameters import ParameterTypes
-from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite, WriteKind, is_of_session
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_operations import rows_of
-from derive.sql.planner.write import PlannedWrite, WriteKind
 from derive.suggest import suggest
 
 RETURNING = Clause("RETURNING")

@@ -16,15 +16,18 @@ from derive.sql.parser.ast import (
     Logical,
     Operation,
     Quantified,
+    Query,
     RowValue,
     ScalarQuery,
+    Select,
+    SetQuery,
     Star,
     Subscript,
     SyntaxNode,
     Test,
     TypeCast,
+    Values,
 )
-from derive.sql.parser.query_syntax import Query, Select, SetQuery, Values
 
 UNNAMED = "?column?"
 """The name of a column that nothing gives a name to."""

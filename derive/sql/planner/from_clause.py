@@ -8,14 +8,14 @@ from dataclasses import replace
 from derive.algebra.relation import Relation
 from derive.algebra.rewrite import deepened_relation
 from derive.errors import SqlError
-from derive.sql.parser.ast import QualifiedName
-from derive.sql.parser.query_syntax import (
+from derive.sql.parser.ast import (
     Alias,
     DerivedTable,
     FromItem,
     FunctionTable,
     JoinedTable,
     JoinKind,
+    QualifiedName,
     RelationReference,
 )
 from derive.sql.planner.building import columns_of, joined
@@ -24,7 +24,7 @@ from derive.sql.planner.joins import Joiner, beside
 from derive.sql.planner.lateral import with_lateral
 from derive.sql.planner.names import NamedRelation
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
-from derive.sql.planner.table_functions import rows_of_function
+from derive.sql.planner.set_returning import rows_of_function
 from derive.suggest import suggest
 
 LATERAL = Clause("FROM clause of their own query level")

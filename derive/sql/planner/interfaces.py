@@ -12,12 +12,10 @@ from typing import Protocol
 
 from derive.algebra.expression import Expression
 from derive.algebra.relation import Relation
-from derive.sql.parser.ast import SyntaxNode
-from derive.sql.parser.query_syntax import Query, QueryBody, With
+from derive.sql.parser.ast import Query, QueryBody, SyntaxNode, With
 from derive.sql.planner.body import Body
-from derive.sql.planner.coercion import Coercion
+from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.names import Names
-from derive.sql.planner.parameters import ParameterTypes
 from derive.sql.planner.scope import Frame
 
 

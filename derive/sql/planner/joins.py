@@ -7,7 +7,7 @@ from derive.algebra.relation import OuterJoin, Relation, Side
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_operator
-from derive.sql.parser.query_syntax import JoinedTable, JoinKind
+from derive.sql.parser.ast import JoinedTable, JoinKind
 from derive.sql.planner.building import conjuncts_of, filtered, has_subquery, joined
 from derive.sql.planner.interfaces import Queries
 from derive.sql.planner.predicates import connected

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
-from derive.algebra.recursion import Recurring, Recursion
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -22,6 +21,8 @@ from derive.algebra.relation import (
     Join,
     OuterJoin,
     Project,
+    Recurring,
+    Recursion,
     Reduce,
     Relation,
     SetOperation,
@@ -43,7 +44,7 @@ from derive.algebra.rewrite import (
 )
 from derive.algebra.types import Type
 from derive.functions.registry import resolve_operator
-from derive.sql.parser.query_syntax import JoinKind
+from derive.sql.parser.ast import JoinKind
 from derive.sql.planner.building import columns_of, filtered, joined
 from derive.sql.planner.joins import TRUE, joined_by
 from derive.sql.planner.predicates import connected

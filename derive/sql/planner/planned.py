@@ -1,20 +1,22 @@
-"""What comes of planning a query, and its parameters given values."""
+"""Planned queries and writes, and values for their parameters."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.form import Form
-from derive.algebra.relation import Finishing, Relation
+from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
-from derive.algebra.types import Datum, Type
+from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.scalar.session import USER_FUNCTIONS
-from derive.sql.planner.membership import among, is_membership
+from derive.sql.planner.building import among, is_membership
+from derive.sql.planner.names import NamedRelation
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
 _OF_STATEMENT = "statement_timestamp"
@@ -124,3 +126,54 @@ def _count(count: Expression, arguments: Sequence[Datum], sqlstate: str, clause:
     if isinstance(value, int) and value < 0:
         raise SqlError(sqlstate, f"{clause} must not be negative")
     return value if isinstance(value, int) else None
+
+
+class WriteKind(Enum):
+    """What is done to a table."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """The rows that go and come, each as often as it does.
+
+    Attributes:
+        kind: of the statement.
+        table: that is written.
+        query: its columns are those of a row that goes (of UPDATE and DELETE), of one that comes (of INSERT and
+            UPDATE), and what is returned.
+        returning: columns of the statement's result; None if it has none.
+        reads: what the query reads.
+    """
+
+    kind: WriteKind
+    table: NamedRelation
+    query: PlannedQuery
+    returning: tuple[PlannedColumn, ...] | None
+    reads: frozenset[GlobalId]
+
+    def parts(self, row: Row) -> tuple[Row | None, Row | None, Row]:
+        """Of a row of the query, the row that goes, the one that comes, and what is returned."""
+        width = len(self.table.columns)
+        if self.kind is WriteKind.UPDATE:
+            return row[:width], row[width : 2 * width], row[2 * width :]
+        if self.kind is WriteKind.DELETE:
+            return row[:width], None, row[width:]
+        return None, row[:width], row[width:]
+
+
+def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
+    """Rows that come must have values in all columns that are NOT NULL.
+
+    Raises:
+        SqlError: 23502, one has not.
+    """
+    required = [index for index, column in enumerate(table.columns) if not column.is_nullable]
+    for row in rows if required else ():
+        for index in required:
+            if row[index] is None:
+                column = f'column "{table.columns[index].name}" of relation "{table.name}"'
+                raise SqlError("23502", f"null value in {column} violates not-null constraint")

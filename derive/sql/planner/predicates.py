@@ -19,14 +19,14 @@ from derive.sql.parser.ast import (
     Logical,
     Operation,
     Quantified,
+    Query,
     RowValue,
     SyntaxNode,
     Test,
 )
-from derive.sql.parser.query_syntax import Query
+from derive.sql.planner.building import among
 from derive.sql.planner.extent import start_of
 from derive.sql.planner.interfaces import Expressions
-from derive.sql.planner.membership import among
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})

@@ -10,17 +10,15 @@ from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.parser.ast import ColumnReference, SyntaxNode
-from derive.sql.parser.query_syntax import Query, QueryBody, Select, SetQuery, Values, With
+from derive.sql.parser.ast import ColumnReference, Query, QueryBody, Select, SetQuery, SyntaxNode, Values, With
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import has_subquery
-from derive.sql.planner.coercion import Coercion
+from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.extent import start_of
 from derive.sql.planner.interfaces import CommonRelation
 from derive.sql.planner.names import Names
 from derive.sql.planner.output import ordinal_of, output_named, sorted_by
-from derive.sql.planner.parameters import ParameterTypes
 from derive.sql.planner.recursive import recursive, refers_to, renamed
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn
 from derive.sql.planner.select import SelectPlanner

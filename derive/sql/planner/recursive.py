@@ -7,11 +7,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expression import Expression, OuterColumn
-from derive.algebra.recursion import Recurring, Recursion
-from derive.algebra.relation import Reduce, Relation, UnionAll
+from derive.algebra.relation import Recurring, Recursion, Reduce, Relation, UnionAll
 from derive.algebra.rewrite import inputs_of, rewritten_relation
 from derive.errors import SqlError
-from derive.sql.parser.query_syntax import (
+from derive.sql.parser.ast import (
     CommonTable,
     DerivedTable,
     FunctionTable,

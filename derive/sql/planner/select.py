@@ -9,8 +9,7 @@ from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Distinct, Filter, Order, Reduce, Relation, TopK, Window
 from derive.algebra.rewrite import rewritten, rewritten_window, with_columns
 from derive.errors import SqlError
-from derive.sql.parser.ast import ColumnReference, SortItem, Star, SyntaxNode
-from derive.sql.parser.query_syntax import Groups, Select, SelectItem
+from derive.sql.parser.ast import ColumnReference, Groups, Select, SelectItem, SortItem, Star, SyntaxNode
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import filtered, projected
 from derive.sql.planner.extent import name_of, start_of

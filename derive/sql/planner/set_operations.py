@@ -17,7 +17,7 @@ from derive.algebra.relation import (
 )
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.parser.query_syntax import SetQuery, Values
+from derive.sql.parser.ast import SetQuery, Values
 from derive.sql.planner.body import Body
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import Coercion

@@ -1,25 +1,129 @@
-"""Set-returning functions in SELECT: each row of the query comes once for each of their rows, side by side.
-
-While expressions are planned, a column from `ROWS` on stands for such a function. It is worked out after groups and
-window functions, and before DISTINCT, unless rows are grouped by it. Where there are several, a row comes as often as
-the longest of them has rows, and the others are NULL from their end on, as in PostgreSQL.
-"""
+"""Planner of functions that return rows, in FROM and in SELECT."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from derive.algebra.expression import Call, Column, Expression
-from derive.algebra.relation import Relation, Unnest
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.relation import Constant, Project, Relation, Unnest
 from derive.algebra.rewrite import rewritten, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import resolve_cast
+from derive.functions.registry import resolve_cast, resolve_function, unzip_of
 from derive.functions.scalar.row_functions import ROW_FUNCTIONS
-from derive.sql.parser.ast import FunctionCall
-from derive.sql.planner.interfaces import Expressions
-from derive.sql.planner.scope import ROWS, Clause, Frame, RowTarget
-from derive.sql.planner.table_functions import array_of_call, array_of_unnest, zipped, zipped_elements
+from derive.functions.types.array import elements_of
+from derive.sql.parser.ast import FunctionCall, FunctionTable, SyntaxNode
+from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Expressions, Queries
+from derive.sql.planner.scope import NO_SOURCE, ROWS, Clause, Frame, RowTarget
+
+_FROM = Clause("functions in FROM")
+_ONE_ROW = Constant(((),), ())
+
+
+def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None) -> tuple[Relation, tuple[str, ...]]:
+    """The rows of a function in FROM, and the names of their columns.
+
+    Args:
+        queries: what plans the query.
+        item: as it was written.
+        parent: what its arguments may refer to.
+
+    Raises:
+        SqlError: 42883, there is no such function for these arguments.
+    """
+    call = item.call
+    expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
+    name = call.name.name
+    names: tuple[str, ...] = (name,)
+    if name == "unnest" and call.arguments:
+        relation = _side_by_side([array_of_unnest(expressions, node, call.offset) for node in call.arguments])
+        names = ("unnest",) * len(call.arguments)
+    elif name in ROW_FUNCTIONS:
+        relation = _elements(array_of_call(expressions, call))
+        if (kind := ROW_FUNCTIONS[name].type) is not None:
+            element, place = columns_of(relation)
+            offset = call.offset
+            relation = projected(relation, (expressions.coercion.explicit(element, kind, offset, offset), place))
+        names = (ROW_FUNCTIONS[name].column,)
+    else:
+        relation = Project(_ONE_ROW, (expressions.known(call), Literal(1, Type.BIGINT)))
+    if item.alias is not None and len(names) == 1 and names[0] == name:
+        names = (item.alias.name,)
+    if item.has_ordinality:
+        return relation, (*names, "ordinality")
+    return projected(relation, columns_of(relation)[:-1]), names
+
+
+def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> Expression:
+    """Return the array that `unnest` takes.
+
+    Raises:
+        SqlError: 42883 or 42725, it is none.
+    """
+    value = expressions.plan(node)
+    hint = "Cast it to the type of an array, such as text[]."
+    if value.type is Type.UNKNOWN:
+        raise SqlError("42725", "function unnest(unknown) is not unique", offset=offset, hint=hint)
+    if value.type.element is None:
+        raise SqlError("42883", f"function unnest({value.type.value}) does not exist", offset=offset, hint=hint)
+    return value
+
+
+def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
+    """Return the array whose elements are the rows of another function.
+
+    Raises:
+        SqlError: 42883, there is no such function for these arguments.
+    """
+    function = ROW_FUNCTIONS[call.name.name]
+    values = [expressions.plan(argument) for argument in call.arguments]
+    try:
+        resolution = resolve_function(function.symbol, [value.type for value in values], call.offset)
+    except SqlError as error:
+        listed = ", ".join(value.type.value for value in values)
+        message = f"function {call.name}({listed}) does not exist"
+        raise SqlError(error.sqlstate, message, offset=call.offset, hint=error.hint) from None
+    offsets = [start_of(argument) for argument in call.arguments]
+    arguments = expressions.coercion.arguments(values, resolution.argument_types, offsets)
+    return Call(resolution.function, arguments, resolution.result_type)
+
+
+def _elements(array: Expression) -> Relation:
+    """The elements of an array, and their places."""
+    element = array.type.element
+    if not isinstance(array, Literal) or element is None:
+        return Unnest(_ONE_ROW, array)
+    data = elements_of(element, array.value) if isinstance(array.value, bytes) else ()
+    return Constant(tuple((datum, place) for place, datum in enumerate(data, start=1)), (element, Type.BIGINT))
+
+
+def _side_by_side(arrays: Sequence[Expression]) -> Relation:
+    """The elements of arrays side by side, NULL where one has no more, and their places."""
+    if len(arrays) == 1:
+        return _elements(arrays[0])
+    row, place = Column(0, Type.BYTEA), Column(1, Type.BIGINT)
+    return Project(Unnest(_ONE_ROW, zipped(arrays)), (*zipped_elements(arrays, row), place))
+
+
+def zipped(arrays: Sequence[Expression]) -> Expression:
+    """Return one array of the rows of several arrays side by side, as long as the longest of them."""
+    parts = []
+    for array in arrays:
+        part = resolve_function("zip_element[]", (array.type,))
+        parts.append(Call(part.function, (array,), part.result_type))
+    return Call("zip_arrays", tuple(parts), Type.BYTEA_ARRAY)
+
+
+def zipped_elements(arrays: Sequence[Expression], row: Expression) -> tuple[Expression, ...]:
+    """Return the element of each array in a row of `zipped`, NULL from the array's end on."""
+    elements = []
+    for index, array in enumerate(arrays):
+        kind = array.type.element
+        assert kind is not None
+        elements.append(Call(unzip_of(kind), (row, Literal(index, Type.INTEGER)), kind))
+    return tuple(elements)
 
 
 def is_row_function(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Statements before they run: what they mean now, what parameters they have, and what columns of results."""
+"""Statements before they run: plans, parameters, columns of results, and a cache of plans."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.relation import Finishing
 from derive.algebra.types import Type
+from derive.recently_used import RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.outcome import Prepared, ResultColumn
-from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse
-from derive.sql.parser.query_syntax import Query
 from derive.sql.parser.statement import (
     Copy,
     Declare,
@@ -24,12 +24,12 @@ from derive.sql.parser.statement import (
     Subscribe,
     Update,
 )
+from derive.sql.parser.text_cache import MOST_CHARACTERS
 from derive.sql.pg_types import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
-from derive.sql.planner.planned import PlannedColumn, PlannedQuery
-from derive.sql.planner.write import PlannedWrite
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite
 from derive.sql.preparation.known_settings import known_name
 
 
@@ -154,3 +154,23 @@ def _oids(types: Sequence[Type], given: Sequence[int]) -> tuple[int, ...]:
     return tuple(
         given[index] if index < len(given) and given[index] else OID_OF[kind] for index, kind in enumerate(types)
     )
+
+
+_MOST_PLANS = 1000
+
+
+class Plans:
+    """Plans of short statements, by version of the catalog, text and types of parameters.
+
+    A transaction that has defined something has a version of its own, so its plans are beside those of others.
+    """
+
+    def __init__(self) -> None:
+        self._plans: RecentlyUsed[tuple[int, str, tuple[int, ...]], Plan] = RecentlyUsed(_MOST_PLANS)
+
+    def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
+        """The plan of a statement, as of `derive.sql.preparation.prepare.plan`; one that nobody changes."""
+        if len(text) > MOST_CHARACTERS:
+            return plan(text, oids, objects)
+        key = objects.version, text, tuple(oids)
+        return self._plans.get(key) or self._plans.put(key, plan(text, oids, objects))

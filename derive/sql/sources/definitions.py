@@ -1,4 +1,4 @@
-"""Sources: relations whose rows come from collections, files, or are made up."""
+"""Definitions of sources: relations whose rows come from collections, files or a load generator."""
 
 from __future__ import annotations
 
@@ -11,17 +11,40 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row, Type
 from derive.document.pointer import JSON
 from derive.errors import SqlError
+from derive.functions.types.values import datum_of_text, text_of
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.parser.definition import CollectionSource, CounterSource, CreateSource, FileSource
+from derive.sql.parser.statement import CollectionSource, CounterSource, CreateSource, FileSource
 from derive.sql.planner.ddl import columns_of_definitions
 from derive.sql.planner.names import NamedColumn, RelationKind
 from derive.sql.sources import followed_file, load_generator
 from derive.sql.sources.file_access import FileAccess
 from derive.sql.sources.followed_file import FileForm, FilePosition, FollowedFile
-from derive.sql.sources.intervals import micros_of
 from derive.sql.sources.load_generator import Counter, CounterPosition
 from derive.suggest import suggest
+
+_UNITS = {"day": 86_400_000_000, "days": 86_400_000_000}
+
+
+def micros_of(text: str, offset: int | None = None) -> int:
+    """The microseconds of an interval, which has no months.
+
+    Raises:
+        SqlError: 22007, the text is no interval; 22023, it has months, or is negative.
+    """
+    words = text_of(Type.INTERVAL, datum_of_text(Type.INTERVAL, text)).split()
+    micros = 0
+    while words:
+        word = words.pop(0)
+        if ":" in word and not word.startswith("-"):
+            hours, minutes, seconds = word.split(":")
+            micros += (int(hours) * 3600 + int(minutes) * 60) * 1_000_000 + round(float(seconds) * 1_000_000)
+        elif words and word.isdigit() and words[0] in _UNITS:
+            micros += int(word) * _UNITS[words.pop(0)]
+        else:
+            raise SqlError("22023", f"'{text}' is no span of days, hours, minutes or seconds", offset=offset)
+    return micros
+
 
 _SECOND = 1_000_000
 _TRUE = {None, "true", "on", "1", "yes"}

@@ -14,7 +14,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.protocol.sql_names import SQL_PREFIX, intended_name
 from derive.relations.tables.rows import rows_of
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.parser.definition import ObjectKind
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.commit_watcher import News
 from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership

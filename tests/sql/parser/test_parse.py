@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import Logical, NumberLiteral, Operation, QualifiedName, Test, TypeCast
+from derive.sql.parser.ast import Logical, NumberLiteral, Operation, QualifiedName, Select, Test, TypeCast
 from derive.sql.parser.parse import parse, split
-from derive.sql.parser.query_syntax import Select
 from derive.sql.parser.statement import (
     Begin,
     Close,

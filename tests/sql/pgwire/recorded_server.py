@@ -15,8 +15,7 @@ from derive.event_loop import new_event_loop
 from derive.sql.backends import Backends
 from derive.sql.coordinator import Coordinator
 from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
-from derive.sql.pg_catalog.described import described
-from derive.sql.pg_catalog.objects import SessionFacts
+from derive.sql.pg_catalog.objects import SessionFacts, described
 from derive.sql.pg_catalog.session import DescribingSession
 from derive.sql.pgwire.server import Server
 from derive.sql.session import SqlSession

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.sql.outcome import Prepared, ResultColumn, Session
-from derive.sql.pgwire.portal import Portal
-from derive.sql.pgwire.prepared_statement import PreparedStatement
+from derive.sql.pgwire.portal import Portal, PreparedStatement
 from derive.sql.pgwire.prompt_exchange import PromptExchange
 from derive.sql.pgwire.requests import bind_of, execute_of, named_of
 

@@ -9,9 +9,8 @@ from derive.algebra.types import Type
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName
-from derive.sql.parser.definition import CreateTable
 from derive.sql.parser.parse import parse
-from derive.sql.parser.statement import Copy, SelectStatement
+from derive.sql.parser.statement import Copy, CreateTable, SelectStatement
 from derive.sql.planner.ddl import (
     columns_of_definitions,
     copied_table,

@@ -22,8 +22,7 @@ from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import Delete, Insert, Update
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
-from derive.sql.planner.planned import bind
-from derive.sql.planner.write import PlannedWrite, check_rows
+from derive.sql.planner.planned import PlannedWrite, bind, check_rows
 
 STATEMENTS = [
     "insert into t values (1, 2, 'x', 1.5, true)",

@@ -35,7 +35,7 @@ from derive.compute.protocol.messages import (
 )
 from derive.errors import FlowError, FrontierError
 from derive.sql.maintenance.controller.answers import PeekReceiver, PendingTail, TailReceiver
-from derive.sql.maintenance.controller.holds import Holds
+from derive.sql.maintenance.controller.dataflow_holds import Holds
 from derive.sql.maintenance.controller.peeks import Peeks, Turn
 from derive.sql.maintenance.controller.replica import Link, Replica
 from derive.time.frontier import END_OF_TIME

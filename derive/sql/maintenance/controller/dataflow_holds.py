@@ -1,10 +1,11 @@
-"""What dataflows are made of is not forgotten, so that each replica can begin with them."""
+"""Read holds on the inputs of dataflows, so that each replica can begin with them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.compute.protocol.messages import Dataflow, Index, Materialized, Tail
@@ -13,6 +14,22 @@ from derive.failpoint import reach
 from derive.storage.metadata.held import Capability
 from derive.storage.rights import MadeOf
 from derive.storage.store import Store
+
+
+class Holds(Protocol):
+    """Rights to read what dataflows are made of, so that each replica can begin with them."""
+
+    def hold(self, dataflows: Sequence[Dataflow]) -> None:
+        """Hold the imports of dataflows from their `as_of` on, and no longer from earlier times.
+
+        They are not forgotten from when it returns until they are released, and by no restart.
+
+        Raises:
+            FrontierError: they are forgotten already.
+        """
+
+    def release(self, identifier: GlobalId) -> None:
+        """Give back what is held for a dataflow."""
 
 
 class DataflowHolds:

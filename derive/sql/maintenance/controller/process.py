@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.backoff import Backoff
-from derive.compute.protocol.security import Security
+from derive.compute.protocol.transport import Security
 from derive.compute.replica.folder_lock import holder_of
 from derive.errors import FlowError
 from derive.materialize.process import ConnectorProcess

@@ -16,8 +16,7 @@ import grpc.aio
 
 from derive.backoff import Backoff
 from derive.compute.protocol.messages import Command
-from derive.compute.protocol.security import Security
-from derive.compute.protocol.transport import SessionCall, open_channel, open_session
+from derive.compute.protocol.transport import Security, SessionCall, open_channel, open_session
 from derive.compute.protocol.wire import command_message, response_of
 from derive.errors import ProtocolError
 from derive.handover import Handover

@@ -11,7 +11,7 @@ from random import Random
 from changing import Changing
 
 from derive.algebra.relation import GlobalId
-from derive.compute.dataflow.hydrations import MOST_HERE
+from derive.compute.dataflow.hydration import MOST_HERE
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance

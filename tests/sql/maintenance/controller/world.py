@@ -19,7 +19,7 @@ from oracle import SAMPLES, TYPES, Function, Rows, RowsAt
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
-from derive.compute.dataflow.hydrations import MOST_HERE
+from derive.compute.dataflow.hydration import MOST_HERE
 from derive.compute.protocol.messages import Dataflow, Export, Import, Tail, Welcome
 from derive.errors import FlowError, SqlError
 from derive.sql.maintenance.controller.controller import Controller

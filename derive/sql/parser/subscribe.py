@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.query_syntax import Query
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.parser.token_reader import TokenReader
 
