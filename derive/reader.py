@@ -147,7 +147,7 @@ class CollectionReader:
         """Return the contents at the latest final time."""
         since, upper = self._frontiers()
         if upper <= since:
-            raise FrontierError(f"'{self.source.name}' is not known at any time yet", hint="run flowctl run")
+            raise FrontierError(f"'{self.source.name}' has no final time yet", hint="run flowctl run")
         return Contents(self.store, self.source, upper - 1)
 
 

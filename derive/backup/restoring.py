@@ -108,7 +108,9 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
     with target.open("rb", buffering=0) as restored:
         checksum = hashlib.file_digest(restored, "sha256").hexdigest()
     if checksum != file.checksum:
-        raise StorageError(f"{source} is damaged: it is not what was backed up", hint="use another backup")
+        raise StorageError(
+            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
+        )
 
 
 def _begin_anew(root: Path, manifest: Manifest) -> None:

@@ -66,7 +66,7 @@ def copy_moment(root: Path, copy: Path) -> None:
             lock.close()
             _copy_states(root, copy, folders, shards)
             return
-    raise BusyError(f"tasks of {root} were split all the time", hint="take the backup again")
+    raise BusyError(f"tasks of {root} were started or split during every attempt", hint="take the backup again")
 
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:

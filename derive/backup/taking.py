@@ -129,7 +129,7 @@ class _Taking:
                 missing.add(gone.path)
             else:
                 return self._complete(wanted, at)
-        raise BusyError(f"collections of {self._root} were reset all the time", hint="take the backup again")
+        raise BusyError(f"collections of {self._root} were reset during every attempt", hint="take the backup again")
 
     def _copy_segments(self) -> set[str]:
         """Copy or link all segments that the copied metadata names; return their paths."""
@@ -156,7 +156,8 @@ class _Taking:
         file = StoredFile(size, checksum) if is_known else file_checksum(target)
         if file.bytes != size or (checksum and file.checksum != checksum):
             raise StorageError(
-                f"a segment is damaged: {path} is not what was written to it", hint="see what is lost: flowctl verify"
+                f"a segment is damaged: the checksum of {path} differs from the recorded one",
+                hint="see what is lost: flowctl verify",
             )
         return file
 

@@ -90,7 +90,7 @@ class Verification:
                     yield finding
                 progress(count)
             yield from (
-                Finding("unknown", path, "the metadata has never named this file, which is left alone")
+                Finding("unknown", path, "the metadata does not name this file, which stays")
                 for path in self._unknown()
             )
             yield from self._states(db, count, progress)
@@ -159,11 +159,11 @@ def _compare(root: Path, path: str, size: int, checksum: str, collection: str | 
         size_now = (root / path).stat().st_size
         if size_now != size:
             kind = "truncated" if size_now < size else "changed"
-            return Finding(kind, path, f"it has {size_now:,} bytes, and {size:,} were written", collection)
+            return Finding(kind, path, f"the file has {size_now:,} bytes instead of {size:,}", collection)
         if checksum and file_checksum(root / path).checksum != checksum:
-            return Finding("changed", path, "it is not what was written", collection)
+            return Finding("changed", path, "the checksum differs from the recorded one", collection)
     except FileNotFoundError:
-        return Finding("missing", path, "it is not there", collection)
+        return Finding("missing", path, "the file is missing", collection)
     except OSError as exc:
-        return Finding("damaged", path, f"it cannot be read: {exc.strerror or exc}", collection)
+        return Finding("damaged", path, f"the file cannot be read: {exc.strerror or exc}", collection)
     return None

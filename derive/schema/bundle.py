@@ -142,7 +142,7 @@ class _Bundling:
                 raise SchemaError(
                     f"a dynamic reference to '{name}' leads to one of {len(self._dynamic[name])} schemas, depending on"
                     " the path it is reached by, which is not supported",
-                    hint="refer to the one that is meant by $ref",
+                    hint="refer to the intended schema by $ref",
                 )
         if embedded:
             root["$defs"] = {**root.get("$defs", {}), **embedded}

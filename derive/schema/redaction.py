@@ -76,11 +76,11 @@ def redacted_schema(schema: JSON) -> JSON:
         for identity in place.identities:
             annotated.pop(identity, None)
     if places[0].strategy:
-        raise RedactionError("'redact' is said of whole documents", "/redact", "say it of their properties")
+        raise RedactionError("'redact' is at the root of the schema", "/redact", "write it at the properties")
     for pointer, _ in annotated.values():
-        what = "'redact' is said where no location of a document is described"
+        what = "'redact' is at a place that describes no location of a document"
         raise RedactionError(
-            what, f"{pointer}/redact", "say it below 'properties' or 'items' of the collection's schema"
+            what, f"{pointer}/redact", "write it below 'properties' or 'items' of the collection's schema"
         )
     for place in places:
         place.adjust()

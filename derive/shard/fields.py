@@ -289,4 +289,4 @@ class StoredDocuments(Sequence[Document]):
             for _, stored_seq, stored_key, text in stored.tuples():
                 if (stored_seq, stored_key) == (seq, key):
                     return text
-        raise InternalError(f"a document that '{self._plan.spec.name}' reads is not where it was")
+        raise InternalError(f"a document that '{self._plan.spec.name}' reads is missing from its segment")

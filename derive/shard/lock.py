@@ -83,6 +83,6 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
             who = f"process {holder}" if holder else "a process of another machine"
             raise HeldError(
                 f"{who} has held {file} for more than a minute",
-                hint="it works for a transaction that was given up; it goes on by itself once that process has ended",
+                hint="that process works for an abandoned transaction; the task resumes once the process has ended",
             )
         time.sleep(_POLL_SECONDS)

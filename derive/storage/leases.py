@@ -48,7 +48,7 @@ class Leases:
             since, upper = frontiers
             if frontier is not None and frontier < since:
                 raise FrontierError(
-                    f"'{name}' is exact from {format_rfc3339(since)} on; what it held at"
+                    f"'{name}' is exact from {format_rfc3339(since)} on; its history at"
                     f" {format_rfc3339(frontier)} was compacted",
                     hint="ask for a later time",
                 )
@@ -120,5 +120,5 @@ class Leases:
 
 def _ended(capability: ReadCapability) -> FencedError:
     return FencedError(
-        f"'{capability.collection}' was reset, or the lease to read it ran out", hint="run the command again"
+        f"'{capability.collection}' was reset, or the lease to read it has expired", hint="run the command again"
     )

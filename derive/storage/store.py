@@ -306,8 +306,8 @@ class Store:
             now = upper if history else self.timeline.advance(db)
             if upper > now:
                 raise FrontierError(
-                    f"'{name}' is final before {format_rfc3339(upper)}, and it is {format_rfc3339(now)}",
-                    hint="it was loaded with times yet to come; load what it holds into another collection",
+                    f"'{name}' is final before {format_rfc3339(upper)}, and now is {format_rfc3339(now)}",
+                    hint="the collection was loaded with future times; ingest into another collection",
                 )
             return lease_write(db, name, now)
 

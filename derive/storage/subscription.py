@@ -90,8 +90,8 @@ def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: in
     known = store.collection_of(relation)
     if known is None or frontier >= END_OF_TIME:
         raise FencedError(
-            f"what was followed has ended: {store.tell_fate(spec.name, relation)}",
-            hint="run the command again: it begins with what is there then",
+            f"the subscription has ended: {store.tell_fate(spec.name, relation)}",
+            hint="run the command again: it begins with the present contents",
         )
     return known
 

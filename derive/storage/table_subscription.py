@@ -92,7 +92,9 @@ def subscribe_at(
         mark = store.changes.mark()
         current = store.capabilities.find(capability.id)
         if current.frontier > frontier:
-            raise FrontierError(f"capability {capability.id} was downgraded to what was not handed on yet")
+            raise FrontierError(
+                f"capability {capability.id} was downgraded beyond the updates that the subscription has yielded"
+            )
         table = store.tables.table(capability.collection)
         known = store.collection(table.name) if table else None
         if known is None or known.sound <= frontier:

@@ -168,7 +168,7 @@ def internal(root: Path, task: str, error: Exception) -> FlowError:
         return error
     TaskLog(root, task).write("error", "".join(traceback.format_exception(error)))
     return InternalError(
-        f"flowctl has a defect that '{task}' meets: {type(error).__name__}: {error}",
+        f"a defect of flowctl has stopped '{task}': {type(error).__name__}: {error}",
         hint=f"nothing is lost; please report it with what 'flowctl logs --task {task}' says",
     )
 

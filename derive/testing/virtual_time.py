@@ -59,8 +59,8 @@ class VirtualTime:
             self._now = min([wall, *(end for end in ends if end > self._now)])
         reached = show_offset(self._now, self._begin)
         raise TaskError(
-            f"{self._most_ticks} ticks with documents have passed, and time has only come to {reached}",
-            hint="does a derivation read what it publishes without an end? If it has one, advance by less",
+            f"{self._most_ticks} ticks with documents have passed, and the test has only reached {reached}",
+            hint="advance by less, unless a derivation feeds back without end",
         )
 
     def settle(self) -> None:
@@ -72,7 +72,7 @@ class VirtualTime:
             if not soon:
                 return
             self._now = min(map(self._end, soon))
-        raise TaskError(f"feedback has not come to rest after {self._most_ticks} ticks")
+        raise TaskError(f"feedback has not ended after {self._most_ticks} ticks")
 
     def end_tick(self, collection: str) -> None:
         """Advance time to the end of the present tick of a derived collection; do nothing for other collections."""

@@ -69,10 +69,10 @@ def lost(
         right = rights[spec.state_key]
         if spec.state_key in positions and not right.is_kept and _need(spec, tick, positions) < right.since:
             return TaskError(
-                f"'{spec.name}' of '{task}' was not in the catalog, or left it out by 'notBefore', when the"
-                f" history of '{spec.source}' before {format_rfc3339(right.since)} was compacted, and has yet to read"
-                " some of it",
+                f"'{spec.name}' of '{task}' still needs history of '{spec.source}' before"
+                f" {format_rfc3339(right.since)}, which was compacted while the input was not in the catalog, or was"
+                " bounded by 'notBefore'",
                 position=spec.position,
-                hint="raise its 'backfill' to read what there is from the start, or start over: flowctl reset",
+                hint="raise its 'backfill' to read the kept history from its start, or start over: flowctl reset",
             )
     return None

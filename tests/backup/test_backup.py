@@ -134,7 +134,7 @@ def test_a_restore_that_is_killed_is_refused_and_can_be_done_again(tmp_path: Pat
 
     assert status == -signal.SIGKILL
     for reading in (False, True):
-        with pytest.raises(StorageError, match="restore into .* has not come to its end"):
+        with pytest.raises(StorageError, match="restore into .* is incomplete"):
             Store(tmp_path / "restored", reading=reading)
     restore(tmp_path / "backup", tmp_path / "restored")
     other = world_of(tmp_path, "restored", wall=BASE + 121 * SECOND)
@@ -160,7 +160,7 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path, damage: str, pattern: 
     assert finding.kind == {"missing": "missing", "changed": "changed", "cut": "truncated"}[damage]
     with pytest.raises(StorageError, match="is missing in the backup|is damaged"):
         restore(tmp_path / "backup", tmp_path / "restored")
-    with pytest.raises(StorageError, match="has not come to its end"):
+    with pytest.raises(StorageError, match="is incomplete"):
         Store(tmp_path / "restored")
 
 

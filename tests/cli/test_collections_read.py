@@ -197,7 +197,7 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
     for option in ("--as-of", "--since"):
         status, out, err = flowctl(folder, *READ, option, "1970-01-01T00:00:04Z")
         assert (status, out) == (1, "")
-        assert err.startswith("error: 'a/b' is exact from 1970-01-01T00:00:05.000000Z on; what it held at")
+        assert err.startswith("error: 'a/b' is exact from 1970-01-01T00:00:05.000000Z on; its history at")
     status, _, err = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:06Z")
     assert (status, err.splitlines()[0]) == (
         1,

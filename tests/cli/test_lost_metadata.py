@@ -152,15 +152,15 @@ def older(data: Path) -> None:
 
 
 LOSSES: list[tuple[Callable[[Path], None], str]] = [
-    (remove, "metadata.db is missing, and beside it there is collections/, state/, folder-id, commits"),
-    (empty, "metadata.db is empty, and beside it there is collections/"),
+    (remove, "metadata.db is missing, and the folder has collections/, state/, folder-id, commits"),
+    (empty, "metadata.db is empty, and the folder has collections/"),
     (zero, "cannot be used"),
     (garble, "cannot be used: file is not a database"),
     (truncate, "cannot be used: database disk image is malformed"),
-    (without_tables, "metadata.db has no tables, and beside it there is collections/"),
+    (without_tables, "metadata.db has no tables, and the folder has collections/"),
     (of_other_tables, "is no metadata database of flowctl"),
     (of_another_folder, "metadata.db is the metadata of another data folder"),
-    (older, "metadata.db is older than what lies beside it"),
+    (older, "metadata.db is older than the other files"),
 ]
 
 
@@ -210,7 +210,7 @@ def test_each_trace_alone_tells_that_a_folder_is_not_new(tmp_path: Path, trace: 
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1")
 
-    with pytest.raises(StorageError, match="beside it there is") as caught:
+    with pytest.raises(StorageError, match="the folder has") as caught:
         Store(tmp_path / "data")
 
     assert trace.split("/", maxsplit=1)[0] in str(caught.value)

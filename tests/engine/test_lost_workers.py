@@ -139,7 +139,7 @@ def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path,
 
     (error,) = (task.error for task in run.tasks.values())
     assert str(error) == (
-        "flowctl has a defect that 'p/copies' meets: KeyError: 'unforeseen'"
+        "a defect of flowctl has stopped 'p/copies': KeyError: 'unforeseen'"
         " (nothing is lost; please report it with what 'flowctl logs --task p/copies' says)"
     )
     assert error is not None
@@ -164,6 +164,6 @@ def test_a_defect_in_a_worker_is_told_as_one_and_not_tried_again(tmp_path: Path)
 
     (error,) = (task.error for task in run.tasks.values())
     assert isinstance(error, InternalError)
-    assert error.message.startswith("flowctl has a defect that 'p/copies' meets: ")
+    assert error.message.startswith("a defect of flowctl has stopped 'p/copies': ")
     assert "_written" in recent_entries(world.root, "p/copies")[0]["message"]
     assert [path for path in world.root.rglob("*.parquet") if "copies" in str(path)] == []

@@ -123,10 +123,10 @@ def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Pa
     assert settle(world.catalog, world.store) == ["n/totals"]
     assert since_of(world, 16_000_000) == 16_000_000
     world.catalog = here
-    with pytest.raises(TaskError, match="'later' of 'n/totals' was not in the catalog, or .* was compacted") as caught:
+    with pytest.raises(TaskError, match="'later' of 'n/totals' still needs history of .* was compacted") as caught:
         world.step()
     assert (
-        caught.value.hint == "raise its 'backfill' to read what there is from the start, or start over: flowctl reset"
+        caught.value.hint == "raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"
     )
 
     reset(world.catalog, world.store, ["n/totals"])
@@ -224,5 +224,7 @@ def test_a_bound_that_is_taken_back_after_a_compaction_says_so(tmp_path: Path) -
 
     assert since_of(world, 17_000_000) == 17_000_000
     world.catalog = free
-    with pytest.raises(TaskError, match="'later' of 'n/totals' .* left it out by 'notBefore', when .* was compacted"):
+    with pytest.raises(
+        TaskError, match="'later' of 'n/totals' still needs history of .* was compacted while .* bounded by 'notBefore'"
+    ):
         world.step()

@@ -94,12 +94,12 @@ def test_what_is_stored_has_the_type_of_a_hash_and_needs_nothing_that_is_removed
 @pytest.mark.parametrize(
     ("schema", "pointer", "message"),
     [
-        (BLOCK, "/redact", "'redact' is said of whole documents"),
+        (BLOCK, "/redact", "'redact' is at the root of the schema"),
         ({"properties": {"a": {"redact": "block"}}}, "/properties/a/redact", "names a strategy"),
         ({"properties": {"a": {"redact": {"strategy": "md5"}}}}, "/properties/a/redact", "names a strategy"),
         ({"properties": {"a": {"redact": {"strategy": "block", "x": 1}}}}, "/properties/a/redact", "names a strategy"),
-        ({"properties": {"a": {"not": BLOCK}}}, "/properties/a/not/redact", "where no location"),
-        ({"$defs": {"d": BLOCK}}, "/$defs/d/redact", "where no location"),
+        ({"properties": {"a": {"not": BLOCK}}}, "/properties/a/not/redact", "describes no location"),
+        ({"$defs": {"d": BLOCK}}, "/$defs/d/redact", "describes no location"),
         (
             {"properties": {"a": {"allOf": [BLOCK, HASH]}}},
             "/properties/a/allOf/0/redact",

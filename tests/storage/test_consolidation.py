@@ -170,6 +170,6 @@ def test_contents_of_a_multiset_hold_each_document_as_often_as_it_is_there(tmp_p
 
     assert contents(1) == [10, 10, 20]
     assert contents(3) == [10, 12, 20]
-    with pytest.raises(StorageError, match="was taken out too often, by 1:"):
+    with pytest.raises(StorageError, match="has 1 more retractions than insertions of a document:"):
         contents(4)
     store.close()

@@ -95,5 +95,7 @@ def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, in
 
 
 def test_a_document_that_was_taken_out_too_often_is_told() -> None:
-    with pytest.raises(StorageError, match=r"a document of 's/sums' was taken out too often, by 1: \{\"n\":7\}"):
+    with pytest.raises(
+        StorageError, match=r"'s/sums' has 1 more retractions than insertions of a document: \{\"n\":7\}"
+    ):
         contents(CONSOLIDATED, [*UPDATES, (9, 0, -2, b"b", '{"n":7}')], 5)

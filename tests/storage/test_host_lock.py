@@ -88,7 +88,9 @@ def test_a_machine_that_has_been_silent_is_taken_to_be_gone_and_is_told_so(tmp_p
     assert asleep._lock is not None
     asleep._lock._beaten -= 2 * BEAT_SECONDS + 1
 
-    with pytest.raises(FencedError, match=f"host 'beta' has taken over the data folder {tmp_path}, as this one said"):
+    with pytest.raises(
+        FencedError, match=f"host 'beta' has taken over the data folder {tmp_path}, because this host was silent"
+    ):
         asleep.timeline.read()
     asleep.close()
     assert awake.timeline.read() > 0

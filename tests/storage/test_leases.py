@@ -112,7 +112,7 @@ def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lea
 
     set_lease(world, ELSEWHERE, wall_clock() - 1)
     assert (sealed(world), world.store.rights.forget(NAME)) == (9_000_000, True)
-    with pytest.raises(FencedError, match="the lease to write 'l/events' ran out"):
+    with pytest.raises(FencedError, match="the lease to write 'l/events' has expired"):
         world.store.commit_task(capability, None, [update(10_000_000)])
 
 

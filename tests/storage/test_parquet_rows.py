@@ -127,7 +127,7 @@ def test_a_value_is_what_it_was(
     ]
 
 
-NO_NUMBER = "is no JSON number; a cell without a number is to be null"
+NO_NUMBER = "is no JSON number; write null for a missing number"
 
 
 @pytest.mark.parametrize(

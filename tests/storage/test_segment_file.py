@@ -179,7 +179,10 @@ def test_a_database_that_others_keep_busy_is_an_error_that_heals(tmp_path: Path)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(BusyError, match="another process keeps the database") as caught, metadata.transaction():
+    with (
+        pytest.raises(BusyError, match="another process holds a lock on the database") as caught,
+        metadata.transaction(),
+    ):
         pass
     assert caught.value.heals
     with pytest.raises(BusyError):
@@ -211,7 +214,7 @@ def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -
         assert holder.stdout.readline() == b"locked\n"
         os.waitpid(holder.pid, os.WUNTRACED)
 
-        named = f"process {holder.pid}, which is stopped, keeps the database"
+        named = f"process {holder.pid}, which is stopped, holds a lock on the database"
         with pytest.raises(BusyError, match=named) as caught, metadata.transaction():
             pass
         assert caught.value.hint is not None

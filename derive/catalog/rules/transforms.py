@@ -45,10 +45,10 @@ def _check_former_names(definition: CollectionDef, transforms: Sequence[Transfor
         other = first.setdefault(former.value, former)
         if former.value in names:
             message = f"'formerly' of '{transform.name.value}' names a transform that '{definition.name}' has now"
-            report.add("E106", message, former, "name the one that it was before it was renamed")
+            report.add("E106", message, former, "write the name from before the rename")
         elif other is not former:
             message = f"another transform of '{definition.name}' was '{former.value}' before, too; see {other.position}"
-            report.add("E106", message, former, "only one of them goes on where that one was")
+            report.add("E106", message, former, "only one transform can continue the former one")
 
 
 class TransformBuilder:

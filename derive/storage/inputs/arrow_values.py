@@ -127,7 +127,7 @@ def _floats(array: Any) -> list[JSON]:
     if len(odd_ones):
         odd = odd_ones[0].as_py()
         name = "NaN" if math.isnan(odd) else "Infinity" if odd > 0 else "-Infinity"
-        raise UnfitError(f"{name} is no JSON number; a cell without a number is to be null")
+        raise UnfitError(f"{name} is no JSON number; write null for a missing number")
     return _as_they_are(array)
 
 

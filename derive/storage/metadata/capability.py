@@ -305,7 +305,7 @@ def _superseded(name: str) -> FencedError:
 
 
 def _ran_out(name: str) -> FencedError:
-    return FencedError(f"the lease to write '{name}' ran out", hint="run the command again")
+    return FencedError(f"the lease to write '{name}' has expired", hint="run the command again")
 
 
 def insert_capability(db: apsw.Connection, row: CapabilityRow) -> None:

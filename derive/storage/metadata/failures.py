@@ -84,5 +84,5 @@ def view_error(name: str, since: int, sqlstate: str, message: str) -> ViewError:
         sqlstate,
         message,
         detail=f"'{name}' has had this error in the place of rows since {format_rfc3339(since)} (clock {since})",
-        hint="correct what it is made of, or read it at another time",
+        hint="correct the inputs of the view, or read the view at another time",
     )

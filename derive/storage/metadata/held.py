@@ -119,7 +119,7 @@ def find_capability(db: apsw.Connection, identifier: str) -> Capability:
         (identifier,),
     ).fetchone()
     if row is None:
-        raise FencedError(f"capability {identifier} was given back, or ran out", hint="acquire another one")
+        raise FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another one")
     return Capability(*row)
 
 

@@ -113,8 +113,8 @@ class HostLock:
             use = _read(descriptor)
             if use and not use.host.is_same(self._host):
                 raise FencedError(
-                    f"host '{use.host.name}' has taken over the data folder {self._root}, as this one said nothing for"
-                    f" {SILENT_SECONDS:.0f} s; it commits nothing more"
+                    f"host '{use.host.name}' has taken over the data folder {self._root}, because this host was silent"
+                    f" for {SILENT_SECONDS:.0f} s; this process commits nothing more"
                 )
             if use and self._id in use.processes:
                 os.utime(descriptor)

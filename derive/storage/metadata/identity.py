@@ -65,9 +65,9 @@ def require_new(path: Path, is_there: str | None = None) -> None:
     if stored:
         is_there = is_there or ("is empty" if path.exists() else "is missing")
         raise StorageError(
-            f"{path} {is_there}, and beside it there is {', '.join(stored)}: what is stored there would be taken for"
+            f"{path} {is_there}, and the folder has {', '.join(stored)}: a new database would make these files"
             " garbage, so nothing was done",
-            hint=f"{_WAYS_OUT}; to start over with nothing, remove the folder {path.parent}",
+            hint=f"{_WAYS_OUT}; to start from nothing, remove the folder {path.parent}",
         )
 
 
@@ -80,7 +80,7 @@ def require_restored(root: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         backup = (root / RESTORING).read_text()
         raise StorageError(
-            f"a restore into {root} has not come to its end",
+            f"a restore into {root} is incomplete",
             hint=f"wait for it, or restore again: flowctl restore {backup} --data {root}",
         )
     if (root / "backup.json").exists():
@@ -176,11 +176,11 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
         )
     if counted is not None and counted > commits and not accept_older:
         raise StorageError(
-            f"{path} is older than what lies beside it: it knows {commits:,} commits, and the folder has seen"
-            f" {counted:,}; what it does not know would be taken for garbage, so nothing was done",
+            f"{path} is older than the other files: it has {commits:,} commits, and the folder has"
+            f" {counted:,}; files of later commits would become garbage, so nothing was done",
             hint="put the latest metadata.db back, together with its -wal file if it has one, or restore a backup of"
-            " the whole folder: flowctl restore; where this metadata.db is the latest that there is, see with"
-            " 'flowctl verify' what is lost, and go on with 'flowctl verify --accept-older'",
+            " the whole folder: flowctl restore; if this metadata.db is the latest that you have, list the"
+            " lost files with 'flowctl verify', and accept the loss with 'flowctl verify --accept-older'",
         )
 
 

@@ -103,7 +103,7 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
     match owner:
         case Owner.TASK:
             what = f"'{name}' is derived, so nothing can be {_DONE[door]}"
-            hint = "use another collection; or, if nothing is to derive it any more, empty it first with the catalog"
+            hint = "use another collection; or, to derive it no longer, first empty it with the catalog"
             return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {name}")
         case Owner.TABLE:
             what = f"'{name}' belongs to the table \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
@@ -111,10 +111,10 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
             return OwnedError(what, hint=hint)
         case Owner.SOURCE:
             what = f"'{name}' is the source \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
-            return OwnedError(what, hint="write into what the source follows, such as its file")
+            return OwnedError(what, hint="write to the input of the source, such as its file")
         case Owner.VIEW:
             what = f"'{name}' is the materialized view \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
-            return OwnedError(what, hint="write into what its query reads")
+            return OwnedError(what, hint="write to the tables and collections that its query reads")
         case Owner.INTERNAL:
             return OwnedError(f"'{name}' belongs to flowctl itself", hint="use another name")
     what = f"'{name}' holds documents that were ingested, or are being ingested, so nothing can be {_DONE[door]}"

@@ -85,7 +85,7 @@ def times_present(collection: str, text: str, count: int) -> int:
         StorageError: the sum is negative: more retractions than insertions.
     """
     if count < 0:
-        raise StorageError(f"a document of '{collection}' was taken out too often, by {-count}: {text[:500]}")
+        raise StorageError(f"'{collection}' has {-count} more retractions than insertions of a document: {text[:500]}")
     return count
 
 
