@@ -57,12 +57,18 @@ def format_rfc3339(clock: int) -> str:
     """Return a timestamp as an RFC 3339 time in UTC, always with six digits, so that texts sort like times.
 
     Timestamps beyond the year 9999, such as the end of a dropped collection, become the last one of that year.
+
+    >>> format_rfc3339(0)
+    '1970-01-01T00:00:00.000000Z'
     """
     return (_NAIVE_EPOCH + timedelta(microseconds=min(clock, _LAST))).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_duration(text: str) -> int:
     """Return the microseconds of a duration such as `15m`, `1 hour` or `1h 30s`.
+
+    >>> parse_duration("1h 30s")
+    3630000000
 
     Raises:
         ValueError: the text is no duration.

@@ -28,6 +28,9 @@ _SHOWN = 200
 def pack(values: Sequence[JSON]) -> bytes:
     """Pack values one after the other; arrays and objects are packed as their JSON text.
 
+    >>> show_key(pack(["a", 1, None]))
+    '["a",1,null]'
+
     Raises:
         DocumentError: an integer is too large for the encoding.
     """

@@ -36,6 +36,9 @@ def escape(name: str) -> str:
 def parse_pointer(pointer: str) -> tuple[str, ...]:
     """Return the tokens of a pointer: property names or indices, as text; empty for the root.
 
+    >>> parse_pointer("/a~1b/0")
+    ('a/b', '0')
+
     Raises:
         ValueError: the pointer is neither empty nor begins with a slash.
     """

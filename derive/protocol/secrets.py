@@ -99,6 +99,9 @@ def hide_in_line(line: str) -> str:
     """Return a line of a file with hidden secrets; other text keeps its position.
 
     A single line has no context, so a value counts as a secret by the name before it.
+
+    >>> hide_in_line("password: hunter2, name: a")
+    'password: ***    , name: a'
     """
 
     def hidden(match: re.Match[str]) -> str:

@@ -107,7 +107,11 @@ def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
 
 
 def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
-    """Split each row whose diff exceeds the limit of a segment into several rows."""
+    """Split each row whose diff exceeds the limit of a segment into several rows.
+
+    >>> pieces_of([(5, 0, 300, b"k", "{}")])
+    [(5, 0, 127, b'k', '{}'), (5, 0, 127, b'k', '{}'), (5, 0, 46, b'k', '{}')]
+    """
     pieces: list[AppendedRow] = []
     for row in rows:
         clock, seq, diff, key, text = row

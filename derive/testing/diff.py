@@ -28,6 +28,9 @@ def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: 
 
     Further properties and further trailing items of `actual` are differences only if `strict`. Numbers are equal if
     they differ by rounding only.
+
+    >>> differences({"a": 1}, {"a": 2, "b": 3})
+    [Difference(pointer='/a', expected=1, actual=2)]
     """
     if isinstance(expected, dict) and isinstance(actual, dict):
         names = sorted({*expected, *actual}) if strict else list(expected)

@@ -126,7 +126,8 @@ def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Pa
     with pytest.raises(TaskError, match="'later' of 'n/totals' still needs history of .* was compacted") as caught:
         world.step()
     assert (
-        caught.value.hint == "raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"
+        caught.value.hint
+        == "raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"
     )
 
     reset(world.catalog, world.store, ["n/totals"])

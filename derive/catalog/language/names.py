@@ -50,6 +50,9 @@ def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
     Two names conflict if they are equal once folded ("collides with"), or if one is a folder of the other ("is a
     prohibited prefix of").
+
+    >>> list(collisions(["a/b", "A/B", "a"]))
+    [(1, 0, 'collides with'), (2, 0, 'is a prohibited prefix of')]
     """
     folded: dict[str, int] = {}
     forms = [fold(name) for name in names]

@@ -47,7 +47,11 @@ _KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
 
 
 def relax(schema: JSON) -> JSON:
-    """Return a schema without `type`, `required` and `format`, also in its subschemas."""
+    """Return a schema without `type`, `required` and `format`, also in its subschemas.
+
+    >>> relax({"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}})
+    {'properties': {'a': {'minLength': 1}}}
+    """
     if not isinstance(schema, dict):
         return schema
     relaxed: dict[str, JSON] = {}

@@ -27,6 +27,9 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 
     Source: Tarjan, "Depth-first search and linear graph algorithms" (1972), without recursion.
 
+    >>> cycles({"a": ["b", "x"], "b": ["a"], "c": ["a"]})
+    (('a', 'b'), ('c',))
+
     Args:
         reads: names that each name reads.
     """

@@ -133,7 +133,11 @@ def own_path(kind: str, task: str) -> str:
 
 
 def partition_folder(fields: Sequence[str], values: Sequence[JSON]) -> str:
-    """Return the folder of a logical partition below its collection's, such as `outcome=approve`; empty for none."""
+    """Return the folder of a logical partition below its collection's, such as `outcome=approve`; empty for none.
+
+    >>> partition_folder(["outcome", "n"], ["approve", None])
+    'outcome=approve/n=__HIVE_DEFAULT_PARTITION__'
+    """
     return "/".join(f"{_safe(field)}={_value(value)}" for field, value in zip(fields, values, strict=True))
 
 
