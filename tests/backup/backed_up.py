@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,19 +86,6 @@ def wrong(root: Path) -> list[Finding]:
 
 def wrong_with_backup(folder: Path) -> list[Finding]:
     return list(verify_backup(folder))
-
-
-def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    """Run a command; its exit status, and what it says on standard output and on standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def in_child(work: Callable[[], object], point: str = "") -> int:

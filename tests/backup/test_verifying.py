@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from backed_up import flowctl, go_on, take, world_of, wrong
+from backed_up import go_on, take, world_of, wrong
 from conftest import World
+from forked_flowctl import flowctl
 
 from derive.backup.restoring import restore
 from derive.storage.compaction import compact

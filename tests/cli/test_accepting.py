@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_catalog
-from test_main import flowctl
+from forked_flowctl import flowctl
 
 CATALOG = """
 collections:

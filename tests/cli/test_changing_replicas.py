@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from test_main import flowctl
+from forked_flowctl import flowctl
 from test_replicas import has_ended, instance, replicas_of
 from test_sql_serve import Served, serve
 

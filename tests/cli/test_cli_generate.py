@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_flowctl import flowctl
 
 from connectors.derive_typescript.runtime.command import deno, environment
 from connectors.derive_typescript.types.interfaces import generate_interfaces
@@ -36,16 +36,9 @@ def folder(tmp_path: Path) -> Path:
 
 def generate(folder: Path, *arguments: str) -> tuple[int, list[tuple[str, str]], str]:
     """Exit code, (what, file) of each row, and standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", "generate", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode, [(row["what"], row["file"]) for row in rows], done.stderr
+    status, out, err = flowctl(folder, "generate", *arguments)
+    rows = [json.loads(line) for line in out.splitlines()]
+    return status, [(row["what"], row["file"]) for row in rows], err
 
 
 def test_each_file_is_told_and_a_second_run_changes_nothing(folder: Path) -> None:

@@ -6,14 +6,14 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import orjson
 import pytest
+from forked_flowctl import BARE, Flowctl, flowctl
 
 from derive.document.key import pack
 from derive.storage.store import Store
@@ -29,22 +29,13 @@ collections:
       reduce: {strategy: merge}
     key: [/id]
 """
-ENVIRONMENT = {"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
-FLOWCTL = [sys.executable, "-m", "derive.cli.main"]
 READ = ["collections", "read", "--collection", "a/b"]
 PATIENCE = 60.0
 
 
-def flowctl(folder: Path, *arguments: str, given: str = "") -> tuple[int, str, str]:
-    done = subprocess.run(
-        [*FLOWCTL, *arguments], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, input=given, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def ingest(folder: Path, *seconds: int) -> None:
     lines = [f'{{"id":{second % 2},"n":{second},"at":"1970-01-01T00:00:{second:02d}Z"}}\n' for second in seconds]
-    status, _, err = flowctl(folder, "ingest", "--collection", "a/b", "--clock", "/at", given="".join(lines))
+    status, _, err = flowctl(folder, "ingest", "--collection", "a/b", "--clock", "/at", text="".join(lines))
     assert status == 0, err
 
 
@@ -58,12 +49,13 @@ class Follower:
     """A `collections read --follow` at work, whose lines are awaited."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*FLOWCTL, *READ, "--follow", *arguments],
+        self.process = Flowctl(
+            [*READ, "--follow", *arguments],
             cwd=folder,
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            env=BARE,
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
         )
         self._waiting = b""
 
@@ -81,7 +73,7 @@ class Follower:
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
         _, err = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, err.decode()
+        return self.process.returncode, err
 
 
 @contextmanager
@@ -121,23 +113,21 @@ def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> 
         assert follower.process.stderr is not None
         follower.process.stdout.close()
         assert follower.process.wait(timeout=PATIENCE) == 0
-        assert follower.process.stderr.read() == b"1 document before 1970-01-01T00:00:01.000001Z\n"
+        assert follower.process.stderr.read() == "1 document before 1970-01-01T00:00:01.000001Z\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--reduce"]])
 def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path, options: list[str]) -> None:
     lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
-    assert flowctl(folder, "ingest", "--collection", "a/b", given="".join(lines))[0] == 0
+    assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
 
-    with subprocess.Popen(
-        [*FLOWCTL, *READ, *options], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as reader:
+    with Flowctl([*READ, *options], cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
         assert orjson.loads(reader.stdout.readline())["n"] == 0
         reader.stdout.close()
         assert reader.wait(timeout=PATIENCE) == 0
-        assert reader.stderr.read() == b""
+        assert reader.stderr.read() == ""
 
 
 def test_reading_reduced_needs_no_spark(folder: Path) -> None:
@@ -151,18 +141,16 @@ def test_reading_reduced_needs_no_spark(folder: Path) -> None:
 
 def test_who_interrupts_reading_reduced_is_told_no_more_than_that(folder: Path) -> None:
     lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
-    assert flowctl(folder, "ingest", "--collection", "a/b", given="".join(lines))[0] == 0
+    assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
 
-    with subprocess.Popen(
-        [*FLOWCTL, *READ, "--reduce"], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as reader:
+    with Flowctl([*READ, "--reduce"], cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
         assert orjson.loads(reader.stdout.readline())["id"] == 0  # it goes on once more is read of it
         reader.send_signal(signal.SIGINT)
         reader.stdout.read()
         assert reader.wait(timeout=PATIENCE) == 130
-        assert reader.stderr.read().strip() == b"stopped"
+        assert reader.stderr.read().strip() == "stopped"
 
 
 def test_a_dry_run_of_compact_says_what_would_be_done(folder: Path) -> None:

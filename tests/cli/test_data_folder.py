@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
-from test_main import flowctl
+from forked_flowctl import flowctl
 
 from derive.catalog import load
 

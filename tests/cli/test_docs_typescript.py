@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_flowctl import BARE, flowctl
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.deno
@@ -32,13 +31,9 @@ def steps() -> list[tuple[str, str]]:
     return found
 
 
-def flowctl(folder: Path, arguments: list[str]) -> str:
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return done.stdout or done.stderr
+def said_by(folder: Path, *arguments: str) -> str:
+    _, out, err = flowctl(folder, *arguments, env=BARE | {"PATH": os.environ["PATH"]})
+    return out or err
 
 
 def lines(text: str) -> list[str]:
@@ -50,7 +45,7 @@ def do(folder: Path, content: str) -> None:
     for command in re.split(r"^\$ flowctl ", content, flags=re.MULTILINE)[1:]:
         arguments, _, expected = command.partition("\n")
         table = ["-o", "table"] if arguments == "generate" else []
-        said = flowctl(folder, [*arguments.split(), *table])
+        said = said_by(folder, *arguments.split(), *table)
         if expected:
             assert lines(said) == lines(expected), arguments
 
@@ -81,7 +76,7 @@ def test_a_mistake_is_found_before_anything_runs(tmp_path: Path, command: list[s
             (tmp_path / name).write_text(content.replace("-doc.amount", "-doc.amout"), encoding="utf-8")
     found = re.search(r"```\n(error.*?)```", PAGE, re.DOTALL)
     assert found
-    assert lines(flowctl(tmp_path, command)) == [*lines(found[1]), "", "1 error"]
+    assert lines(said_by(tmp_path, *command)) == [*lines(found[1]), "", "1 error"]
     assert not (tmp_path / ".flow").exists()
 
 

@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from textwrap import dedent
 from xml.etree import ElementTree
 
 import pytest
+from forked_flowctl import flowctl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,16 +41,8 @@ collections:
 """
 
 
-def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", "graph", *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+def graph(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    return flowctl(folder, "graph", *arguments)
 
 
 @pytest.fixture
@@ -279,34 +270,34 @@ def test_escaped_text_reads_back(text: str) -> None:
 
 
 def test_the_command_prints_text(folder: Path) -> None:
-    assert flowctl(folder) == (0, render(SMALL, "text", title=""), "")
+    assert graph(folder) == (0, render(SMALL, "text", title=""), "")
 
 
 @pytest.mark.parametrize(
     ("name", "form"), [("g.svg", "svg"), ("g.HTML", "html"), ("g.mmd", "mermaid"), ("g.gv", "dot"), ("g", "text")]
 )
 def test_the_suffix_chooses_the_format(folder: Path, name: str, form: str) -> None:
-    assert flowctl(folder, "--output", name) == (0, "", f"wrote {name}\n")
+    assert graph(folder, "--output", name) == (0, "", f"wrote {name}\n")
     assert (folder / name).read_text(encoding="utf-8") == render(SMALL, form, title="flow.yaml")
 
 
 def test_a_given_format_goes_before_the_suffix(folder: Path) -> None:
-    assert flowctl(folder, "--output", "g.svg", "--format", "dot")[0] == 0
+    assert graph(folder, "--output", "g.svg", "--format", "dot")[0] == 0
     assert (folder / "g.svg").read_text().startswith("digraph")
 
 
 def test_a_suffix_that_no_picture_has_is_refused(folder: Path) -> None:
-    status, out, err = flowctl(folder, "--output", "g.png")
+    status, out, err = graph(folder, "--output", "g.png")
 
     assert (status, out) == (2, "")
     assert "g.png: unknown picture suffix '.png'" in err
     assert "name a file that ends with .txt, .mmd, .dot, .gv, .svg, .html, .json, or give --format (text, " in err
     assert not (folder / "g.png").exists()
-    assert flowctl(folder, "--output", "g.png", "--format", "dot")[0] == 0
+    assert graph(folder, "--output", "g.png", "--format", "dot")[0] == 0
 
 
 def test_a_place_that_cannot_be_written_is_an_error(folder: Path) -> None:
-    status, out, err = flowctl(folder, "--output", "no/such/g.svg")
+    status, out, err = graph(folder, "--output", "no/such/g.svg")
 
     assert (status, out) == (1, "")
     assert "cannot write no/such/g.svg: No such file or directory" in err
@@ -315,7 +306,7 @@ def test_a_place_that_cannot_be_written_is_an_error(folder: Path) -> None:
 def test_a_catalog_with_errors_is_not_drawn(folder: Path) -> None:
     (folder / "flow.yaml").write_text(CATALOG.replace("source: a/raw", "source: a/rawr"))
 
-    status, out, err = flowctl(folder, "--format", "svg")
+    status, out, err = graph(folder, "--format", "svg")
 
     assert (status, out) == (1, "")
     assert "did you mean 'a/raw'?" in err

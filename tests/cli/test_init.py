@@ -1,12 +1,11 @@
 """What `flowctl init` writes works, and it harms nothing that is there."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
 import pytest
 from conftest import World
+from forked_flowctl import flowctl
 
 from derive.catalog import load
 from derive.catalog.check import check
@@ -19,18 +18,6 @@ from derive.storage.inputs.json_lines import json_lines
 from derive.testing.driver import run_tests
 
 NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]
-
-
-def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_it_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from test_main import flowctl
+from forked_flowctl import flowctl
 from test_replicas import replicas_of
 from test_sql_serve import serve
 

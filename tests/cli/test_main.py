@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from forked_flowctl import flowctl
 
 CATALOG = """\
 collections:
@@ -54,18 +55,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "flow.yaml").write_text(CATALOG)
     (tmp_path / "bad.yaml").write_text(CATALOG.replace("[/id]", "[/idd]"))
     return tmp_path
-
-
-def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_help_lists_every_command(folder: Path) -> None:

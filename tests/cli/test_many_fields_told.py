@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from conftest import write_catalog
-from test_main import flowctl
+from forked_flowctl import flowctl
 
 CATALOG = """
 collections:

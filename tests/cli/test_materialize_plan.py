@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkout import REPOSITORY, installed_site
+from forked_flowctl import flowctl
 
 CATALOG = """\
 collections:
@@ -41,21 +42,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def flowctl(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
+def on_site(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
     path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments, "--source", "catalog/flow.yaml"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **env},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    return flowctl(folder, *arguments, "--source", "catalog/flow.yaml", env={**os.environ, "PYTHONPATH": path, **env})
 
 
 def test_a_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
-    status, out, err = flowctl(folder, "materialize", "plan", "-o", "table")
+    status, out, err = on_site(folder, "materialize", "plan", "-o", "table")
 
     assert (status, err) == (0, "")
     assert out.startswith(
@@ -71,7 +64,7 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
 
 
 def test_a_plan_as_json(folder: Path) -> None:
-    status, out, err = flowctl(folder, "materialize", "plan", "shop/warehouse")
+    status, out, err = on_site(folder, "materialize", "plan", "shop/warehouse")
 
     assert (status, err) == (0, "")
     [plan] = map(json.loads, out.splitlines())
@@ -105,7 +98,7 @@ def test_what_cannot_be_planned_is_told_behind_what_can(folder: Path) -> None:
     )
     (folder / "catalog/flow.yaml").write_text(broken)
 
-    status, out, err = flowctl(folder, "materialize", "plan")
+    status, out, err = on_site(folder, "materialize", "plan")
 
     assert status == 1
     assert [json.loads(line)["materialization"] for line in out.splitlines()] == ["shop/warehouse"]
@@ -116,7 +109,7 @@ def test_what_cannot_be_planned_is_told_behind_what_can(folder: Path) -> None:
 
 
 def test_a_plan_of_what_is_not_there(folder: Path) -> None:
-    status, out, err = flowctl(folder, "materialize", "plan", "shop/warehose")
+    status, out, err = on_site(folder, "materialize", "plan", "shop/warehose")
 
     assert (status, out) == (2, "")
     assert "the catalog has no materialization 'shop/warehose'" in err
@@ -124,10 +117,10 @@ def test_a_plan_of_what_is_not_there(folder: Path) -> None:
 
 
 def test_a_check_asks_connectors(folder: Path) -> None:
-    assert flowctl(folder, "check")[0] == 0
+    assert on_site(folder, "check")[0] == 0
 
     (folder / "catalog/flow.yaml").write_text(CATALOG.replace("{table: orders}", "{tabel: orders}"))
-    status, out, _ = flowctl(folder, "check", "-o", "json")
+    status, out, _ = on_site(folder, "check", "-o", "json")
 
     assert status == 1
     [issue] = map(json.loads, out.splitlines())
@@ -142,7 +135,7 @@ def test_a_check_asks_connectors(folder: Path) -> None:
 def test_names_of_files_begin_at_the_catalog(folder: Path) -> None:
     (folder / "catalog" / "shop.db").write_text("this is no database, and far from it: " * 100)
 
-    status, _, err = flowctl(folder, "check")
+    status, _, err = on_site(folder, "check")
 
     assert status == 1
     assert "error[E711]: 'shop/warehouse'" in err
@@ -187,14 +180,7 @@ def test_editors_are_told_what_connectors_are_configured_with(folder: Path) -> N
     from derive.catalog.language.yaml import parse_yaml
 
     path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", "json-schema"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-        check=True,
-    )
-    schema = json.loads(done.stdout)
+    schema = json.loads(flowctl(folder, "json-schema", env={**os.environ, "PYTHONPATH": path})[1])
     Draft202012Validator.check_schema(schema)
     judge = Draft202012Validator(schema)
 

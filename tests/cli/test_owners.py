@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_catalog
-from test_main import flowctl
+from forked_flowctl import flowctl
 
 COLLECTIONS = """
 collections:

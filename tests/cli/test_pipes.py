@@ -7,12 +7,12 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import termios
 from pathlib import Path
 
 import pytest
 from conftest import write_catalog
+from forked_flowctl import Flowctl, flowctl
 
 CATALOG = """
 collections:
@@ -49,7 +49,6 @@ COMMANDS = (
     ("status", "-o", "table"),
     ("test",),
 )
-FLOWCTL = (sys.executable, "-m", "derive.cli.main")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ingest", "--collection", "a/collection-of-transfers-with-a-long-name", "in.jsonl"),
         ("run", "--until-idle"),
     ):
-        subprocess.run((*FLOWCTL, *arguments), cwd=folder, check=True, capture_output=True)
+        assert flowctl(folder, *arguments)[0] == 0
     return folder
 
 
@@ -71,15 +70,14 @@ def test_commands_end_quietly_where_nobody_reads_their_output(folder: Path, argu
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run(
-            (*FLOWCTL, *arguments), cwd=folder, stdout=writing, stderr=subprocess.PIPE, timeout=120, check=False
-        )
+        with Flowctl(arguments, cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+            _, err = process.communicate()
     finally:
         os.close(writing)
 
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    assert b"BrokenPipe" not in done.stderr
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
 
 
 def shown_on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
@@ -87,9 +85,7 @@ def shown_on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    process = subprocess.Popen(
-        (*FLOWCTL, *arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
-    )
+    process = Flowctl(arguments, cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     pieces = []
     while True:

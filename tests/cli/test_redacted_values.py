@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import write_catalog
+from forked_flowctl import flowctl
 
 from derive.catalog import load
 from derive.document.exact import dump_exact
@@ -123,18 +122,11 @@ class Folder:
         (path / "astray.ts").write_text(ASTRAY.replace("PUBLISHED", "[]"))
 
     def flowctl(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "derive.cli.main", *arguments],
-            cwd=self.path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-            env=os.environ | {"FLOW_DATA": str(self.path.parent / "data")},
-        )
-        self.printed += done.stdout + done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        env = os.environ | {"FLOW_DATA": str(self.path.parent / "data")}
+        status, out, err = flowctl(self.path, *arguments, env=env)
+        self.printed += out + err
+        assert status == code, out + err
+        return out + err
 
     def check(self) -> None:
         """Fail if a redacted value is in a file of the data folder or of the endpoint, or was printed."""

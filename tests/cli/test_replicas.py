@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from typing import IO, Any
 
 import psycopg
 import pytest
+from forked_flowctl import Flowctl, flowctl
 from test_sql_serve import Served, refused, serve
 
 from derive.compute.protocol.messages import Hello
@@ -168,8 +167,8 @@ def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_
 @contextmanager
 def instance(data: Path, *options: str) -> Iterator[tuple[str, IO[str]]]:
     """An instance that somebody has started: its address, and what it says."""
-    command = [sys.executable, "-m", "derive.cli.main", "compute", "--data", str(data), "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen([*command, *options], stdout=PIPE, stderr=PIPE, text=True)
+    command = ["compute", "--data", str(data), "--listen", "127.0.0.1:0", *options]
+    process = Flowctl(command, stdout=PIPE, stderr=PIPE, text=True)
     assert process.stdout
     assert process.stderr
     try:
@@ -238,17 +237,17 @@ def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:
                 assert expected in reason_of(connection, expected)
                 assert connection.execute("SELECT 1").fetchone() == (1,)
     with instance(data) as (taken, _):
-        command = [sys.executable, "-m", "derive.cli.main", "compute", "--data", str(data), "--listen"]
+        command = ["compute", "--data", str(data), "--listen"]
         own = ["--folder", str(tmp_path / "own")]
-        ended = subprocess.run([*command, taken, *own], capture_output=True, text=True, check=False)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert f"cannot listen at {taken}" in ended.stderr
-        ended = subprocess.run([*command, "127.0.0.1:0"], capture_output=True, text=True, check=False)
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ", keeps what it has in" in ended.stderr  # and which process it is
-        ended = subprocess.run([*command, "0.0.0.0:0"], capture_output=True, text=True, check=False)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert "give both ends a token" in ended.stderr
+        status, out, err = flowctl(tmp_path, *command, taken, *own)
+        assert (status, out) == (2, "")
+        assert f"cannot listen at {taken}" in err
+        status, out, err = flowctl(tmp_path, *command, "127.0.0.1:0")
+        assert (status, out) == (1, "")
+        assert ", keeps what it has in" in err  # and which process it is
+        status, out, err = flowctl(tmp_path, *command, "0.0.0.0:0")
+        assert (status, out) == (2, "")
+        assert "give both ends a token" in err
 
 
 def test_instances_of_others_need_a_token(tmp_path: Path) -> None:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from forked_flowctl import flowctl
 
 ROOT = Path(__file__).parents[2]
 
 
-def flowctl(folder: Path, *arguments: str, text: str = "") -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", "sql", "--data", str(folder / "data"), *arguments],
-        capture_output=True,
-        text=True,
-        input=text,
-        cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+def sql(folder: Path, *arguments: str, text: str = "") -> tuple[int, str, str]:
+    return flowctl(folder, "sql", "--data", str(folder / "data"), *arguments, text=text)
 
 
 def test_statements_and_forms_of_output(tmp_path: Path) -> None:
@@ -30,20 +21,20 @@ def test_statements_and_forms_of_output(tmp_path: Path) -> None:
         "SELECT * FROM t ORDER BY a;\n"
     )
 
-    assert flowctl(tmp_path, "-f", str(script)) == (
+    assert sql(tmp_path, "-f", str(script)) == (
         0,
         '{"a":1,"b":"x, y","c":{"k": [1]}}\n{"a":2,"b":null,"c":null}\n',
         "",
     )
-    assert flowctl(tmp_path, "-c", "SELECT a, b FROM t ORDER BY a", "-o", "csv") == (0, 'a,b\n1,"x, y"\n2,\n', "")
+    assert sql(tmp_path, "-c", "SELECT a, b FROM t ORDER BY a", "-o", "csv") == (0, 'a,b\n1,"x, y"\n2,\n', "")
     table = " a |  b\n---+------\n 1 | x, y\n 2 |\n(2 rows)\n\n"
-    assert flowctl(tmp_path, "-o", "table", text="SELECT a, b FROM t ORDER BY a;") == (0, table, "")
-    assert flowctl(tmp_path, "-c", "COPY t (a, b) FROM STDIN", text="3\tz\n") == (0, "", "")
-    assert flowctl(tmp_path, "-c", "COPY (SELECT b FROM t WHERE a = 3) TO STDOUT") == (0, "z\n", "")
+    assert sql(tmp_path, "-o", "table", text="SELECT a, b FROM t ORDER BY a;") == (0, table, "")
+    assert sql(tmp_path, "-c", "COPY t (a, b) FROM STDIN", text="3\tz\n") == (0, "", "")
+    assert sql(tmp_path, "-c", "COPY (SELECT b FROM t WHERE a = 3) TO STDOUT") == (0, "z\n", "")
 
 
 def test_errors(tmp_path: Path) -> None:
-    status, out, err = flowctl(tmp_path, "-c", "SELECT 1", "-c", "SELEC 2")
+    status, out, err = sql(tmp_path, "-c", "SELECT 1", "-c", "SELEC 2")
 
     assert (status, out) == (1, '{"?column?":1}\n')
     assert err == (
@@ -60,9 +51,9 @@ def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
     fault = "error[42703]: column c.naem does not exist\n"
     excerpt = '4 | \tc.naem\n  | \t^^^^^^ Did you mean "name"?\n'
 
-    assert flowctl(tmp_path, "-f", "t.sql") == (1, '{"?column?":1}\n', f"{fault}  --> t.sql:4:2\n{excerpt}")
+    assert sql(tmp_path, "-f", "t.sql") == (1, '{"?column?":1}\n', f"{fault}  --> t.sql:4:2\n{excerpt}")
     text = script.read_text(encoding="utf-8-sig").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
-    _, _, err = flowctl(tmp_path, text=text)
+    _, _, err = sql(tmp_path, text=text)
     assert err.endswith(f"{fault}  --> standard input:4:2\n{excerpt}")
     for statement, excerpt in (
         ("SELECT * FROM custmers", "              ^^^^^^^^ Did you mean customers?"),
@@ -70,22 +61,22 @@ def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
         ("CREATE REPLICA x (ADRESS 'a:1')", "                  ^^^^^^ Did you mean ADDRESS?"),
         ("SELECT name FROM customers WHERE", "                                ^"),
     ):
-        assert flowctl(tmp_path, "-c", statement)[2].split("\n")[2:4] == [f"1 | {statement}", f"  | {excerpt}"]
+        assert sql(tmp_path, "-c", statement)[2].split("\n")[2:4] == [f"1 | {statement}", f"  | {excerpt}"]
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "t.sql").write_bytes(b"SELECT '\xff'")
 
     message = "error: t.sql is not UTF-8 text: byte 9 is 0xff\n"
-    assert flowctl(tmp_path, "-f", "t.sql") == (2, "", message)
+    assert sql(tmp_path, "-f", "t.sql") == (2, "", message)
 
 
 def test_json_has_each_column_under_a_name_of_its_own(tmp_path: Path) -> None:
     query = "SELECT 1 AS x, 2 AS x, 3 AS x_2, 4 AS x, 5"
 
-    assert flowctl(tmp_path, "-c", query, "-o", "json") == (
+    assert sql(tmp_path, "-c", query, "-o", "json") == (
         0,
         '{"x":1,"x_3":2,"x_2":3,"x_4":4,"?column?":5}\n',
         "column 2 has the same name 'x' as an earlier column: it is printed as 'x_3'\ncolumn 4 has the same name 'x' as an earlier column: it is printed as 'x_4'\n",
     )
-    assert flowctl(tmp_path, "-c", query, "-o", "csv") == (0, "x,x,x_2,x,?column?\n1,2,3,4,5\n", "")
+    assert sql(tmp_path, "-c", query, "-o", "csv") == (0, "x,x,x_2,x,?column?\n1,2,3,4,5\n", "")

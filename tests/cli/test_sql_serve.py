@@ -9,7 +9,6 @@ import pty
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from forked_flowctl import Flowctl, flowctl
 from psycopg.types import TypeInfo
 
 CATALOG = """
@@ -33,7 +33,7 @@ collections:
 
 @dataclass
 class Served:
-    process: subprocess.Popen[str]
+    process: Flowctl
     host: str
     port: int
 
@@ -49,13 +49,13 @@ class Served:
 def command(folder: Path, *options: str) -> list[str]:
     source = folder / "flow.yaml"
     source.write_text(CATALOG)
-    return [sys.executable, "-m", "derive.cli.main", "sql", "serve", "--source", str(source), *options]
+    return ["sql", "serve", "--source", str(source), *options]
 
 
 @contextmanager
 def serve(folder: Path, *options: str) -> Iterator[Served]:
     """A server at any port, once clients can connect."""
-    process = subprocess.Popen(command(folder, *options, "--listen", "127.0.0.1:0"), stdout=subprocess.PIPE, text=True)
+    process = Flowctl(command(folder, *options, "--listen", "127.0.0.1:0"), stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
         host, _, port = process.stdout.readline().strip().rpartition(":")
@@ -68,9 +68,9 @@ def serve(folder: Path, *options: str) -> Iterator[Served]:
 
 def refused(folder: Path, *options: str) -> tuple[int, str]:
     """How a server ends that cannot begin: its exit code, and what it says."""
-    ended = subprocess.run(command(folder, *options), capture_output=True, text=True, timeout=60, check=False)
-    assert ended.stdout == ""
-    return ended.returncode, ended.stderr
+    status, out, err = flowctl(folder, *command(folder, *options), env=os.environ)
+    assert out == ""
+    return status, err
 
 
 @pytest.fixture(scope="module")

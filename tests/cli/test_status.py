@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from conftest import write_catalog
-from test_main import flowctl
+from forked_flowctl import flowctl
 
 from derive.engine.edit_wait import begin_wait, end_wait
 from derive.storage.metadata.process import this_process

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import write_catalog
+from forked_flowctl import flowctl
 from hypothesis import given
 from hypothesis import strategies as st
-from test_main import flowctl
 
 from derive.cli.console import note, print_error, print_rows, use_json
 from derive.cli.visible import visible, visible_line

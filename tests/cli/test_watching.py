@@ -5,21 +5,19 @@ from __future__ import annotations
 import platform
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from conftest import World, write_catalog
+from forked_flowctl import Flowctl, flowctl
 
 from derive.catalog import load
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
-FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 NUMBERS = """
 collections:
   w/numbers:
@@ -58,10 +56,10 @@ class Watched:
         self.process = self.start()
         self.count = 0
 
-    def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", FLOWCTL, "run", "--watch", "--shards", "1", "--data", str(self.data)]
+    def start(self) -> Flowctl:
+        command = ["run", "--watch", "--shards", "1", "--data", str(self.data)]
         with self.told.open("ab") as told:
-            return subprocess.Popen([*command, "--source", str(self.folder / "flow.yaml")], stderr=told)
+            return Flowctl([*command, "--source", str(self.folder / "flow.yaml")], stderr=told)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + 120
@@ -111,10 +109,9 @@ class Watched:
 
     def flowctl(self, *arguments: str) -> str:
         """Another command on the same folder; what it tells."""
-        command = [sys.executable, "-c", FLOWCTL, *arguments, "--source", str(self.folder / "flow.yaml")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stderr
+        status, _, err = flowctl(self.folder, *arguments)
+        assert status == 0, err
+        return err
 
     def stored(self) -> list[tuple[int, int]]:
         """What is materialized; nothing before there is a table."""
@@ -311,7 +308,6 @@ def test_a_task_that_another_run_has_is_left_to_it_until_that_ends(tmp_path: Pat
 
 
 def test_watching_has_no_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FLOWCTL, "run", "--watch", "--until-idle", "--source", str(tmp_path / "flow.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--watch runs until it is stopped" in done.stderr
+    status, _, err = flowctl(tmp_path, "run", "--watch", "--until-idle")
+    assert status == 2
+    assert "--watch runs until it is stopped" in err

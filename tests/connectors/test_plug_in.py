@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_flowctl import flowctl
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-connectors.md").read_text().partition("## A derive connector")[2].partition("\n## ")[0]
@@ -31,25 +30,18 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def flowctl(site: Path, catalog: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def on_site(site: Path, catalog: str, *arguments: str) -> tuple[int, str, str]:
     """Run `flowctl` where the site's packages are installed, beside a catalog."""
     (site / "flow.yaml").write_text(catalog)
-    return subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", *arguments],
-        cwd=site,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return flowctl(site, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])})
 
 
 def test_its_catalogs_are_checked_and_their_tests_pass(site: Path) -> None:
-    checked = flowctl(site, blocks("yaml"), "check")
-    assert (checked.returncode, checked.stderr) == (0, "flow.yaml: 2 collections, 1 derivation, no errors\n")
-    tested = flowctl(site, blocks("yaml"), "test")
-    assert tested.returncode == 0, tested.stderr
-    schema = json.loads(flowctl(site, blocks("yaml"), "json-schema").stdout)
+    status, _, err = on_site(site, blocks("yaml"), "check")
+    assert (status, err) == (0, "flow.yaml: 2 collections, 1 derivation, no errors\n")
+    status, _, err = on_site(site, blocks("yaml"), "test")
+    assert status == 0, err
+    schema = json.loads(on_site(site, blocks("yaml"), "json-schema")[1])
     using = schema["$defs"]["collection"]["properties"]["derive"]["properties"]["using"]
     assert [*using["properties"]] == ["pick", "sqlite", "typescript"]
 
@@ -72,21 +64,21 @@ WRONG = [
 def test_what_is_wrong_is_said_where_it_is(
     site: Path, right: str, wrong: str, code: str, line: int, message: str
 ) -> None:
-    run = flowctl(site, blocks("yaml").replace(right, wrong), "check", "-o", "json")
-    assert run.returncode == 1
-    issues = [json.loads(issue) for issue in run.stdout.splitlines()]
+    status, out, _ = on_site(site, blocks("yaml").replace(right, wrong), "check", "-o", "json")
+    assert status == 1
+    issues = [json.loads(issue) for issue in out.splitlines()]
     assert (code, line, message) in [(issue["code"], issue["line"], issue["message"]) for issue in issues]
 
 
 def test_a_lambda_that_fails_is_located(site: Path) -> None:
-    run = flowctl(site, blocks("yaml").replace("lambda: id name", "lambda: id nothing"), "test")
-    assert run.returncode == 1
-    assert "transform 'fromSource' finds no 'nothing' in {'id': 1" in run.stdout
-    assert "flow.yaml:11:" in run.stdout
+    status, out, _ = on_site(site, blocks("yaml").replace("lambda: id name", "lambda: id nothing"), "test")
+    assert status == 1
+    assert "transform 'fromSource' finds no 'nothing' in {'id': 1" in out
+    assert "flow.yaml:11:" in out
 
 
 def test_one_that_cannot_be_loaded_is_named(site: Path) -> None:
     (site / "pick.py").write_text("raise RuntimeError('broken')")
-    run = flowctl(site, blocks("yaml"), "check")
-    assert run.returncode == 1
-    assert "the derive connector 'pick' (pick:PickConnector) cannot be loaded: RuntimeError('broken')" in run.stderr
+    status, _, err = on_site(site, blocks("yaml"), "check")
+    assert status == 1
+    assert "the derive connector 'pick' (pick:PickConnector) cannot be loaded: RuntimeError('broken')" in err

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import World, write_catalog
+from forked_flowctl import BARE, flowctl
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
@@ -301,15 +300,9 @@ def test_key_and_partitions_may_not_change(change: Any, message: str, folder: Pa
 
 
 def status(folder: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "derive.cli.main", "status", "-o", "json"],
-        cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "FLOW_DATA": str(folder / "data")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = map(json.loads, done.stdout.splitlines())
+    code, out, err = flowctl(folder, "status", "-o", "json", env=BARE | {"FLOW_DATA": str(folder / "data")})
+    assert code == 0, err
+    rows = map(json.loads, out.splitlines())
     return {row["task"]: row for row in rows}
 
 

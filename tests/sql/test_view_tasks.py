@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import orjson
+from forked_flowctl import flowctl
 from sql_world import CATALOG, Client, SqlWorld, ingest
 from test_view_errors import until_stored
 
@@ -60,11 +61,8 @@ def copies(world: SqlWorld, store: Store) -> list[tuple[int, int, str | None]]:
 READ = ("collections", "read", "--collection", "sql/public/v", "--reduce")
 
 
-def flowctl(world: SqlWorld, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "derive.cli.main", *arguments, "--data", str(world.data)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+def command(world: SqlWorld, *arguments: str) -> tuple[int, str, str]:
+    return flowctl(world.folder, *arguments, "--data", str(world.data), env=os.environ)
 
 
 def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
@@ -87,15 +85,15 @@ def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
         assert error.heals  # a run that goes on tries again
         assert (error.sqlstate, error.message) == ("22012", "division by zero")
         assert copies(world, coordinator.store) == [(1, 2, None)]
-        _, out, err = await asyncio.to_thread(flowctl, world, "status", "-o", "json")
+        _, out, err = await asyncio.to_thread(command, world, "status", "-o", "json")
         (status,) = [row for row in map(orjson.loads, out.splitlines()) if row.get("task") == "t/copies"]
         assert (status["state"], status["error"]) == ("failed", "division by zero")
         said = "error[22012]: division by zero\n  = 'sql/public/v' has had this error in the place of rows since"
         assert said in err
-        code, out, err = await asyncio.to_thread(flowctl, world, *READ)
+        code, out, err = await asyncio.to_thread(command, world, *READ)
         assert (code, out) == (1, "")
         assert said in err
-        code, out, err = await asyncio.to_thread(flowctl, world, *READ, "--as-of", format_rfc3339(before))
+        code, out, err = await asyncio.to_thread(command, world, *READ, "--as-of", format_rfc3339(before))
         assert (code, out) == (0, '{"id":1,"q":2}\n'), err
 
         await client("DELETE FROM t WHERE a = 0")

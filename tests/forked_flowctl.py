@@ -1,0 +1,148 @@
+"""Run `flowctl` in forks of one server process that has already imported the modules of all commands.
+
+A command is a process with its own exit status, standard streams and environment, as in a shell, but it costs a fork and
+not the start of an interpreter. Tests of how commands start (`tests/cli/test_loading.py`) start an interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import pkgutil
+import select
+import selectors
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[1]
+_LARGEST_ORDER = 1 << 17
+BARE = {"PATH": "", "PYTHONPATH": str(_ROOT)}
+"""The environment of commands that need nothing of ours."""
+
+
+class Flowctl(subprocess.Popen[str]):
+    """A command that runs, as `subprocess.Popen` has it; `args` are the arguments of `flowctl`.
+
+    Of the options, standard streams, `text`, `cwd`, `env` and `start_new_session` have an effect.
+    """
+
+    def _execute_child(self, *values: Any) -> None:
+        arguments, _, _, _, _, folder, environment, _, _, _, *rest = values
+        streams, is_leader = rest[:6], rest[11]
+        self._ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        order = {
+            "arguments": [os.fspath(argument) for argument in arguments],
+            "folder": os.fspath(folder or Path.cwd()),
+            "environment": dict(os.environ if environment is None else environment),
+            "is leader": is_leader,
+        }
+        used = [number if given == -1 else given for number, given in enumerate([streams[0], streams[3], streams[5]])]
+        with theirs:
+            socket.send_fds(_server(os.getpid())[0], [json.dumps(order).encode()], [*used, theirs.fileno()])
+        self._close_pipe_fds(*streams)  # type: ignore[attr-defined]
+        self.pid = int(self._ended.recv(16))
+        self._child_created = True
+
+    def _internal_poll(self, _deadstate: Any = None) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
+            self._wait()
+        return self.returncode
+
+    def _wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._ended.recv(16))
+            self._ended.close()
+        return self.returncode
+
+
+def flowctl(folder: Path, *arguments: str, text: str = "", env: Mapping[str, str] = BARE) -> tuple[int, str, str]:
+    """Run a command in a folder; return its exit status, standard output and standard error."""
+    pipe = subprocess.PIPE
+    with Flowctl(
+        arguments, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", cwd=folder, env=dict(env)
+    ) as process:
+        out, err = process.communicate(text)
+    return process.returncode, out, err
+
+
+@cache
+def _server(_process: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Return a connection to the server of this process, and the server: a fork of the process has another one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:  # the server ends with the last process that holds our end
+        number = theirs.fileno()
+        server = subprocess.Popen([sys.executable, __file__, str(number)], env=BARE, pass_fds=[number])
+    atexit.register(server.wait)
+    atexit.register(ours.close)
+    return ours, server
+
+
+def _serve(orders: socket.socket) -> None:
+    """Fork a process for each order, and answer its id at once and its exit status when it ends."""
+    with selectors.DefaultSelector() as running:
+        running.register(orders, selectors.EVENT_READ)
+        while True:
+            for key, _ in running.select():
+                if key.fileobj is not orders:
+                    child, answer = key.data
+                    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                    running.unregister(key.fd)
+                    os.close(key.fd)
+                    os.write(answer, str(status).encode())
+                    os.close(answer)
+                    continue
+                text, files, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
+                if not text:
+                    return
+                *streams, answer = files
+                child = os.fork()
+                if child == 0:
+                    for other in list(running.get_map().values()):
+                        os.close(other.fd)
+                    os.close(answer)
+                    _obey(json.loads(text), streams)
+                for file in streams:
+                    os.close(file)
+                running.register(os.pidfd_open(child), selectors.EVENT_READ, (child, answer))
+                os.write(answer, str(child).encode())
+
+
+def _obey(order: dict[str, Any], streams: list[int]) -> None:
+    """Become `flowctl` with the arguments, folder, environment and standard streams of an order."""
+    if order["is leader"]:
+        os.setsid()
+    for number, file in enumerate(streams):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.path[:0] = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    sys.argv = ["flowctl", *order["arguments"]]
+    import_module("derive.failpoint").arm(os.environ.get("FLOW_FAILPOINT", ""))
+    import_module("derive.cli.main").main()
+
+
+def _import_all() -> None:
+    """Import every module that a command may need, except those of Spark."""
+    for package in (import_module("derive"), import_module("connectors")):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith("derive.spark"):
+                import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _import_all()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
