@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +34,23 @@ pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: py
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# In memory, no test waits for a disk.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir():
+    room = os.statvfs(MEMORY)
+    if room.f_bavail * room.f_frsize >= 4 << 30 and not room.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None  # it is looked up anew
+
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def examples(all_: int) -> int:
+    """Return how many examples a law has: all of them in `make torture`, otherwise a quarter, but at least 25."""
+    return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(25, all_ // 4)
+
 
 LATER = 1_800_000_000_000_000
 """A wall clock long after every document in these tests."""
@@ -117,14 +132,6 @@ def write_catalog(folder: Path, text: str, **files: str) -> Path:
     path = folder / "flow.yaml"
     path.write_text(dedent(text))
     return path
-
-
-@pytest.fixture
-def memory_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporary folders are in memory, where the system has such: for tests that make thousands of them."""
-    memory = Path("/dev/shm")
-    if memory.is_dir():
-        monkeypatch.setattr(tempfile, "tempdir", str(memory))
 
 
 @pytest.fixture(scope="session")

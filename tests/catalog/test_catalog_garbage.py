@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def test_the_catalog_is_good_before_it_is_spoiled(tmp_path: Path) -> None:
     assert sorted(load(tmp_path / "flow.yaml").collections) == ["a/source", "a/sql"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(path=st.sampled_from(list(paths(CATALOG))), garbage=st.sampled_from(GARBAGE))
 def test_garbage_gives_issues(tmp_path_factory: Any, path: tuple[str | int, ...], garbage: Any) -> None:
     file = tmp_path_factory.getbasetemp() / "garbage.yaml"

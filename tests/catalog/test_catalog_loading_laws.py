@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -147,7 +148,7 @@ def written(folder: Any, catalog: Any) -> Path:
     return path
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(catalog=values(SCHEMA))
 def test_what_the_schema_accepts_is_loaded_whole(tmp_path_factory: pytest.TempPathFactory, catalog: Any) -> None:
     assert [each.message for each in JUDGE.iter_errors(catalog)] == []
@@ -162,7 +163,7 @@ def test_what_the_schema_accepts_is_loaded_whole(tmp_path_factory: pytest.TempPa
     assert set(found.materializations) == set(catalog.get("materializations", {}))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(catalog=spoiled())
 def test_a_spoiled_catalog_is_refused_by_both_or_by_neither(
     tmp_path_factory: pytest.TempPathFactory, catalog: Any

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
@@ -81,7 +82,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(anything, anything), min_size=1, max_size=8))
 def test_columns_come_back_as_the_documents_went(values: list[tuple[JSON, JSON]]) -> None:
     documents = [{"a": a, "b": b} for a, b in values]

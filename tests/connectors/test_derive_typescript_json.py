@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
@@ -187,7 +188,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_fault_is_found_where_a_value_is_no_json(value: Any) -> None:
     """A fault is found if and only if a text holds half a character or a number is none."""
     text = json.dumps(value).encode()

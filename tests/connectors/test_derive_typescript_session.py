@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
@@ -60,7 +61,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.dictionaries(st.text(), anything, max_size=5), min_size=1, max_size=30))
 def test_documents_come_back_as_they_went(documents: list[Document]) -> None:
     kept = [{f"_{name}": value for name, value in each.items()} for each in documents]  # no `__proto__`, no numbers

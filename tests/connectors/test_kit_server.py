@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from forked_flowctl import Flowctl
 from typing_extensions import override
 
 from connectors.kit import (
@@ -324,11 +324,11 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def flowctl(site: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+def flowctl(site: Path, *arguments: str, **options: Any) -> Flowctl:
     """Start `flowctl connector` where the site's packages are installed."""
     path = os.pathsep.join([str(site), str(Path(__file__).parent), str(ROOT)])
-    return subprocess.Popen(
-        [sys.executable, "-m", "derive.cli.main", "connector", *arguments],
+    return Flowctl(
+        ["connector", *arguments],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkout import REPOSITORY, installed_site
+from forked_flowctl import Flowctl
 
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
@@ -46,17 +49,21 @@ def run(command: str, folder: Path, site: Path) -> str:
         "PYTHONPATH": os.pathsep.join([str(site), str(REPOSITORY)]),
         "COLUMNS": "120",
     }
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    return done.stdout
+    program, *arguments = shlex.split(command)
+    pipe = subprocess.PIPE
+    options: dict[str, Any] = {
+        "cwd": folder,
+        "env": environment,
+        "text": True,
+        "stdout": pipe,
+        "stderr": subprocess.STDOUT,
+    }
+    if program == "flowctl" and not set(command) & set("|<>;&$`"):
+        process: subprocess.Popen[str] = Flowctl(arguments, **options)
+    else:
+        process = subprocess.Popen(command, shell=True, **options)
+    with process:
+        return process.communicate()[0]
 
 
 def matches(shown: list[str], printed: str) -> bool:

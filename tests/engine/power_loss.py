@@ -21,6 +21,9 @@ import apsw
 BLOCK = 512
 """Bytes of a file that reach the disk together."""
 
+_PAGE = 4096
+"""Bytes of a file that a log has together, if any of them was changed since the last sync."""
+
 Entries = dict[str, tuple[int, bool]]
 """A folder's entries: inode, and whether it is a folder."""
 
@@ -45,6 +48,7 @@ class Recorder:
         self.syncs = 0
         self._lost_at = lost_at
         self._pinned: dict[int, int] = {}
+        self._noted: dict[int, bytes] = {}
         self._fsync = os.fsync
         for folder, _, files in os.walk(root):
             self._note_folder(folder)
@@ -83,7 +87,12 @@ class Recorder:
         self._write(("folder", self._pin(folder), entries))
 
     def _note_file(self, path: str) -> None:
-        self._write(("file", self._pin(path), Path(path).read_bytes()))
+        inode, content = self._pin(path), Path(path).read_bytes()
+        before = self._noted.get(inode, b"")
+        self._noted[inode] = content
+        pages = ((begin, content[begin : begin + _PAGE]) for begin in range(0, len(content), _PAGE))
+        edited = [(begin, page) for begin, page in pages if page != before[begin : begin + _PAGE]]
+        self._write(("file", inode, len(content), edited))
 
     def _pin(self, path: str) -> int:
         """The inode of a path, which no other file can be given from now on."""
@@ -164,7 +173,11 @@ class Disk:
             elif kind == "folder":
                 self._folders[record[0]] = record[1]
             else:
-                self._files[record[0]] = record[1]
+                inode, size, edited = record
+                content = bytearray(self._files.get(inode, b"")[:size].ljust(size, b"\0"))
+                for begin, page in edited:
+                    content[begin : begin + len(page)] = page
+                self._files[inode] = bytes(content)
         self._live_folders: dict[int, Entries] = {}
         self._live_files: dict[int, bytes] = {}
         for folder, names, files in os.walk(root):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from conftest import World
+from conftest import World, examples
 from edited_catalogs import BASE, HEAD, Waits, catalog_of, changing, go_on, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,7 +129,7 @@ derived = st.dictionaries(names, st.tuples(st.sampled_from(["numbers", "copies",
 edits = st.lists(st.tuples(derived, st.integers(0, 2)), min_size=1, max_size=5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(edits=edits, is_accepted=st.booleans())
 def test_edits_of_a_run_publish_what_restarts_publish(
     edits: list[tuple[dict[str, tuple[str, int]], int]], is_accepted: bool

@@ -303,12 +303,13 @@ def sweep(scenario: Scenario, server: CrashServer, disturb: Disturb, failpoints:
     with tempfile.TemporaryDirectory() as folder:
         begun = Scene.begin(Path(folder) / "begun", scenario, server)
         expected = Expected(begun)
-        for failpoint in failpoints:
+        for number, failpoint in enumerate(failpoints):
             scene = begun.copy(failpoint)
             is_reached = disturb(scene, failpoint)
             expected.require(scene)
             shutil.rmtree(scene.folder)
             if not is_reached:
+                assert number, "nothing was disturbed"
                 return
         raise AssertionError("the edit has no end")
 
@@ -321,24 +322,24 @@ TAKEOVERS = (
 DISTURBED = [pytest.param(*KILLS, id="killed"), pytest.param(*TAKEOVERS, id="taken over")]
 
 
-def every(step: int, points: Sequence[str]) -> Iterator[str]:
+def every(step: int, points: Sequence[str], begin: int = 0) -> Iterator[str]:
     """Each of these points each time that it is reached; or some of all that."""
     times = (f"{point}:{number}" for number in itertools.count(1) for point in points)
-    return itertools.islice(times, 0, 300, step)
+    return itertools.islice(times, begin, 300, step)
 
 
 @pytest.mark.parametrize(("disturb", "points"), DISTURBED)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_edit_that_is_disturbed_is_applied_once(
-    name: str, disturb: Disturb, points: Sequence[str], memory_disk: None, server: CrashServer
+    name: str, disturb: Disturb, points: Sequence[str], server: CrashServer
 ) -> None:
-    sweep(SCENARIOS[name], server, disturb, every(13, points))
+    sweep(SCENARIOS[name], server, disturb, every(26, points, begin=[*SAMPLE].index(name) % 2 * 13))
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("disturb", "points"), DISTURBED)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_edit_that_is_disturbed_at_any_step_is_applied_once(
-    name: str, disturb: Disturb, points: Sequence[str], memory_disk: None, server: CrashServer
+    name: str, disturb: Disturb, points: Sequence[str], server: CrashServer
 ) -> None:
     sweep(SCENARIOS[name], server, disturb, every(1, points))

@@ -248,6 +248,6 @@ BACKWARDS = {"again": Derived("numbers", 0), "copies": Derived("again", 0)}
 @given(first=catalogs, history=st.lists(events, min_size=1, max_size=5), is_accepted=st.booleans())
 @example(first=FORWARDS, history=[Event("edit", BACKWARDS, "copies")], is_accepted=True)
 def test_whatever_is_done_to_a_run_it_ends_as_a_fresh_one(
-    first: Defined, history: list[Event], is_accepted: bool, memory_disk: None
+    first: Defined, history: list[Event], is_accepted: bool
 ) -> None:
     play(first, history, is_accepted=is_accepted)

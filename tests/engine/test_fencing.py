@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from forked_flowctl import Flowctl
 from typing_extensions import override
 
 from derive import failpoint
@@ -210,14 +210,11 @@ def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -
     assert task_folder(world.root, "f/counts").exists()
 
 
-FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
-
-
 def test_flowctl_run_says_that_another_has_taken_over_and_fails(tmp_path: Path) -> None:
     """Nothing is ingested, so Spark is not needed; but time moves on, and to say so is a commit."""
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
-    run = [sys.executable, "-c", FLOWCTL, "run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
-    older = subprocess.Popen(run, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    run = ["run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
+    older = Flowctl(run, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
         while (known := world.store.collection("f/counts")) is None or known.upper == 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def timed(documents: Iterable[Document]) -> list[Document]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(ONE, max_size=12), st.lists(OTHER, max_size=8), st.integers(1, 3), st.booleans())
 def test_lambdas_publish_the_same_of_fields_and_of_documents(
     ones: list[Document], others: list[Document], shards: int, is_merged: bool

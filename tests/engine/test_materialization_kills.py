@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from forked_flowctl import Flowctl
 from materialized import CATALOG, folded, orders, tables
 
 from derive.catalog import load
@@ -48,13 +48,13 @@ def ingest(world: World, begin: int, end: int) -> None:
     world.ingest("shop/orders", orders(begin, end), clock=None)
 
 
-def start(folder: Path, *arguments: str, failpoint: str = "") -> subprocess.Popen[bytes]:
+def start(folder: Path, *arguments: str, failpoint: str = "") -> Flowctl:
     """A run in a process group of its own."""
-    command = [sys.executable, "-m", "derive.cli.main", "run", "--source", "flow.yaml", "--data", "data", *arguments]
+    command = ["run", "--source", "flow.yaml", "--data", "data", *arguments]
     path = os.pathsep.join(part for part in sys.path if part)
     env = {**os.environ, "PYTHONPATH": path, "FLOW_FAILPOINT": failpoint}
     with (folder / "errors").open("ab") as errors:
-        return subprocess.Popen(
+        return Flowctl(
             [*command, "--local-documents", "1000000"], cwd=folder, env=env, stderr=errors, start_new_session=True
         )
 
@@ -64,7 +64,7 @@ def finish(folder: Path, *arguments: str) -> None:
     assert run.wait(120) == 0, (folder / "errors").read_text()
 
 
-def connectors_of(run: subprocess.Popen[bytes]) -> list[int]:
+def connectors_of(run: Flowctl) -> list[int]:
     """Processes that serve a connector and were started by a run, directly or by its guard."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):

@@ -18,10 +18,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from power_cut import rows_of
 from power_loss import Disk
-from test_failpoints import CATALOG
+from test_failpoints import CATALOG, DERIVING
 
 from derive.catalog import load
-from derive.failpoint import FAILPOINTS
 
 PARTITIONED = CATALOG.replace("key: [/id]", "key: [/id]\n    projections: {k: {location: /k, partition: true}}")
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "5"))
@@ -93,7 +92,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("home", ["all"], indirect=True)
-@pytest.mark.parametrize("failpoint", sorted(FAILPOINTS))
+@pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_a_loss_of_power_at_any_failpoint_loses_nothing_that_was_done(failpoint: str, home: Home) -> None:
     status, after = home.go(home.disk(), f"{failpoint}:{random.randint(1, 6)}")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -373,7 +373,7 @@ class History:
         assert all(count == 1 for count in counts(self.world).values()), (step, counts(self.world))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=st.lists(steps, min_size=2, max_size=6))
 @example(
     history=[
@@ -382,9 +382,7 @@ class History:
         Step({"x": "b", "y": "a"}, False, 1),
     ]
 )
-def test_where_one_transform_reads_each_source_no_document_is_counted_twice(
-    history: list[Step], memory_disk: None
-) -> None:
+def test_where_one_transform_reads_each_source_no_document_is_counted_twice(history: list[Step]) -> None:
     """No name that transforms are given, take from one another or have again makes a document count twice."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

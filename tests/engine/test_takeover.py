@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 from elsewhere import Elsewhere
+from forked_flowctl import Flowctl, flowctl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_catalogs import BASE, SOURCE, catalogs, histories
@@ -249,17 +250,8 @@ def test_l1_state_goes_from_this_process_to_workers_of_spark_and_back(spark: Spa
 FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
-def flowctl_run(folder: Path, world: World, *more: str, failpoint: str = "", script: str = FLOWCTL) -> tuple[int, str]:
-    """Run until idle; the exit status, and what is said on standard error."""
-    command = [sys.executable, "-c", script, "run", "--until-idle", "--shards", "2", *more]
-    done = subprocess.run(
-        [*command, "--source", str(folder / "flow.yaml"), "--data", str(world.root)],
-        env={**os.environ, "FLOW_FAILPOINT": failpoint},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stderr
+def run_of(world: World, *more: str) -> list[str]:
+    return ["run", "--until-idle", "--shards", "2", "--data", str(world.root), *more]
 
 
 def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
@@ -267,9 +259,9 @@ def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
     loads = FLOWCTL.replace(
         "main()", "try: main()\nfinally: print(sorted({'pyspark', 'py4j'} & set(sys.modules)), file=sys.stderr)"
     )
-    status, said = flowctl_run(tmp_path, world, script=loads.replace("; try", "\ntry"))
+    command = [sys.executable, "-c", loads.replace("; try", "\ntry"), *run_of(world)]
+    said = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=True).stderr
 
-    assert status == 0
     assert said.splitlines()[-1] == "[]"
     assert said.startswith("o/counts                                    100 documents")
     assert world.digest() == expected(tmp_path)
@@ -282,10 +274,10 @@ def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
 )
 def test_l2_a_driver_killed_in_the_middle_of_a_transaction_of_its_own(failpoint: str, tmp_path: Path) -> None:
     world = loaded(tmp_path, "data")
-    limits = ["--limits", '{"documents": 30}']
+    command = run_of(world, "--limits", '{"documents": 30}')
 
-    assert flowctl_run(tmp_path, world, *limits, failpoint=failpoint)[0] == -signal.SIGKILL
-    assert flowctl_run(tmp_path, world, *limits)[0] == 0
+    assert flowctl(tmp_path, *command, env={**os.environ, "FLOW_FAILPOINT": failpoint})[0] == -signal.SIGKILL
+    assert flowctl(tmp_path, *command)[0] == 0
     assert world.digest() == expected(tmp_path)
     assert_no_garbage(world)
 
@@ -300,12 +292,8 @@ SLOW = CATALOG.replace(
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tmp_path: Path) -> None:
     world = loaded(tmp_path, "data", count=30_000, apart=1_000, text=SLOW)
-    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "1"]
-    process = subprocess.Popen(
-        [*command, "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ["run", "--until-idle", "--shards", "1", "--data", str(world.root)]
+    process = Flowctl(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not list((world.root / "state").rglob("state.db*")):
         assert process.poll() is None
         time.sleep(0.01)

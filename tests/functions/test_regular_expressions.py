@@ -6,6 +6,7 @@ import string
 import time
 
 import pytest
+from conftest import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from postgres_oracle import Outcome, of_ours, of_postgres
@@ -86,7 +87,7 @@ def _assert_alike(name: str, *arguments: Argument) -> None:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @example(r"(a*?)(b|ab)(c*)", "aabcc", "")
 @example(r"(a|ab)(bc|c)", "abc", "")
 @example(r"(?:a|(b))*", "ab", "")
@@ -109,7 +110,7 @@ def test_matches_and_their_parts_are_those_of_postgresql(expression: str, text: 
     _assert_alike("regexp_substr", text, expression, 1, 2, flags, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(EXPRESSIONS, TEXTS, FLAGS, st.integers(0, 5), st.integers(0, 3), st.integers(0, 2))
 def test_functions_are_those_of_postgresql(
     expression: str, text: str, flags: str, begin: int, which: int, group: int
@@ -124,7 +125,7 @@ def test_functions_are_those_of_postgresql(
     _assert_alike("regexp_split_to_array", text, expression, flags)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(st.sampled_from(r"ab1(){}[]*+?|.^$\,-:=#! dwsyZmx<>"), max_size=8), TEXTS)
 def test_what_is_no_expression_fails_as_in_postgresql(expression: str, text: str) -> None:
     ours, theirs = _outcomes("~", text, expression)
@@ -137,7 +138,7 @@ def test_what_is_no_expression_fails_as_in_postgresql(expression: str, text: str
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(st.sampled_from(r'ab%_|()*+?[]{}1,\#"^$.'), max_size=8), TEXTS, st.sampled_from(["\\", "#", ""]))
 def test_patterns_of_similar_to(pattern: str, text: str, escape: str) -> None:
     ours = of_ours(
@@ -148,7 +149,7 @@ def test_patterns_of_similar_to(pattern: str, text: str, escape: str) -> None:
         assert (ours.datum, ours.sqlstate) == (theirs.datum, theirs.sqlstate), (str(ours), str(theirs))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "%", "_", "(a|b)", "[ab]", "ab*", '#"']), max_size=8), TEXTS)
 def test_substrings_of_patterns_of_similar_to(pieces: list[str], text: str) -> None:
     pattern = "".join(pieces)
@@ -157,7 +158,7 @@ def test_substrings_of_patterns_of_similar_to(pieces: list[str], text: str) -> N
     assert (ours.datum, ours.sqlstate) == (theirs.datum, theirs.sqlstate), (str(ours), str(theirs))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(st.sampled_from("aAbÄä%_\\\n"), max_size=8), st.text(st.sampled_from("aAbÄä%_\\\n"), max_size=12))
 def test_patterns_of_like(pattern: str, text: str) -> None:
     for symbol in ("~~", "!~~", "~~*", "!~~*"):

@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 import orjson
 from conftest import World
+from forked_flowctl import Flowctl
 from postgres_server import PASSWORD, PostgresServer, server
 
 from derive.catalog import load
@@ -26,7 +27,6 @@ from derive.storage.reduced_read import read_reduced, reduced_here
 
 TASK = "shop/view"
 PATIENCE = 60.0
-FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 SALES = {
     "shop/sales": {
@@ -58,7 +58,7 @@ def until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it does not come to hold"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @dataclass
@@ -156,13 +156,18 @@ class Project:
         """Whether the table has what it has to have."""
         return self.endpoint.documents() == self.expected()
 
-    def flowctl(self, *arguments: str, failpoint: str = "") -> subprocess.Popen[str]:
+    def wait_until_stored(self) -> None:
+        """Wait until the table has what the collection has now."""
+        expected = self.expected()
+        until(lambda: self.endpoint.documents() == expected)
+
+    def flowctl(self, *arguments: str, failpoint: str = "") -> Flowctl:
         """A command in a process group of its own."""
         command, *others = arguments
         own = [command, "--source", str(self.folder / "flow.yaml"), "--data", str(self.folder / "data"), *others]
         path = os.pathsep.join(part for part in sys.path if part)
-        return subprocess.Popen(
-            [sys.executable, "-c", FLOWCTL, *own],
+        return Flowctl(
+            own,
             env={**os.environ, "PYTHONPATH": path, "FLOW_FAILPOINT": failpoint, **self.env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -109,7 +109,7 @@ def test_what_is_wrong_is_told_and_mended_while_the_run_goes_on(name: str, tmp_p
         until(lambda: fault.words in status(project))
         told = status(project)
         fault.mend(project.endpoint)
-        until(project.is_stored)
+        project.wait_until_stored()
         said = end(run)
 
     assert "failed" in told
@@ -138,7 +138,7 @@ def test_a_server_that_is_not_there_is_waited_for(own_server: PostgresServer, tm
     with project.run() as run:
         until(lambda: "Connection refused" in status(project))
         own_server.start()
-        until(project.is_stored)
+        project.wait_until_stored()
         end(run)
     assert "failed" not in status(project)
 
@@ -149,7 +149,7 @@ def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer, tmp_pat
     project = Project(tmp_path / "project", postgres(own_server))
     project.ingest(sales(0, count, customers=count // 2))
     with project.run() as run:
-        until(project.is_stored)
+        project.wait_until_stored()
         schema = project.endpoint.config["schema"]
         with closing(own_server.connect()) as other:
             other.execute(f"BEGIN; UPDATE {schema}.sales SET last = -1 WHERE customer = 'c7'".encode())
@@ -158,7 +158,7 @@ def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer, tmp_pat
             own_server.stop(signal.SIGQUIT)
         until(lambda: "failed" in status(project))
         own_server.start()
-        until(project.is_stored)
+        project.wait_until_stored()
         end(run)
     assert "failed" not in status(project)
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from postgres_server import PASSWORD
-from real_runs import Project, end, postgres, sales, sqlite, until
+from real_runs import Project, end, postgres, sales, sqlite
 
 from derive.document.clock import format_rfc3339
 
@@ -59,7 +59,7 @@ def test_compaction_beside_a_run(project: Project) -> None:
         for begin in range(0, 900, 300):
             project.ingest(sales(begin, begin + 150), sales(begin + 150, begin + 300))
             compact(project)
-        until(project.is_stored)
+        project.wait_until_stored()
         end(running)
 
 
@@ -219,7 +219,7 @@ def test_secrets_are_in_no_command_line_log_status_or_file(tmp_path: Path) -> No
     project = Project(tmp_path / "project", replace(shared, config=config), env={"SHOP_PASSWORD": PASSWORD})
     project.ingest(sales(0, 250))
     with project.run() as running:
-        until(project.is_stored)
+        project.wait_until_stored()
         lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         assert any(b"materialize-postgres" in line for line in lines)
         assert not [line for line in lines if PASSWORD.encode() in line]

@@ -55,7 +55,7 @@ def test_a_run_whose_connector_is_stopped_can_be_stopped(tmp_path: Path) -> None
     project = Project(tmp_path / "project", sqlite(tmp_path))
     project.ingest(sales(0, 100))
     with project.run() as run:
-        until(project.is_stored)
+        project.wait_until_stored()
         connector = connector_of(run)
         os.kill(connector, signal.SIGSTOP)
         project.ingest(sales(100, 200))
@@ -64,5 +64,5 @@ def test_a_run_whose_connector_is_stopped_can_be_stopped(tmp_path: Path) -> None
         end(run)
         until(lambda: not Path(f"/proc/{connector}").exists())
     with project.run() as run:
-        until(project.is_stored)
+        project.wait_until_stored()
         end(run)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from conftest import examples
 from fake_connector import Checkpoint, Endpoint, FakeWire, MemoryKeeper
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ STEPS = st.lists(
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 1), DOCUMENTS), max_size=25),
     STEPS,
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_cuts_and_crashes_give_the_table_of_one_fold(
     schemas: list[str], documents: list[tuple[int, int, Any]], steps: list[tuple[int, int, int, bool, bool]]
 ) -> None:
@@ -163,7 +164,7 @@ def test_any_cuts_and_crashes_give_the_table_of_one_fold(
     STEPS,
     st.lists(st.sampled_from(["", "", "reset", "restore"]), min_size=8, max_size=8),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_so_do_resets_and_an_endpoint_that_is_restored(
     schemas: list[str],
     documents: list[tuple[int, int, Any]],

@@ -68,15 +68,15 @@ def divide(project: Project) -> None:
 @pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
 def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
-        until(project.is_stored)
+        project.wait_until_stored()
         if is_split:
             divide(project)
         with project.run(*LIMITS) as later:
             project.ingest(sales(300, 600))
             says_that_it_was_fenced(earlier)
-            until(project.is_stored)
+            project.wait_until_stored()
             project.ingest(sales(600, 900))
-            until(project.is_stored)
+            project.wait_until_stored()
             end(later)
     assert project.is_stored()
 
@@ -92,13 +92,13 @@ def test_one_that_wakes_up_late_stores_nothing_more(project: Project, failpoint:
         if is_split:
             divide(project)
         with project.run(*LIMITS) as later:
-            until(project.is_stored)
+            project.wait_until_stored()
             project.ingest(sales(300, 600))
-            until(project.is_stored)
+            project.wait_until_stored()
             os.kill(earlier.pid, signal.SIGCONT)
             says_that_it_was_fenced(earlier)
             project.ingest(sales(600, 900))
-            until(project.is_stored)
+            project.wait_until_stored()
             end(later)
     assert project.is_stored()
 
@@ -108,10 +108,10 @@ def test_over_a_copy_of_the_data_folder_the_endpoint_fences(project: Project) ->
     copy = Project(project.folder.with_name("copy"), project.endpoint)
     shutil.copytree(project.folder / "data", copy.folder / "data")
     with project.run(*LIMITS) as earlier:
-        until(project.is_stored)
+        project.wait_until_stored()
         with copy.run(*LIMITS) as later:
             copy.ingest(sales(300, 600))
-            until(copy.is_stored)
+            copy.wait_until_stored()
             project.ingest(sales(600, 900))
             until(lambda: "fenced off at its endpoint" in project.called("status")[1])
             assert copy.is_stored()

@@ -6,6 +6,7 @@ import json
 from itertools import combinations, pairwise
 from typing import Any
 
+from conftest import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_reducer import GONE, Misfit, fold
@@ -16,7 +17,7 @@ from derive.errors import ReductionError, SchemaError
 from derive.reduce.combiner import Combiner
 
 PATIENT = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def only(row: Row, wanted: tuple[int, ...] | None) -> Row:
     return tuple(datum if wanted is None or index in wanted else None for index, datum in enumerate(row))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(ACTIONS, st.booleans(), st.lists(WANTED, min_size=1, max_size=4))
 def test_rows_are_those_of_the_table(
     actions: list[tuple[str, list[tuple[Row, int]]]], is_only_added_to: bool, asked: list[tuple[int, ...] | None]

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def fulfils(row: Row, bounds: Bounds) -> bool:
     return all(bound.holds(row[index]) for index, bound in bounds.items() if COLUMNS[index].name != "clock")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ACTIONS, st.lists(bounds_of_columns(), min_size=1, max_size=4))
 def test_rows_are_those_that_are_found_among_all(
     actions: list[tuple[str, list[tuple[Row, int]]]], asked: list[Bounds]

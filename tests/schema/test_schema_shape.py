@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from conftest import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from shape_oracle import allows
@@ -167,7 +168,7 @@ def _without_patterns(shape: Shape) -> Shape:
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=8))
 def test_a_valid_document_matches_the_shape(schema: JSON, documents: list[JSON]) -> None:
     validator = compile_validator(schema, name="x")

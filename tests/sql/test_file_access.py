@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
@@ -34,7 +35,7 @@ def sqlstate_of(files: FileAccess, path: Path) -> str | bytes:
         return error.sqlstate
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(links=st.lists(st.tuples(NAMES, PARTS), max_size=4), parts=PARTS)
 def test_access_follows_where_a_path_leads_and_not_how_it_is_written(
     links: list[tuple[str, list[str]]], parts: list[str]

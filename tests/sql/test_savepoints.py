@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
@@ -84,7 +85,7 @@ def test_cursors_and_settings_go_back(world: SqlWorld) -> None:
 STEPS = st.lists(st.sampled_from(["write", "define", "drop", "set", "release", "back"]), max_size=12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_a_transaction_is_what_its_savepoints_have_left(
     steps: list[str], tmp_path_factory: pytest.TempPathFactory

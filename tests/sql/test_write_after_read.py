@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from forked_flowctl import Flowctl, flowctl
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.engine.executor import InProcessExecutor
@@ -184,18 +184,20 @@ def test_what_is_derived_is_known_up_to_the_write(world: SqlWorld) -> None:
 
 def test_processes(world: SqlWorld) -> None:
     """`flowctl ingest` between a read and the write that follows from it, by clients of `flowctl sql serve`."""
-    flowctl = [sys.executable, "-m", "derive.cli.main"]
     place = ["--source", str(world.folder / "flow.yaml"), "--data", str(world.data)]
     documents = world.folder / "orders.jsonl"
 
     def ingest_one(number: int) -> None:
         documents.write_text(json.dumps({"id": number, "customer": "ann", "amount": 1.0}) + "\n")
-        command = [*flowctl, "ingest", *place, "--collection", "shop/orders", str(documents)]
-        subprocess.run(command, check=True, capture_output=True)
+        assert flowctl(world.folder, "ingest", *place, "--collection", "shop/orders", str(documents))[0] == 0
 
     ingest_one(1)
-    served = [*flowctl, "sql", "serve", *place, "--listen", "127.0.0.1:0"]
-    server = subprocess.Popen(served, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    server = Flowctl(
+        ["sql", "serve", *place, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     assert server.stdout
     address = f"host=127.0.0.1 port={server.stdout.readline().strip().rpartition(':')[2]} user=flow dbname=flow"
     try:

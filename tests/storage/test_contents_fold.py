@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def test_documents_of_a_key_are_reduced_or_counted(cut: int) -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 2), st.integers(-2, 3)), min_size=1, max_size=30),
     st.integers(1, 12),

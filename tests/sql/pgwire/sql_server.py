@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from forked_flowctl import Flowctl
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[int]:
     """A server of SQL over an empty data folder, which says nothing on its standard error but that it serves."""
-    command = [
-        sys.executable,
-        "-m",
-        "derive.cli.main",
-        "sql",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        str(folder),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    command = ["sql", "serve", "--listen", "127.0.0.1:0", "--data", str(folder)]
+    process = Flowctl(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
     assert process.stdout
     assert process.stderr
     try:

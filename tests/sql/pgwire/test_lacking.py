@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from forked_flowctl import Flowctl
 
 from derive.errors import BusyError, DiskFullError, FlowError, StorageError
 from derive.sql.pgwire.failure import sql_error_of
@@ -103,8 +103,7 @@ WRITES = [
 def test_statements_that_find_the_disk_full(disk: Path) -> None:
     """Each is told 53100 and has changed nothing, whatever writes; all go on once there is space again."""
     (disk / "flow.yaml").write_text("collections: {}")
-    command = [sys.executable, "-m", "derive.cli.main", "sql", "serve", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, cwd=disk, stdout=subprocess.PIPE, text=True)
+    process = Flowctl(["sql", "serve", "--listen", "127.0.0.1:0"], cwd=disk, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     port = int(process.stdout.readline().rpartition(":")[2])
     try:

@@ -331,3 +331,16 @@ MUTANTS: dict[str, Mutant] = {
     "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),
 }
+
+NOTICED = {
+    "uppers of an earlier dataflow are believed": 11,
+    "nobody else is asked once a replica refuses": 72,
+    "a tail goes on with the connection before": 18,
+    "a tail that no replica goes on with is not ended": 21,
+    "sinces are not compared": 41,
+    "what is below is not compared": 82,
+    "what was not named is kept": 12,
+    "a dropped dataflow stays": 15,
+    "a dataflow that is tried again begins too early": 21,
+}
+"""The first history of `model.py` that notices a mutant, where it is not one of the first ten."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from laws import check, end
 from model import EVENTS, HISTORIES, play
+from mutants import NOTICED
 from world import World
 
 EXAMPLES = os.environ.get("FLOW_LAW_EXAMPLES")
@@ -23,10 +24,20 @@ _RANDOMS = st.randoms(use_true_random=False)
 """What an event draws from them is drawn by Hypothesis, which can make it simpler."""
 
 
-@pytest.mark.parametrize("begin", range(0, int(EXAMPLES or HISTORIES), AT_ONCE))
-def test_the_adapter_sees_one_instance_that_never_errs(begin: int, memory_disk: None) -> None:
+PARTS = range(0, int(EXAMPLES or HISTORIES), AT_ONCE)
+
+
+@pytest.mark.parametrize(
+    "begin", [pytest.param(begin, marks=pytest.mark.torture if begin and not EXAMPLES else ()) for begin in PARTS]
+)
+def test_the_adapter_sees_one_instance_that_never_errs(begin: int) -> None:
     for seed in range(begin, min(begin + AT_ONCE, int(EXAMPLES or HISTORIES))):
         play(FIRST + seed)
+
+
+@pytest.mark.parametrize("seed", sorted({seed for seed in NOTICED.values() if seed >= AT_ONCE}))
+def test_histories_that_notice_mutants_break_no_law_without_them(seed: int) -> None:
+    play(seed)
 
 
 class Reconciliation(RuleBasedStateMachine):
@@ -55,6 +66,6 @@ class Reconciliation(RuleBasedStateMachine):
             self._world.close()
 
 
-def test_no_short_history_breaks_a_law(memory_disk: None) -> None:
+def test_no_short_history_breaks_a_law() -> None:
     limits = settings(max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None, derandomize=not EXAMPLES)
     run_state_machine_as_test(Reconciliation, settings=limits)
