@@ -142,10 +142,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests (pytest-xdist), one has the Spark of all, and long tests begin first."""
+    """Give fixtures that cost much to one of the processes that share the tests (pytest-xdist), and begin with these.
+
+    One process has the Spark of all; and one has all tests of a file that share a fixture.
+    """
     if not config.getoption("loadgroup", default=False):
         return
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+        elif isinstance(item, pytest.Function) and any(
+            definition.scope == "module"
+            for definitions in item._fixtureinfo.name2fixturedefs.values()
+            for definition in definitions
+        ):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "xdist_group")])

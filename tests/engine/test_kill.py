@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,8 +68,15 @@ def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def loaded(source: Path, root: Path, count: int = 120_000) -> World:
-    """Transfers in two batches, so that the one that is disturbed has state before it."""
-    world = World(root / "data", load(source))
+    """Return transfers in two batches, so that the one that is disturbed has state before it; ingest them once."""
+    ingested = source.with_name(f"ingested-{count}")
+    if not ingested.exists():
+        ingest(World(ingested, load(source)), count)
+    shutil.copytree(ingested, root / "data")
+    return World(root / "data", load(source))
+
+
+def ingest(world: World, count: int) -> None:
     begin = datetime(2024, 1, 1, tzinfo=UTC)
     for part in (range(2_000), range(2_000, count)):
         documents = [
@@ -81,7 +89,7 @@ def loaded(source: Path, root: Path, count: int = 120_000) -> World:
             for number in part
         ]
         world.ingest("k/transfers", documents)
-    return world
+    world.store.close()
 
 
 def start(source: Path, world: World) -> subprocess.Popen[bytes]:
