@@ -164,7 +164,7 @@ def test_a_connector_ends_with_whoever_started_it_however_that_ends(folder: Path
     owner.wait()
     owner.stdout.close()
 
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             socket.create_connection((host, int(port))).close()

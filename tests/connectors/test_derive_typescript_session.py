@@ -337,7 +337,7 @@ def test_a_thread_that_still_sends_never_reaches_the_next_process() -> None:
     process.end()
     pipes = [os.pipe() for _ in range(8)]  # take the numbers that are free by now
     try:
-        sender.join(10)
+        sender.join(60)
         assert refused
         with pytest.raises(BrokenPipeError):
             process.send(b"x")

@@ -37,7 +37,7 @@ from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Idle:

@@ -236,7 +236,7 @@ def test_nothing_takes_long(name: str, arguments: tuple[str, ...], expected: Arg
     begin = time.perf_counter()
 
     assert evaluate(_call(name, *arguments)) == expected
-    assert time.perf_counter() - begin < 10
+    assert time.perf_counter() - begin < 60
 
 
 def test_what_would_take_too_long_is_refused() -> None:

@@ -46,7 +46,7 @@ from derive.storage.table import RowUpdate, TableUpdate
 Rows = dict[int, int]
 """By id, the value of each row."""
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds within which a reader has to have come to what was written, and a writer to an end."""
 
 

@@ -41,7 +41,7 @@ def test_work_that_fails_is_tried_again(error: Exception, tmp_path: Path) -> Non
     async def follow() -> None:
         store = Store(tmp_path, durable=False)
         news = News(store.changes, work, reports.append)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(tries) < 2:
                 told = news.next
                 store.seal_now([])

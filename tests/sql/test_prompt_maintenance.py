@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-import time
+import asyncio
 from pathlib import Path
 
+import pytest
 from sql_world import Client, SqlWorld, ingest
 
+from derive.compute.replica import worker
 from derive.sql.coordinator import Coordinator
-
-_LOOK_SECONDS = 0.5
-"""How often instances look where nobody wakes them."""
+from derive.sql.transactions import commit_watcher
+from derive.storage import changes
 
 READS = {
     "a materialized view of a collection": "SELECT * FROM m",
@@ -24,8 +24,13 @@ READS = {
 }
 
 
-def test_no_read_waits_for_the_next_look(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> dict[str, float]:
+def test_no_read_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next look is an hour away, so that a read which waits for it does not end in time."""
+    for module in (commit_watcher, worker):
+        monkeypatch.setattr(module, "_SECONDS", 3600.0)
+    monkeypatch.setattr(changes, "_DOUBT_SECONDS", 3600.0)
+
+    async def work(coordinator: Coordinator) -> None:
         coordinator.own()
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.0)])
@@ -38,16 +43,9 @@ def test_no_read_waits_for_the_next_look(tmp_path: Path) -> None:
             'CREATE MATERIALIZED VIEW j AS SELECT o.id FROM "shop/orders" o JOIN t ON t.b = o.customer',
         ):
             await client(text)
-        typical = {}
-        for name, script in READS.items():
-            took = []
-            for _ in range(9):
-                begin = time.perf_counter()
-                for text in script.split("; "):
+        for script in READS.values():
+            for text in script.split("; ") * 3:
+                async with asyncio.timeout(60):
                     await client(text)
-                took.append(time.perf_counter() - begin)
-            typical[name] = statistics.median(took)
-        return typical
 
-    typical = SqlWorld(tmp_path).within(work)
-    assert {name: seconds for name, seconds in typical.items() if seconds > _LOOK_SECONDS / 3} == {}
+    SqlWorld(tmp_path).within(work)

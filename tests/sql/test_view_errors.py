@@ -179,7 +179,7 @@ async def followed(client: Client, text: str, sqlstate: str | None = None) -> li
     try:
         result = await session.execute(prepared, ())
         assert result.rows is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for batch in result.rows:
                 rows += [tuple(str(datum) for datum in row[1:]) for row in batch]
         await session.end_implicit()

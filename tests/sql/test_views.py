@@ -146,7 +146,7 @@ def test_serializable_reads_of_a_maintained_join_follow_all_that_is_joined(world
         await until_maintained(coordinator, "v")
         for number in range(2, 6):
             ingest(coordinator, [(number, "ann", 10.0)])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await client(f"SELECT name FROM v WHERE id = {number}"):
                     await asyncio.sleep(0)
 

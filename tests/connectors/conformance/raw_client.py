@@ -18,7 +18,7 @@ from derive.protocol.stubs import materialize_pb2 as pb
 Key: TypeAlias = tuple[Any, ...]
 Document: TypeAlias = dict[str, Any]
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 """Seconds after which a connector that does not answer has failed."""
 
 KEYS = ("id", "name")

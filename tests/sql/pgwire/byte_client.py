@@ -20,7 +20,7 @@ def startup(body: bytes = STARTUP, version: int = 196608) -> bytes:
 
 class ByteClient:
     def __init__(self, port: int, *, is_let_in: bool = True, startup_body: bytes = STARTUP) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         if is_let_in:
             self.send(startup(startup_body))
             try:

@@ -79,5 +79,5 @@ def toy_server(
     finally:
         toy.close()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
