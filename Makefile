@@ -56,6 +56,7 @@ torture: $(READY) ## Kill both examples, the SQL server and its instances at ran
 	@PYTHONPATH=. $(BIN)/python tests/sql/maintenance/controller/torture_instances.py --rounds 200
 	@$(BIN)/python -m pytest -m torture
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
+	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest --timeout 0 -o faulthandler_timeout=0 -m 'hypothesis and not torture'
 
 clean: ## Remove the environment and every cache; collected data (.flow) stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
