@@ -30,7 +30,6 @@ ROOMS_TO_REWRITE = {
     "connectors/materialize_sql",
     "connectors/materialize_sqlite",
     "connectors/materialize_webhook",
-    "derive/materialize",
     "derive/sql",
 }
 """Folders with docstrings in the old style. Remove a folder once it has none: nothing is ever added here."""

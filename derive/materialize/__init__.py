@@ -1,1 +1,1 @@
-"""Materializations: what a worker does for a shard of one, over the stream of transactions with its connector."""
+"""Materializations: the work of a worker for a shard, over the transaction stream with its connector."""

@@ -1,7 +1,7 @@
-"""Requests with many keys and documents, written to the wire from Arrow's columns, with nothing done per document.
+"""Requests with many keys and documents, written to the wire from Arrow columns without work per document.
 
-The bytes are what protobuf would write of a `TransactionRequest`, but for slices: their numbers have four bytes each,
-also where fewer would do, which every reader of protobuf takes.
+The bytes are a `TransactionRequest` as protobuf writes it, except that the numbers of slices always have four bytes.
+Every reader of protobuf accepts this.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 ARENA_BYTES = 4 << 20
-"""About how many bytes of keys, values and documents one message has; a longer document has one for itself."""
+"""Approximate maximum bytes of keys, values and documents in a message; a longer document has its own message."""
 
 MOST_ROWS = 2_500
-"""How many documents one message has at most."""
+"""Maximum number of documents of one message."""
 
 _LOAD, _STORE = 2, 4
 _ARENA, _KEYS, _VALUES, _DOCUMENTS, _EXISTS, _DELETE = 2, 3, 4, 5, 6, 7
@@ -23,7 +23,7 @@ _SLICE_BYTES = 12
 
 
 def write_loads(binding: int, keys: pa.BinaryArray) -> Iterator[bytes]:
-    """`Load`s of packed keys."""
+    """Yield `Load` requests of packed keys."""
     for begin, end in _parts([keys]):
         yield _request(_LOAD, binding, [(_KEYS, keys.slice(begin, end - begin))])
 
@@ -36,15 +36,15 @@ def write_stores(
     exists: np.ndarray,
     deleted: np.ndarray | None = None,
 ) -> Iterator[bytes]:
-    """`Store`s of documents.
+    """Yield `Store` requests of documents.
 
     Args:
         binding: index of the binding.
-        keys: packed.
-        values: packed.
+        keys: packed keys.
+        values: packed values.
         texts: the documents.
-        exists: whether the endpoint has a document of each key.
-        deleted: which of them are to be deleted; None for none.
+        exists: for each key, whether the endpoint has a document.
+        deleted: for each key, whether the document is to be deleted; None for no deletion.
     """
     for begin, end in _parts([keys, values, texts]):
         columns = [(_KEYS, keys), (_VALUES, values), (_DOCUMENTS, texts)]
@@ -69,13 +69,13 @@ def _request(kind: int, binding: int, columns: Sequence[tuple[int, pa.Array]], f
 
 
 def _offsets(column: pa.Array) -> np.ndarray:
-    """Where in its buffer each value begins, and the last one ends."""
+    """Return the offset of each value in its buffer, and the end of the last one."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     return offsets.astype(np.int64)
 
 
 def _parts(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
-    """Which rows go into each message."""
+    """Yield the range of rows of each message."""
     ends = np.sum([_offsets(column)[1:] - _offsets(column)[0] for column in columns], axis=0)
     begin, count = 0, len(columns[0])
     while begin < count:
@@ -87,7 +87,7 @@ def _parts(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
 
 
 def _slices(number: int, offsets: np.ndarray) -> bytes:
-    """A repeated field of slices, which follow one another."""
+    """Return a repeated field of adjacent slices."""
     cells = np.empty((len(offsets) - 1, _SLICE_BYTES), dtype=np.uint8)
     cells[:, 0] = number << 3 | 2
     cells[:, 1] = _SLICE_BYTES - 2

@@ -1,4 +1,4 @@
-"""Bindings: what a worker knows of a collection that is stored, and how it makes of rows what the endpoint is sent."""
+"""Bindings: a worker's description of a stored collection, and the conversion of rows to the endpoint's messages."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class StoredBinding:
     """One binding, as data.
 
     Attributes:
-        name: of its input.
-        state_key: names its progress.
-        offset: microseconds from clocks of the source to adjusted ones.
+        name: name of the input.
+        state_key: name of the binding's progress.
+        offset: microseconds from timestamps of the source to adjusted ones.
         collection: the source.
         keys: fields of the key.
         values: fields beside the key, sorted.
-        is_delta: each stored document combines the updates of one transaction, and nothing is loaded.
+        is_delta: whether each stored document combines the updates of one transaction, and nothing is loaded.
     """
 
     name: str
@@ -61,11 +61,11 @@ class StoredBinding:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read of the sources of some bindings.
+    """The reading of some bindings' sources.
 
     Attributes:
-        selection: for segments.
-        places: for each binding, the place of each of its values among typed columns; None if it has none.
+        selection: selection of columns in segments.
+        places: for each binding, the typed column of each value; None for a value without one.
     """
 
     selection: Selection
@@ -73,7 +73,7 @@ class Reading:
 
 
 def reading_of(bindings: Sequence[StoredBinding]) -> Reading:
-    """What is read for bindings: documents, and typed columns of the values that have one."""
+    """Return the columns to read for bindings: documents, and typed columns of the values that have one."""
     kinds: list[Kind] = []
     columns: dict[int, dict[int, TypedColumn]] = {}
     places = []
@@ -96,16 +96,16 @@ def reading_of(bindings: Sequence[StoredBinding]) -> Reading:
 
 
 class CompiledBinding:
-    """A binding with all that is compiled of its schema.
+    """A binding with everything that is compiled from its schema.
 
     Args:
         binding: the binding.
-        places: of its values among the typed columns of rows, as in `Reading`.
+        places: typed column of each value, as in `Reading`.
 
     Attributes:
         spec: the binding.
-        combiner: reduces its documents.
-        pack_keys: from documents to their packed keys.
+        combiner: reducer of its documents.
+        pack_keys: function from documents to their packed keys.
     """
 
     def __init__(self, binding: StoredBinding, places: Sequence[int | None]) -> None:
@@ -118,7 +118,7 @@ class CompiledBinding:
         self._values = [_Value(by_field[name], place) for name, place in zip(binding.values, places, strict=True)]
 
     def check(self, rows: ReadRows) -> None:
-        """Validate the documents of which that is not known to have been done.
+        """Validate the documents that are not known to be validated.
 
         Raises:
             SchemaViolation: a document is not valid.
@@ -135,24 +135,24 @@ class CompiledBinding:
                 raise SchemaViolation(message, position=violation.position, hint=violation.hint)
 
     def values_of_rows(self, rows: ReadRows) -> pa.BinaryArray:
-        """The packed values of documents, from columns as far as those tell."""
+        """Return the packed values of documents, from typed columns where possible."""
         fields, documents = rows.fields, _Parsed(rows)
         codes = None if fields is None else unpack_codes(fields.field(fields.type.num_fields - 1))
         return join_columns([value.of_rows(self, rows, documents, fields, codes) for value in self._values], len(rows))
 
     def values_of_documents(self, documents: Sequence[Document], adjusted: np.ndarray) -> pa.BinaryArray:
-        """The packed values of documents, each with the adjusted clock of what came to it last."""
+        """Return the packed values of documents, each with the adjusted timestamp of its last update."""
         columns = [value.of_documents(documents, self.published(adjusted)) for value in self._values]
         return join_columns(columns, len(documents))
 
     def published(self, adjusted: np.ndarray) -> np.ndarray:
-        """Clocks of documents, by adjusted ones."""
+        """Return the timestamps of documents from adjusted ones."""
         clocks: np.ndarray = adjusted - self.spec.offset
         return clocks
 
 
 class _Parsed:
-    """Documents of rows, parsed once if at all."""
+    """Documents of rows, parsed at most once, on first use."""
 
     def __init__(self, rows: ReadRows) -> None:
         self._rows = rows
@@ -174,7 +174,7 @@ class _Value:
         self._default = projection.default[0] if projection.default else None
 
     def of_documents(self, documents: Sequence[Document], clocks: np.ndarray) -> pa.BinaryArray:
-        """The value in documents of some clocks, packed."""
+        """Return the packed value in documents with given timestamps."""
         if self._is_clock:
             return pack_array(_times(clocks))
         return pack_values([self._default if value is MISSING else value for value in self._get(documents)])
@@ -187,7 +187,7 @@ class _Value:
         fields: pa.StructArray | None,
         codes: Codes | None,
     ) -> pa.BinaryArray:
-        """The value in the documents of rows, packed."""
+        """Return the packed value in the documents of rows."""
         if self._is_clock:
             return self.of_documents([], binding.published(rows.adjusted))
         if self._place is None or fields is None:
@@ -214,7 +214,7 @@ class _Value:
 
 
 def _times(clocks: np.ndarray) -> pa.StringArray:
-    """Clocks as `format_rfc3339` writes each."""
+    """Return timestamps as texts in the format of `format_rfc3339`."""
     if len(clocks) and (clocks.min() < 0 or clocks.max() > _MOST_CLOCK):
         return pa.array(list(map(format_rfc3339, clocks.tolist())), pa.string())
     texts = pa.array(clocks).cast(pa.timestamp("us")).cast(pa.string())
@@ -222,12 +222,12 @@ def _times(clocks: np.ndarray) -> pa.StringArray:
 
 
 def _other_numbers(column: pa.Array, is_other: np.ndarray) -> pa.Array:
-    """A column's numbers as what they are in documents where they are not of its type, and anything elsewhere."""
+    """Return the numbers of a column that documents write as the other numeric type; 0 for other rows."""
     is_integer = pa.types.is_int64(column.type)
     filled = column.fill_null(pa.scalar(0, column.type)).to_numpy()
     return pa.array(np.where(is_other, filled, 0).astype(np.float64 if is_integer else np.int64))
 
 
 def thresholds(bindings: Sequence[StoredBinding], positions: Mapping[str, int]) -> np.ndarray:
-    """By index of the binding, the adjusted clock below which rows are passed over."""
+    """Return for each binding, by index, the adjusted timestamp below which rows are skipped."""
     return np.array([positions[binding.state_key] for binding in bindings], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Checking materializations: all that can be known of them without storing anything.
+"""Checks of materializations that store nothing.
 
-A connector is started for what it says of itself, and asked what its endpoint says of the bindings. A catalog is right
-or wrong wherever it is checked: what is only not there, be it a connector, an endpoint or a secret, is a note.
+Each connector is started and asked for its schemas, and its endpoint is asked for the constraints of the bindings. A
+catalog is valid or invalid on every machine, so a missing connector, endpoint or secret is only a note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
 
 
 def check_materializations(specs: Iterable[MaterializationSpec], connectors: Connectors) -> list[Issue]:
-    """Everything wrong with materializations, and notes on what could not be checked; disabled ones are left alone."""
+    """Return the faults of materializations, and notes on checks that were not possible; disabled ones are skipped."""
     return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors)]
 
 
@@ -56,7 +56,7 @@ def _check(spec: MaterializationSpec, connectors: Connectors) -> Iterator[Issue]
 
 
 def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
-    """Notes on bindings that have more fields than there is room for."""
+    """Yield a note for each binding with more fields than the endpoint has room for."""
     for binding in prepared.bindings:
         if binding.fields.left_out:
             message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"
@@ -65,7 +65,7 @@ def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
 
 
 def show_left_out(fields: FieldSelection) -> str:
-    """Which fields have no column, in words."""
+    """Return a text about the fields without a column."""
     count, first = len(fields.left_out), fields.left_out[0]
     more = "1 field" if count == 1 else f"{count:,} fields"
     return f"leaves out {more}, '{first}' is the first: there is room for {fields.most:,}"
@@ -80,7 +80,7 @@ def _note(spec: MaterializationSpec, error: FlowError) -> Issue:
 
 
 def _referring(value: JSON, pointer: str = "") -> Iterator[str]:
-    """Pointers of the strings that have references."""
+    """Yield the pointers of strings that contain references."""
     if isinstance(value, str) and references(value):
         yield pointer
     elif isinstance(value, dict):

@@ -1,10 +1,10 @@
-"""Checkpoints of a shard: how far it has stored its bindings, as an endpoint keeps it together with what it has stored.
+"""Checkpoints of a shard: the progress of its bindings, which an endpoint stores together with the documents.
 
-The endpoint is authoritative. It may be ahead of the data folder, where a run ended between the endpoint's commit and
-its own, or behind it, where the endpoint was restored from a backup. What it has, it has: the shard goes on from there.
-A checkpoint names the attempt that wrote it, and the data folder names the attempt of each shard that it has seen
-commit. Where these are the same, all that the data folder knows to be done is done, also of times in which the shard
-had nothing to store.
+The endpoint is authoritative. It may be ahead of the data folder, if a run ended between the endpoint's commit and its
+own, or behind it, if the endpoint was restored from a backup: the shard continues from the endpoint's checkpoint. A
+checkpoint names the attempt that wrote it, and the data folder names the attempt of each shard whose commit it
+recorded. If the two are equal, everything that the data folder has recorded as done is done, also for times in which
+the shard stored nothing.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
-"""What a connector says whose endpoint has nothing any more, or is to have everything again."""
+"""Checkpoint that a connector returns if its endpoint is empty, or is to receive everything again."""
 
 _FORM = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCheckpoint:
-    """How far a shard has come.
+    """The progress of a shard.
 
     Attributes:
-        token: name of the attempt that wrote it.
-        positions: for each binding (by state key), its source and the clock below which everything is stored.
+        token: name of the attempt that wrote the checkpoint.
+        positions: for each binding (by state key), its source and the timestamp below which everything is stored.
         largest: for each binding (by state key), the greatest packed key ever stored.
-        clearing: for each binding (by state key) that starts over, the clock before which the documents were stored
-            that have to go first; its position says how far that is.
-        restart: names the last reset that the shard has seen.
-        folder: identifies the data folder from which it was stored; empty where that was not recorded yet.
-        parts: of bindings that have been reset alone since, by name, the name of that reset.
+        clearing: for each binding (by state key) that starts over, the timestamp below which the documents to delete
+            were stored; its position is the progress of the deletion.
+        restart: name of the last reset that the shard has seen.
+        folder: identifier of the data folder that wrote it; empty if not recorded.
+        parts: by name of the binding, the name of a later reset of that binding alone.
     """
 
     token: str
@@ -53,7 +53,7 @@ class ShardCheckpoint:
     parts: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """As the endpoint keeps it."""
+        """Return the checkpoint as bytes for the endpoint."""
         return orjson.dumps(
             {
                 "form": _FORM,
@@ -69,10 +69,10 @@ class ShardCheckpoint:
 
     @staticmethod
     def from_bytes(text: bytes) -> ShardCheckpoint:
-        """The checkpoint that `to_bytes` wrote.
+        """Return the checkpoint that `to_bytes` wrote.
 
         Raises:
-            ProtocolError: it is none.
+            ProtocolError: the bytes are not a checkpoint of this runtime.
         """
         try:
             value: Any = orjson.loads(text)
@@ -92,11 +92,11 @@ class ShardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the runtime keeps for a shard beside what its endpoint does.
+    """Data that the runtime stores for a shard beside the endpoint's.
 
     Attributes:
-        flow: the checkpoint, for an endpoint that keeps none; empty if there is none.
-        driver: what the connector wants to be given when it is opened; empty if there is nothing.
+        flow: checkpoint for an endpoint that stores none; empty if there is none.
+        driver: state that the connector receives when its stream is opened; empty if there is none.
     """
 
     flow: bytes = b""
@@ -105,18 +105,18 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a shard goes on.
+    """The point from which a shard continues.
 
     Attributes:
-        token: name of the attempt that its endpoint has seen commit last; empty if there was none.
-        positions: for each binding (by state key), the adjusted clock below which everything is stored.
-        is_kept: the endpoint keeps checkpoints.
-        empty: state keys of bindings of which the endpoint has nothing.
-        largest: for each binding (by state key), the greatest key ever stored, where that is known.
-        clearing: for each binding (by state key) that starts over, the adjusted clock before which its documents were
-            stored that have to go first; its position says how far that is.
-        is_new: the endpoint does not know yet that something starts over.
-        absent: what the endpoint knows of bindings that are disabled or removed, and may come back.
+        token: name of the attempt whose commit the endpoint recorded last; empty if there was none.
+        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        is_kept: whether the endpoint stores checkpoints.
+        empty: state keys of bindings without documents at the endpoint.
+        largest: for each binding (by state key), the greatest key ever stored, if known.
+        clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
+            delete were stored; its position is the progress of the deletion.
+        is_new: whether a binding starts over and the endpoint has not recorded this yet.
+        absent: the endpoint's progress of disabled or removed bindings, which may be enabled again.
     """
 
     token: str
@@ -138,31 +138,32 @@ def resume(
     restart: Restart | None = None,
     folder: FolderIdentity | None = None,
 ) -> Resumed:
-    """Where a shard goes on whose stream was opened.
+    """Return the point from which a shard with an opened stream continues.
 
     Args:
-        opened: the checkpoint that the endpoint has; empty if it keeps none.
-        kept: what the runtime has kept.
-        bindings: of the materialization.
-        positions: for each binding (by state key), how far the data folder knows it to be.
-        token: name of the attempt that the data folder knows to have committed last; None if none ever has, and empty
-            if what the endpoint had is lost, which has been read again since.
+        opened: the endpoint's checkpoint; empty if the endpoint stores none.
+        kept: data that the runtime has stored.
+        bindings: bindings of the materialization.
+        positions: for each binding (by state key), the data folder's progress.
+        token: name of the attempt whose commit the data folder recorded last; None if there was none; empty if the
+            endpoint's documents are lost and were read again.
         restart: the last reset; None if there was none.
-        folder: which data folder this is; None if that does not matter.
+        folder: identity of this data folder; None to skip its check.
 
     Raises:
-        ProtocolError: the endpoint's checkpoint is not ours.
-        TaskError: the endpoint has what another data folder has stored, of which this one does not know.
+        ProtocolError: the endpoint's checkpoint was not written by this runtime.
+        TaskError: the endpoint has documents of another data folder that this one does not know.
     """
     restart = restart or Restart()
     known = opened or kept.flow
-    if not known and token is None:  # it never had anything to store
+    if not known and token is None:  # the shard never had documents to store
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
-    if token == "" and (not known or known == FROM_NOTHING):  # it has begun from nothing, as the data folder knows
+    if token == "" and (not known or known == FROM_NOTHING):  # the data folder has recorded that the shard starts over
         return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
     if not known or known == FROM_NOTHING:
         beginning = dict.fromkeys(positions, BEGINNING)
-        # A range that the endpoint does not know may be part of one with rows, which those before a reset had.
+        # The key range is unknown to the endpoint, but may be part of a range whose documents were stored
+        # before a reset.
         former = {} if token is not None else _ends(bindings, restart)
         unknown = frozenset(positions.keys() - former.keys())
         return Resumed("", beginning, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
@@ -181,7 +182,7 @@ def resume(
         elif last is not None and not binding.is_delta and (is_reset or key not in checkpoint.positions):
             clearing[key], reached[key] = last + binding.offset, BEGINNING
             continue
-        if checkpoint.token == token and not is_reset:  # what is below has been read, and was of other shards
+        if checkpoint.token == token and not is_reset:  # documents below belong to other shards, and were read
             reached[key] = max(reached[key], min(positions[key], clearing.get(key, END_OF_TIME)))
     empty = _empty(checkpoint, bindings, restart) if opened else frozenset()
     largest, is_new = checkpoint.largest if opened else {}, len(going_on) < len(bindings)
@@ -190,9 +191,9 @@ def resume(
 
 
 def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> frozenset[str]:
-    """State keys of bindings of which an endpoint with a checkpoint has nothing.
+    """Return the state keys of bindings for which an endpoint with a checkpoint has no documents.
 
-    Without a checkpoint of its own an endpoint may be ahead of what is known.
+    An endpoint without a checkpoint may be ahead of the known progress.
     """
     return frozenset(
         binding.state_key
@@ -206,7 +207,7 @@ def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], resta
 
 
 def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
-    """Whether a binding (by state key) was reset since a checkpoint was written."""
+    """Return whether a binding (by state key) was reset after a checkpoint was written."""
     name = binding_of(key)
     reset = restart.of(name)
     return bool(reset) and reset != checkpoint.parts.get(name, checkpoint.restart)
@@ -220,12 +221,12 @@ def _require_known(
     *,
     is_same: bool,
 ) -> None:
-    """Require that this data folder knows all that the endpoint has.
+    """Check that this data folder knows everything that the endpoint has stored.
 
-    A data folder that was restored has the history of the one that was backed up, and not what came later.
+    A restored data folder has the history of its backup, without later commits.
 
     Raises:
-        TaskError: it does not.
+        TaskError: the endpoint has unknown documents.
     """
     stored = checkpoint.folder
     if not stored or folder is None or not folder.id or stored == folder.id:
@@ -251,7 +252,7 @@ def _require_known(
 
 
 def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]:
-    """For each binding (by state key) with rows that have to go, the adjusted clock before which they were stored."""
+    """Return, by state key, the adjusted timestamp before which the documents to delete were stored."""
     lasts = {
         binding.state_key: (_last_position(binding, ShardCheckpoint("", {}), restart.ends), binding.offset)
         for binding in bindings
@@ -261,7 +262,7 @@ def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]
 
 
 def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> ShardCheckpoint:
-    """What a checkpoint knows of bindings that are not there now; after a reset they start over when they come back."""
+    """Return a checkpoint's progress of absent bindings; those that were reset start over when they return."""
     ends = {key: end for key, end in restart.ends.items() if _is_reset(key, checkpoint, restart)}
     positions, largest, clearing = {}, {}, {}
     for key, (source, stored) in {**ends, **checkpoint.positions}.items():
@@ -278,13 +279,13 @@ def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], rest
 
 
 def _is_of(key: str, binding: StoredBinding) -> bool:
-    """Whether a state key is of a binding, whatever its `backfill`."""
+    """Return whether a state key belongs to a binding, with any `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return key == binding.name or (name == binding.name and backfill.isdigit())
 
 
 def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
-    """The adjusted clock below which the endpoint has all of a binding."""
+    """Return the adjusted timestamp below which the endpoint has all documents of a binding."""
     source, clock = checkpoint.positions.get(binding.state_key, ("", BEGINNING))
     return clock + binding.offset if source == binding.collection.name and clock else BEGINNING
 
@@ -292,10 +293,10 @@ def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
 def _last_position(
     binding: StoredBinding, checkpoint: ShardCheckpoint, ends: Mapping[str, tuple[str, int]]
 ) -> int | None:
-    """The clock before which documents of a binding, or of one that it takes the place of, were stored; None if none.
+    """Return the timestamp below which documents of a binding, or of its predecessor, were stored; None if none were.
 
-    Raising `backfill` makes another binding of the same name. A checkpoint may be from before a split; `ends` says how
-    far bindings (by state key) were at a reset since.
+    A higher `backfill` makes another binding of the same name. A checkpoint may be older than a split of shards; `ends`
+    is the progress of bindings (by state key) at a later reset.
     """
     clocks = [
         max(clock, checkpoint.clearing.get(key, BEGINNING))
@@ -306,7 +307,7 @@ def _last_position(
 
 
 def merge_patch(value: JSON, patch: JSON) -> JSON:
-    """A value as RFC 7396 changes it by a patch."""
+    """Return a value changed by a patch of RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(value) if isinstance(value, dict) else {}

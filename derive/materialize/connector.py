@@ -1,7 +1,7 @@
-"""Connectors as clients see them: whatever an endpoint says a connector is, it is a gRPC server that can be asked.
+"""Connectors as clients: every kind of endpoint is a gRPC server.
 
-A connector of ours, or of any package that is installed, is known by its image; a local one is a program; one at an
-address is there already. `Connectors` starts each at most once, when it is first needed, and ends all that it has
+A connector of this runtime or an installed package is known by its image; a local connector is a program; a connector
+at an address runs already. `Connectors` starts each connector at most once, on first use, and ends all that it has
 started.
 """
 
@@ -34,19 +34,19 @@ _PREFIX = "materialize-"
 _ASK_SECONDS = 120.0
 _APPLY_SECONDS = 3600.0
 _DEATH_SECONDS = 1.0
-"""How long after its connection a process may end."""
+"""Seconds between a lost connection and the end of the process."""
 
 _Response = TypeVar("_Response")
 
 
 def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
-    """Why an endpoint's image cannot be run here, and what can; None if it can, or if it is no image."""
+    """Return a message and a hint why an endpoint's image cannot run here; None if it can, or if it is not an image."""
     if not isinstance(endpoint, ConnectorEndpoint):
         return None
     installed = installed_materialize_connectors()
     if endpoint.connector in installed:
         return None
-    # What all of them begin with says nothing of which one is meant.
+    # The common prefix of all names does not tell connectors apart.
     kinds = {name.removeprefix(_PREFIX): name for name in installed}
     guess = suggest(endpoint.connector.removeprefix(_PREFIX), kinds)
     hint = f"did you mean '{kinds[guess]}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
@@ -54,16 +54,16 @@ def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
 
 
 class Connector:
-    """A connector that can be asked.
+    """A connector that can be called.
 
     Args:
-        name: what messages call it.
-        address: `host:port`, where it serves.
-        process: that which serves it, if it is ours.
+        name: name in messages.
+        address: `host:port` of the server.
+        process: process of the server, if this runtime started it.
 
     Attributes:
-        name: what messages call it.
-        client: its methods, of which errors are told by `error_of`.
+        name: name in messages.
+        client: methods of the connector; `error_of` converts their errors.
     """
 
     def __init__(self, name: str, address: str, process: ConnectorProcess | None = None) -> None:
@@ -76,14 +76,14 @@ class Connector:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended by itself."""
+        """Return whether the process has ended by itself."""
         return self._process is not None and self._process.ended is not None
 
     def schemas(self) -> ConnectorSchemas:
-        """What it can be configured with; it is asked once.
+        """Return the configuration schemas of the connector, which is asked once.
 
         Raises:
-            FlowError: it does not say.
+            FlowError: the call failed.
         """
         if self._schemas is None:
             response = self._ask(lambda: self.client.spec(pb.SpecRequest(), timeout=_ASK_SECONDS), ())
@@ -91,14 +91,14 @@ class Connector:
         return self._schemas
 
     def validate(self, request: pb.ValidateRequest, secrets: Collection[str]) -> pb.ValidateResponse:
-        """What the endpoint asks of the fields of bindings.
+        """Return the endpoint's constraints for the fields of bindings.
 
         Args:
             request: the bindings.
-            secrets: to be hidden in messages.
+            secrets: texts to hide in messages.
 
         Raises:
-            FlowError: the connector refuses them, or the endpoint cannot be reached.
+            FlowError: the connector refuses the bindings, or the endpoint cannot be reached.
         """
         response: pb.ValidateResponse = self._ask(lambda: self.client.validate(request, timeout=_ASK_SECONDS), secrets)
         if len(response.bindings) != len(request.bindings):
@@ -107,25 +107,25 @@ class Connector:
         return response
 
     def apply(self, request: pb.ApplyRequest, secrets: Collection[str], begun: Collection[int] = ()) -> str:
-        """Make the endpoint ready, or find out what that takes.
+        """Prepare the endpoint, or return the needed actions of a dry run.
 
         Args:
-            request: for what.
-            secrets: to be hidden in messages.
-            begun: indices of bindings of which something was stored before.
+            request: the materialization.
+            secrets: texts to hide in messages.
+            begun: indices of bindings with documents at the endpoint.
 
         Returns:
-            What was done or would be, for people.
+            A text about the actions that were or would be done.
 
         Raises:
-            FlowError: it cannot be done.
+            FlowError: the endpoint cannot be prepared.
         """
         metadata = ((BEGUN, ",".join(map(str, begun))),)
         response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS, metadata=metadata), secrets)
         return hide(response.action_description, secrets).strip()
 
     def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:
-        """The error with which one of its methods has ended, without secrets; with its last words if it has died."""
+        """Return the error of a failed method without secrets; if the process has ended, with its last output."""
         error = error_of(failure, self.name)
         is_gone = isinstance(error, EndpointGoneError) and error.message.startswith(self.name)
         if self._process is not None:
@@ -147,14 +147,14 @@ class Connector:
         try:
             return call()
         except grpc.RpcError as failure:
-            # What it says itself may be shown as the cause, secrets and all.
+            # The message of the call itself may be shown as the cause, with secrets.
             cause = None if any(secret in str(failure) for secret in secrets) else failure
             raise self.error_of(failure, secrets) from cause
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a connector is started with; the same one serves all that have the same."""
+    """Parameters of a connector's start; endpoints with equal parameters share a connector."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class _Start:
 
 
 class Connectors(AbstractContextManager["Connectors"]):
-    """The connectors of this process, each started when it is first needed. Threads may share it."""
+    """The connectors of this process, each started on first use. Threads may share the object."""
 
     def __init__(self) -> None:
         self._connectors: dict[_Start, Connector] = {}
@@ -172,15 +172,15 @@ class Connectors(AbstractContextManager["Connectors"]):
         self._lock = Lock()
 
     def connect(self, endpoint: EndpointSpec) -> Connector:
-        """The connector of an endpoint, started if it is not running.
+        """Return the connector of an endpoint, started if it is not running.
 
         Raises:
-            FlowError: it cannot be started; it says where the endpoint is written.
+            FlowError: the connector cannot be started; the error has the endpoint's position.
         """
         start = _start_of(endpoint)
         with self._lock:
             lock = self._locks[start]
-        with lock:  # one that takes long to start keeps nobody from another
+        with lock:  # a slow start does not block other connectors
             connector = self._connectors.get(start)
             if connector is not None and connector.has_ended:
                 connector.close()
@@ -190,7 +190,7 @@ class Connectors(AbstractContextManager["Connectors"]):
             return connector
 
     def close(self) -> None:
-        """End all of them."""
+        """End all connectors."""
         with self._lock:
             connectors = list(self._connectors.values())
             self._connectors.clear()

@@ -1,7 +1,7 @@
-"""Cutting: a transaction of a task, as its shards store it in transactions of the endpoint, one behind the other.
+"""Division of a task's transaction into consecutive transactions of the endpoint, for each shard.
 
-Each ends where no document of the same time follows, so that a checkpoint is a time. What the endpoint has stored
-already, as its own checkpoint says, is passed over.
+Each transaction of the endpoint ends where no document of the same timestamp follows, so that a checkpoint is a
+timestamp. Documents below the endpoint's checkpoint are skipped.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MOST_DOCUMENTS, MOST_BYTES = 50_000, 24 << 20
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a transaction goes.
+    """The extent of a transaction.
 
     Attributes:
-        taking_part: state keys of the bindings that are read.
-        end: adjusted clock at which it ends.
-        documents: one transaction of the endpoint has about so many at most, …
-        bytes: … of about so many bytes, in memory.
+        taking_part: state keys of the read bindings.
+        end: adjusted timestamp of the end.
+        documents: approximate maximum number of documents in one transaction of the endpoint.
+        bytes: approximate maximum size of one transaction of the endpoint, in bytes of memory.
     """
 
     taking_part: frozenset[str]
@@ -44,21 +44,21 @@ def store_rows(
     token: str,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[int, int]:
-    """Store rows by a stream, and wait until they are committed.
+    """Store rows by a stream, and wait for their commit.
 
     Args:
-        stream: of the shard that owns them.
-        bindings: of the materialization.
-        rows: in order, all below the end.
-        extent: how far the transaction goes.
+        stream: stream of the shard that owns the rows.
+        bindings: bindings of the materialization.
+        rows: rows in order, all below the end.
+        extent: extent of the transaction.
         token: name of this attempt.
-        progress: told of rows that were read, how many they are.
+        progress: function called with the number of read rows.
 
     Returns:
-        How many documents were read that are not read again, and how many were stored of them.
+        Number of documents read that will not be read again, and number of documents stored.
 
     Raises:
-        FlowError: it failed.
+        FlowError: storing failed.
     """
     stored = 0
     clearing = dict(stream.clearing)
@@ -70,7 +70,7 @@ def store_rows(
         read.append(len(rows) - (int(np.isin(rows.transforms, passed).sum()) if passed else 0))
 
     def positions(end: int) -> dict[str, int]:
-        """Where bindings are at a time; what has been cleared waits until it is read from its beginning."""
+        """Return the positions of bindings at a time; a cleared binding waits until it is read from its beginning."""
         return {
             key: max(min(end, clearing.get(key, end)), stream.positions[key])
             for key in extent.taking_part
@@ -90,7 +90,7 @@ def store_rows(
 def _new(
     stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], count: Callable[[ReadRows], None]
 ) -> Iterator[ReadRows]:
-    """Rows that the endpoint has not stored yet; of bindings that are cleared, those that it may have."""
+    """Yield rows that the endpoint has not stored yet; for bindings that are cleared, rows that it may have."""
     keys = [binding.state_key for binding in bindings]
     begins = np.array([stream.positions[key] for key in keys], dtype=np.int64)
     ends = np.array([stream.clearing.get(key, END_OF_TIME) for key in keys], dtype=np.int64)
@@ -103,7 +103,7 @@ def _new(
 
 
 def _cut(parts: Iterator[ReadRows], extent: Extent) -> Iterator[tuple[int, list[ReadRows]]]:
-    """Rows of each transaction of the endpoint, with the adjusted clock at which it ends."""
+    """Yield the rows of each transaction of the endpoint, with the adjusted timestamp of its end."""
     gathered: list[ReadRows] = []
     documents = size = 0
     for rows in parts:
@@ -111,11 +111,11 @@ def _cut(parts: Iterator[ReadRows], extent: Extent) -> Iterator[tuple[int, list[
         if documents < extent.documents and size < extent.bytes:
             gathered.append(rows)
             continue
-        border = int(rows.adjusted[-1])  # more of this time may follow
+        border = int(rows.adjusted[-1])  # more rows of this timestamp may follow
         count = int(np.searchsorted(rows.adjusted, border))
         ended = [*gathered, rows.slice(0, count)] if count else gathered
         if not count and gathered and gathered[-1].adjusted[-1] == border:
-            gathered.append(rows)  # all of it may be of that time
+            gathered.append(rows)  # all rows may have that timestamp
             continue
         if ended:
             yield border, ended
@@ -126,7 +126,7 @@ def _cut(parts: Iterator[ReadRows], extent: Extent) -> Iterator[tuple[int, list[
 
 
 def _by_binding(parts: Sequence[ReadRows]) -> Mapping[int, ReadRows]:
-    """Rows of several parts, by index of their binding."""
+    """Return the rows of several parts, by index of their binding."""
     rows = concat(parts)
     present = np.unique(rows.transforms).tolist()
     if len(present) == 1:

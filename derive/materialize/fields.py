@@ -1,10 +1,10 @@
-"""Field selection: which fields of a collection a binding materializes, of what its author and the connector say.
+"""Field selection: the fields of a collection that a binding materializes, by its author and its connector.
 
-The author's word on a field is the first: included fields are there, excluded ones are not. Then the connector has what
-it requires, and what it recommends where the author takes recommendations. A location is materialized once unless
-somebody asks for more: of several fields for it the best is taken, which is an included one, then one that is required,
-then one that the author of the collection has named, then the first by name. Whatever cannot be reconciled is an issue,
-where the field is named.
+The author decides first: included fields are selected, excluded fields are not. Then the connector's required fields
+are selected, and its recommended fields if the author accepts recommendations. A location is materialized once unless
+the author includes more fields for it: of several fields the best is selected, which is an included one, then a
+required one, then one that the collection's author has named, then the first by name. A conflict is an issue at the
+position of the field's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from derive.protocol.specs import JSON, FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
 
 REFUSED = "E710"
-"""Code of issues of fields, most of which may be mended at the endpoint as well as in the catalog."""
+"""Code of issues of fields, most of which can be fixed at the endpoint or in the catalog."""
 _UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "it does not say that it can take it")
 _REFUSED = (ConstraintType.FIELD_FORBIDDEN, ConstraintType.UNSATISFIABLE)
 
@@ -29,12 +29,12 @@ class FieldSelection:
     """The fields of a binding.
 
     Attributes:
-        keys: those of the key, in its order, which is that of packed keys.
-        values: the others, sorted, which is the order of packed values.
-        document: that of the whole document; None if it is not materialized.
-        config: what the author tells the connector of fields.
-        left_out: those that would be recommended, if there were room for them.
-        most: how many there is room for; 0 if there is no bound.
+        keys: fields of the key in its order, the order of packed keys.
+        values: other fields, sorted, in the order of packed values.
+        document: field of the whole document; None if it is not materialized.
+        config: the author's configuration of fields for the connector.
+        left_out: recommended fields for which there is no room.
+        most: maximum number of fields; 0 for no maximum.
     """
 
     keys: tuple[str, ...]
@@ -46,7 +46,7 @@ class FieldSelection:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All fields: key, values, document."""
+        """Return all fields: key, values, document."""
         return (*self.keys, *self.values, *([self.document] if self.document is not None else []))
 
 
@@ -58,15 +58,15 @@ def select_fields(
     stored: Sequence[str] = (),
     most: int = 0,
 ) -> FieldSelection | tuple[Issue, ...]:
-    """The fields that a binding materializes, or everything that stands against it.
+    """Return the fields that a binding materializes, or all conflicts.
 
     Args:
         key: JSON pointers of the collection's key.
-        projections: its fields, sorted by name.
-        constraints: what the connector asks, by field.
-        wanted: what the author of the binding asks.
-        stored: fields that were materialized until now, which stay unless the author says otherwise.
-        most: how many there is room for; 0 if there is no bound.
+        projections: fields of the collection, sorted by name.
+        constraints: the connector's constraints, by field.
+        wanted: selection by the author of the binding.
+        stored: fields materialized until now, which stay selected unless the author decides otherwise.
+        most: maximum number of fields; 0 for no maximum.
     """
     selector = _Selector(key, projections, constraints, wanted, stored, most)
     selection = selector.select()
@@ -116,14 +116,14 @@ class _Selector:
 
     def _include(self, name: str) -> None:
         if name not in self._fields:
-            return  # the catalog's rules have told
+            return  # the rules of the catalog report it
         constraint = self._constraint(name)
         if constraint.type in _REFUSED:
             self._issue(name, f"the field '{name}' is wanted, and the connector refuses it", constraint)
         self._selected.add(name)
 
     def _require(self, name: str) -> None:
-        """Take a field that is required by its name."""
+        """Select a field that is required by its name."""
         constraint = self._constraint(name)
         required = constraint.type is ConstraintType.FIELD_REQUIRED
         if name not in self._fields:
@@ -143,7 +143,7 @@ class _Selector:
             requiring = [name for name in names if self._constraint(name).type is ConstraintType.LOCATION_REQUIRED]
             if (requiring or pointer in self._key) and not self._take(names):
                 if any(self._is_unsatisfiable(name) for name in names):
-                    continue  # that has been told
+                    continue  # the conflict is already reported
                 told = next(iter(requiring), names[0])
                 needs = "the connector requires it" if requiring else "it is of the key"
                 excluded = [name for name in names if name in self._excluded]
@@ -153,7 +153,7 @@ class _Selector:
                 self._issue(at, f"{where} {why}, and {needs}", self._constraint(told))
 
     def _take(self, names: Sequence[str]) -> bool:
-        """Whether some field of a location is selected; if none was, then the best one is now."""
+        """Return whether a field of a location is selected, after selecting its best field if none was."""
         if not self._selected.isdisjoint(names):
             return True
         allowed = [name for name in names if self._is_allowed(name)]
@@ -162,22 +162,22 @@ class _Selector:
         return bool(allowed)
 
     def _keep(self) -> None:
-        """Take the fields that were materialized until now: a column that is not written any more tells lies."""
+        """Select the fields materialized until now: a column that is no longer written would be outdated."""
         for name in self._stored:
             if name in self._selected or name not in self._fields or self._is_deep(self._fields[name].pointer):
                 continue
             if self._is_allowed(name):
                 self._selected.add(name)
-            elif name not in self._excluded and not self._is_unsatisfiable(name):  # else that has been told
+            elif name not in self._excluded and not self._is_unsatisfiable(name):  # otherwise already reported
                 message = f"the field '{name}' was materialized until now, and cannot be any more"
                 self._issue(name, message, self._constraint(name), "exclude it to go on without it")
 
     def _is_deep(self, pointer: str) -> bool:
-        """Whether the author leaves out what lies so deep."""
+        """Return whether the author excludes locations at this depth."""
         return self._wanted.depth is not None and len(parse_pointer(pointer)) > self._wanted.depth
 
     def _recommend(self) -> None:
-        """Take what is recommended, as far as there is room for it: what lies less deep comes first."""
+        """Select recommended fields, less nested locations first, as long as there is room."""
         for pointer, names in sorted(self._locations.items(), key=lambda item: item[0].count("/")):
             recommended = [name for name in names if self._constraint(name).type is ConstraintType.LOCATION_RECOMMENDED]
             if not recommended or self._is_deep(pointer) or not self._selected.isdisjoint(names):
@@ -188,7 +188,7 @@ class _Selector:
                 self._take(recommended)
 
     def _require_room(self) -> None:
-        """Require that there is room for what the author wants and the connector requires."""
+        """Check that there is room for the fields that the author includes and the connector requires."""
         count = len(self._selected)
         if self._most and count > self._most:
             message = f"{count:,} fields are to be materialized, and the endpoint has room for {self._most:,}"
@@ -208,11 +208,11 @@ class _Selector:
         return name not in self._excluded and self._constraint(name).type not in _REFUSED
 
     def _is_unsatisfiable(self, name: str) -> bool:
-        """Whether a field must be there and cannot be; the author may go on without it."""
+        """Return whether a field must be selected and cannot be; the author may exclude it."""
         return name not in self._excluded and self._constraint(name).type is ConstraintType.UNSATISFIABLE
 
     def _rank(self, name: str) -> tuple[bool, int, bool, bool, str]:
-        """The better of two fields of one location has the lesser rank."""
+        """Return a sort key by which the better of two fields of a location comes first."""
         is_included = name in self._wanted.include
         constraint = self._constraint(name).type
         is_explicit = self._fields[name].explicit

@@ -1,7 +1,7 @@
-"""Documents of one binding in one transaction, by key: which of them must be loaded, and what they come to.
+"""Documents of one binding in one transaction, grouped by key: the documents to load, and the results to store.
 
-A key that occurs once and of which the endpoint has nothing is stored as it was read, from its text and its columns.
-Documents are parsed where they have to be reduced.
+A key that occurs once and has no document at the endpoint is stored as read, from its text and its columns. Documents
+are parsed only if they have to be reduced.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from derive.storage.segments.texts import write_texts
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Documents to store; the columns run in parallel.
+    """Documents to store, as parallel columns.
 
     Attributes:
-        keys: packed.
-        values: packed.
+        keys: packed keys.
+        values: packed values.
         texts: the documents.
-        exists: whether the endpoint has a document of each key.
-        is_deleted: which keys are to be deleted.
+        exists: for each key, whether the endpoint has a document.
+        is_deleted: for each key, whether its document is to be deleted.
     """
 
     keys: pa.BinaryArray
@@ -49,10 +49,10 @@ class Grouped:
     """Documents of one binding in one transaction.
 
     Args:
-        binding: whose they are.
-        rows: of the transaction, in order.
-        known: what is known of the keys that the endpoint has.
-        is_clearing: what the endpoint has of them is to be deleted, and nothing is stored.
+        binding: binding of the documents.
+        rows: rows of the transaction, in order.
+        known: knowledge about keys at the endpoint.
+        is_clearing: whether the endpoint's documents of these keys are deleted and nothing is stored.
     """
 
     def __init__(self, binding: CompiledBinding, rows: ReadRows, known: Known, *, is_clearing: bool = False) -> None:
@@ -82,20 +82,20 @@ class Grouped:
 
     @property
     def wanted(self) -> pa.BinaryArray:
-        """Keys of the documents that must be loaded."""
+        """Return the keys of documents that must be loaded."""
         return self._keys if self._wanted.all() else self._keys.filter(pa.array(self._wanted))
 
     @property
     def greatest(self) -> bytes:
-        """The greatest key."""
+        """Return the greatest key."""
         greatest: bytes = pc.max(self._keys).as_py()
         return greatest
 
     def load(self, texts: Sequence[bytes]) -> None:
-        """Take documents that the endpoint has.
+        """Add documents that the endpoint has loaded.
 
         Raises:
-            ProtocolError: one of them was not asked for.
+            ProtocolError: a document was not requested.
         """
         documents: list[Document] = parse_exact(b"[%b]" % b",".join(texts))
         for key, document in zip(self._binding.pack_keys(documents), documents, strict=True):
@@ -107,11 +107,11 @@ class Grouped:
 
     @cached_property
     def _asked(self) -> dict[bytes, int]:
-        """The numbers of the keys whose documents must be loaded."""
+        """Return the numbers of the keys whose documents must be loaded."""
         return dict(zip(self.wanted.to_pylist(), np.flatnonzero(self._wanted).tolist(), strict=True))
 
     def stored(self) -> list[Stored]:
-        """What the documents come to, once all that is there is loaded.
+        """Return the documents to store, after all requested documents are loaded.
 
         Raises:
             ReductionError: documents of a key cannot be reduced.
@@ -124,13 +124,13 @@ class Grouped:
         return [part for part in parts if len(part.keys)]
 
     def _gone(self) -> list[Stored]:
-        """What the endpoint has, to be deleted."""
+        """Return deletions of the documents at the endpoint."""
         numbers = np.flatnonzero(self._exists())
         everything = np.ones(len(numbers), dtype=np.bool_)
         return [self._as_read(numbers, everything, everything)]
 
     def _reduced(self) -> list[Stored]:
-        """Documents fully reduced onto those that are there."""
+        """Return documents fully reduced onto the endpoint's documents."""
         combiner = self._binding.combiner
         exists = self._exists()
         is_folded = np.zeros(len(self._keys), dtype=np.bool_)
@@ -149,7 +149,7 @@ class Grouped:
         ]
 
     def _combined(self) -> list[Stored]:
-        """Documents of this transaction, combined as far as they can be."""
+        """Return the documents of this transaction, combined as far as possible."""
         single = np.flatnonzero(self._counts == 1)
         combined = np.flatnonzero(self._counts > 1)
         numbers: list[int] = []
@@ -168,7 +168,7 @@ class Grouped:
         ]
 
     def _exists(self) -> np.ndarray:
-        """Whether the endpoint has a document of each key, as of the transaction before."""
+        """Return for each key whether the endpoint has a document after the previous transaction."""
         exists = np.zeros(len(self._keys), dtype=np.bool_)
         exists[list(self._loaded)] = True
         if self._known.last is not None:
@@ -177,7 +177,7 @@ class Grouped:
         return exists
 
     def _documents(self, numbers: np.ndarray) -> Iterator[tuple[int, list[Document]]]:
-        """The documents of some keys, in order, each with the key's number."""
+        """Yield the number and the documents, in order, of each of some keys."""
         if not len(numbers):
             return
         if self._groups is None:
@@ -203,7 +203,7 @@ class Grouped:
         return value
 
     def _base(self, number: int) -> JSON:
-        """The document that the endpoint has of a key, or will have once the transaction before is committed."""
+        """Return the endpoint's document of a key, as it is after the previous transaction's commit."""
         last, before = self._known.last, self._before[number]
         if before < 0 or last is None:
             return self._loaded.get(number, MISSING)
@@ -213,12 +213,12 @@ class Grouped:
         return key_failure(self._binding.spec.collection.name, self._keys[number].as_py(), error)
 
     def _as_read(self, numbers: np.ndarray, exists: np.ndarray, is_deleted: np.ndarray) -> Stored:
-        """The last documents of some keys, as they were read."""
+        """Return the last documents of some keys, as read."""
         rows = self._rows if len(numbers) == len(self._rows) else self._rows.take(self._last[numbers])
         return Stored(rows.keys, self._binding.values_of_rows(rows), rows.texts, exists, is_deleted)
 
     def _of_documents(self, numbers: np.ndarray, documents: Sequence[Document], exists: np.ndarray) -> Stored:
-        """Documents of some keys."""
+        """Return reduced documents of some keys."""
         keys = self._keys.take(pa.array(numbers))
         values = self._binding.values_of_documents(documents, self._rows.adjusted[self._last[numbers]])
         return Stored(keys, values, write_texts(documents), exists, np.zeros(len(numbers), dtype=np.bool_))

@@ -1,6 +1,6 @@
-"""The JSON Schema of a catalog, with what each installed connector can be configured with: for editors.
+"""The JSON Schema of a catalog with the configuration schemas of each installed connector, for editors.
 
-The loader does not use it: a connector is asked when a catalog is checked, and says more than its schema.
+The loader does not use it: a check of a catalog asks the connector, which checks more than its schema.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from derive.protocol.specs import JSON
 
 _OF_TEXTS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
-"""What a reference to a secret need not fulfil, though what it stands for has to."""
+"""Keywords that a reference to a secret need not satisfy; only the secret's value has to."""
 
 
 def with_connectors(catalog_schema: JSON, connectors: Mapping[str, tuple[JSON, JSON]]) -> JSON:
-    """The schema of a catalog in which materializations are described by their connector's schemas.
+    """Return the schema of a catalog that includes the connectors' schemas for materializations.
 
     Args:
-        catalog_schema: that of a catalog.
-        connectors: by the last part of an image's name, schemas of the configuration and of a resource.
+        catalog_schema: schema of a catalog.
+        connectors: by the last part of an image's name, the schemas of the configuration and of a resource.
     """
     schema = copy.deepcopy(catalog_schema)
     rules = [_rule(name, endpoint, resource) for name, (endpoint, resource) in sorted(connectors.items())]
@@ -44,12 +44,12 @@ def _within(name: str, schema: JSON) -> JSON:
 
 
 def _or_file(name: str, kind: str, schema: JSON) -> JSON:
-    """What is said inline; a string names a file."""
+    """Return a schema for an inline value; a string is the name of a file."""
     if not isinstance(schema, dict):
         return schema
     inline = {keyword: part for keyword, part in _lenient(schema).items() if keyword != "$schema"}
     if "$ref" in repr(schema):
-        inline = {"$id": f"flow://connector/{name}/{kind}", **inline}  # its references are to itself
+        inline = {"$id": f"flow://connector/{name}/{kind}", **inline}  # its references refer to itself
     return {"if": {"type": "object"}, "then": inline}
 
 

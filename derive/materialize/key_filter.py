@@ -1,4 +1,4 @@
-"""What is known of the keys that an endpoint has: those that it certainly does not have need not be asked for."""
+"""Knowledge about the keys at an endpoint: keys that are certainly absent need not be loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 _FIRST_KEYS, _GROWTH = 1 << 14, 4
 _MOST_KEYS = 1 << 22
-"""Of so many keys it is remembered that they were stored, which takes about 80 MB; then no longer."""
+"""Maximum number of stored keys in the filter, which takes about 80 MB; above it, the filter is dropped."""
 
 _CELLS = 16
 _HASHES = (0, 21, 42)
@@ -18,12 +18,12 @@ _HASHES = (0, 21, 42)
 
 @dataclass(frozen=True, slots=True)
 class LastStored:
-    """What a transaction has stored, which may not be committed yet.
+    """The documents stored by a transaction, which may not be committed yet.
 
     Attributes:
-        keys: packed.
+        keys: packed keys.
         texts: the documents.
-        is_deleted: which keys were deleted.
+        is_deleted: for each key, whether it was deleted.
     """
 
     keys: pa.BinaryArray
@@ -31,20 +31,20 @@ class LastStored:
     is_deleted: np.ndarray
 
     def find(self, keys: pa.BinaryArray) -> np.ndarray:
-        """For each key, its number among these; -1 if it is not among them."""
+        """Return the index of each key among the stored keys; -1 for other keys."""
         numbers: np.ndarray = pc.index_in(keys, value_set=self.keys).fill_null(-1).to_numpy()
         return numbers
 
 
 class Known:
-    """What is known of the keys of one binding.
+    """Knowledge about the keys of one binding.
 
     Args:
-        largest: the greatest key ever stored; None if that is not known.
-        is_empty: the endpoint has nothing.
+        largest: the greatest key ever stored; None if unknown.
+        is_empty: whether the endpoint has no documents.
 
     Attributes:
-        last: what the last transaction has stored.
+        last: documents stored by the last transaction.
     """
 
     def __init__(self, largest: bytes | None = None, *, is_empty: bool = False) -> None:
@@ -53,7 +53,7 @@ class Known:
         self._stored: _Filters | None = _Filters() if is_empty else None
 
     def may_be_there(self, keys: pa.BinaryArray) -> np.ndarray:
-        """Whether the endpoint may have each key."""
+        """Return for each key whether the endpoint may have it."""
         may_be = np.ones(len(keys), dtype=np.bool_)
         if self.largest is not None:
             may_be = pc.less_equal(keys, pa.scalar(self.largest)).to_numpy(zero_copy_only=False)
@@ -64,7 +64,7 @@ class Known:
         return may_be
 
     def store(self, last: LastStored) -> None:
-        """Note what a transaction stores."""
+        """Record the documents that a transaction stores."""
         self.last = last
         if not len(last.keys):
             return
@@ -79,14 +79,14 @@ def _hashes(keys: pa.BinaryArray) -> np.ndarray:
 
 
 class _Filters:
-    """Bloom filters, each larger than the one before, which grow with what is added."""
+    """Bloom filters that grow with the number of added keys, each larger than the one before."""
 
     def __init__(self) -> None:
         self._filters: list[np.ndarray] = []
         self._left = self._total = 0
 
     def may_hold(self, hashes: np.ndarray) -> np.ndarray:
-        """Whether each hash may have been added."""
+        """Return for each hash whether it may have been added."""
         held = np.zeros(len(hashes), dtype=np.bool_)
         for cells in self._filters:
             is_set = np.ones(len(hashes), dtype=np.bool_)
@@ -96,7 +96,7 @@ class _Filters:
         return held
 
     def add(self, hashes: np.ndarray) -> bool:
-        """Add hashes; False if these are too many to be remembered."""
+        """Add hashes; return False if there are too many."""
         self._total += len(hashes)
         if self._total > _MOST_KEYS:
             return False

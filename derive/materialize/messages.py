@@ -1,7 +1,6 @@
-"""Specs as messages of the protocol, complete enough for connectors that were made for other runtimes.
+"""Specs as messages of the protocol, complete enough for connectors written for other runtimes.
 
-Some of those refuse a collection without the URI of its schema, or a binding without a shuffle, though neither is of
-any use to them.
+Some of these refuse a collection without a schema URI, or a binding without a shuffle, although they use neither.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ _LONGEST = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class ValidatedBinding:
-    """What a connector says of a binding.
+    """A connector's answer for a binding.
 
     Attributes:
-        constraints: what it asks of fields, by name.
-        resource_path: where in the endpoint it goes, such as the name of a table.
-        delta_updates: whether documents are stored without those of before being loaded.
-        most_fields: how many fields there is room for, key and document included; 0 if there is no bound.
+        constraints: constraints of fields, by name.
+        resource_path: place in the endpoint, such as the name of a table.
+        delta_updates: whether documents are stored without loading earlier ones.
+        most_fields: maximum number of fields, key and document included; 0 for no maximum.
     """
 
     constraints: Mapping[str, Constraint]
@@ -50,11 +49,11 @@ class ValidatedBinding:
 
 
 def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequest:
-    """The question of what an endpoint asks of bindings.
+    """Return the request for the constraints of bindings.
 
     Args:
         spec: the materialization.
-        config: the endpoint's configuration, revealed.
+        config: the endpoint's configuration, with secrets resolved.
     """
     return pb.ValidateRequest(
         materialization=spec.name,
@@ -72,7 +71,7 @@ def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequ
 
 
 def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
-    """What a connector says of a binding; a constraint of a type that is not known forbids its field."""
+    """Return a connector's answer for a binding; a constraint of an unknown type forbids its field."""
     known = {int(kind): kind for kind in ConstraintType}
     constraints = {
         name: Constraint(known.get(constraint.type, ConstraintType.FIELD_FORBIDDEN), constraint.reason)
@@ -84,12 +83,12 @@ def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
 def materialization_message(
     spec: MaterializationSpec, config: JSON, bindings: list[tuple[ValidatedBinding, FieldSelection]]
 ) -> flow.MaterializationSpec:
-    """What is materialized.
+    """Return the message of a materialization.
 
     Args:
         spec: the materialization.
-        config: the endpoint's configuration, revealed.
-        bindings: for each of its bindings, what the connector says of it, and its fields.
+        config: the endpoint's configuration, with secrets resolved.
+        bindings: for each binding, the connector's answer and the selected fields.
     """
     return flow.MaterializationSpec(
         materialization=spec.name,
@@ -103,7 +102,7 @@ def materialization_message(
 
 
 def version_of(message: flow.MaterializationSpec, secrets: frozenset[str]) -> str:
-    """A text that is another for every change of what is materialized, but for changes of secrets."""
+    """Return a text that differs for every change of a materialization, except changes of secrets."""
     stripped = flow.MaterializationSpec()
     stripped.CopyFrom(message)
     stripped.endpoint_spec_json = hide(message.endpoint_spec_json, secrets)
@@ -111,7 +110,7 @@ def version_of(message: flow.MaterializationSpec, secrets: frozenset[str]) -> st
 
 
 def collection_message(spec: CollectionSpec) -> flow.CollectionSpec:
-    """A collection, with all that is known of its fields."""
+    """Return the message of a collection, with all properties of its fields."""
     return flow.CollectionSpec(
         collection=spec.name,
         schema_uri=_schema_uri(spec),
@@ -182,7 +181,7 @@ def _inference_message(spec: ProjectionSpec) -> flow.Inference:
 
 
 def _types(types: frozenset[str]) -> list[str]:
-    """Types by their names on the wire, sorted: what may be any number is a `number`."""
+    """Return the names of types on the wire, sorted: a field of any number is a `number`."""
     return sorted((types - NUMBER) | {"number"} if types >= NUMBER else types)
 
 

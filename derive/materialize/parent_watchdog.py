@@ -1,8 +1,8 @@
-"""The guard of a program that serves a connector: the program ends when whoever started the guard has, however it did.
+"""The guard of a program that serves a connector: the program ends when the guard's parent ends in any way.
 
-It is a program of its own, `python guard.py PROGRAM ARGUMENT…`, that imports nothing of ours. Its standard input is a
-pipe that is closed when its parent is gone; the program's is one that is closed when the guard is gone. Its exit code
-is the program's.
+The guard is a separate program, `python parent_watchdog.py PROGRAM ARGUMENT…`, without imports of this package. Its
+standard input is a pipe that is closed when its parent has ended; the program's standard input is a pipe that is closed
+when the guard has ended. The guard exits with the program's exit code.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import FrameType
 
 _GRACE_SECONDS = 5.0
 _DIE_WITH_PARENT = 1
-"""Linux: what `prctl` is told so that the kernel sends a signal to a process whose parent has ended."""
+"""Linux: option of `prctl` by which the kernel sends a signal to a process whose parent has ended."""
 
 
 def main() -> None:
-    """Run the program of the command line until it ends, or until there is nobody to run it for."""
+    """Run the program of the command line until it or the parent ends."""
     try:
         program = subprocess.Popen(
             sys.argv[1:],
@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def _follow(program: subprocess.Popen[bytes]) -> None:
-    """End as the program does."""
+    """End with the program's exit code."""
     code = program.wait()
-    _signal(program, signal.SIGKILL)  # what it has started itself
+    _signal(program, signal.SIGKILL)  # processes that the program has started
     os._exit(code if code >= 0 else 128 - code)
 
 

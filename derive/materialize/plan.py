@@ -1,4 +1,4 @@
-"""A plan: one transaction of a materialization, as data that travels to workers."""
+"""A plan: one transaction of a materialization, as data that is sent to workers."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class StorePlan:
     Attributes:
         spec: the materialization.
         root: the data folder.
-        token: of this transaction alone; it begins with the identifier of the run's capability.
-        epoch: of the run; workers of an older one are fenced.
-        transaction: counts the transactions that the run has begun for this task.
-        shards: how many shards the task has.
-        tokens: by shard number, the name of the attempt that has committed last, as far as the data folder knows.
-        positions: for each binding (by state key), the adjusted clock below which everything is stored.
-        end: adjusted clock at which the transaction ends.
-        reads: what to read, one entry for each binding that takes part.
-        bindings: in the order of the inputs.
-        message: what the connector is told of the materialization, serialized; it may hold secrets.
-        version: of that.
-        secrets: texts that are to be hidden in messages.
-        slices: where several shards share the reading, ascending borders in adjusted time, first and last included.
-        is_small: there is too little to read for more than one task to be worth its while.
+        token: token of this transaction alone; it begins with the identifier of the run's capability.
+        epoch: epoch of the run; workers of an older epoch are fenced.
+        transaction: number of transactions that the run has begun for this task.
+        shards: number of the task's shards.
+        tokens: by shard number, the name of the attempt that committed last, as recorded in the data folder.
+        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        end: adjusted timestamp of the transaction's end.
+        reads: reads of sources, one for each binding that takes part.
+        bindings: bindings in the order of the inputs.
+        message: serialized message of the materialization for the connector; it may contain secrets.
+        version: version of the message.
+        secrets: texts to hide in messages.
+        slices: borders of slices in adjusted time, ascending, if several shards share the reading.
+        is_small: whether there is too little to read for more than one task.
         restart: the last reset.
-        documents: one transaction of the endpoint has about so many at most, …
-        bytes: … of about so many bytes, in memory.
+        documents: approximate maximum number of documents in one transaction of the endpoint.
+        bytes: approximate maximum size of one transaction of the endpoint, in bytes of memory.
     """
 
     spec: MaterializationSpec
@@ -63,20 +63,20 @@ class StorePlan:
 
     @property
     def shape(self) -> Shape:
-        """How it is cut: read by one shard, or shuffled to several."""
+        """Return the shape of the transaction: read by one shard, or shuffled to several."""
         return "single" if self.shards == 1 else "sharded"
 
     @property
     def parts(self) -> tuple[StorePlan, ...]:
-        """Plans of all tasks that take part in it."""
+        """Return the plans of all tasks that take part in the transaction."""
         return (self,)
 
     @property
     def extent(self) -> Extent:
-        """How far it goes."""
+        """Return the extent of the transaction."""
         taking_part = frozenset(self.bindings[read.index].state_key for read in self.reads)
         return Extent(taking_part, self.end, self.documents, self.bytes)
 
     def attempt(self, number: int) -> Attempt:
-        """An attempt at a part of this transaction, by the number its executor gives it."""
+        """Return an attempt at a part of this transaction, by the number that its executor assigns."""
         return Attempt(self.epoch, self.transaction, number, self.token)

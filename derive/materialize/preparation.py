@@ -1,7 +1,7 @@
-"""Preparation: from what a catalog says of a materialization to what its connector is told, by way of its answers.
+"""Preparation: from the catalog's materialization to the message for its connector, by the connector's answers.
 
-The connector says what it can be configured with (Spec) and what it asks of fields (Validate); the configuration and
-the author's choice of fields are held against that. Whatever does not fit is an issue at its place in the catalog.
+The connector returns its configuration schemas (Spec) and its constraints of fields (Validate); the configuration and
+the author's choice of fields are checked against these. Every conflict is an issue at its position in the catalog.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from derive.protocol.stubs import materialize_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class PreparedBinding:
-    """A binding, with all that is decided of it.
+    """A binding, with all decisions about it.
 
     Attributes:
-        spec: as the catalog has it.
-        fields: which are materialized.
-        resource_path: where in the endpoint it goes.
-        delta_updates: whether documents are stored without those of before being loaded.
+        spec: the binding in the catalog.
+        fields: materialized fields.
+        resource_path: place in the endpoint.
+        delta_updates: whether documents are stored without loading earlier ones.
     """
 
     spec: BindingSpec
@@ -45,14 +45,14 @@ class PreparedBinding:
 
 @dataclass(frozen=True, slots=True)
 class PreparedMaterialization:
-    """A materialization that its connector has agreed to.
+    """A materialization that its connector has validated.
 
     Attributes:
-        spec: as the catalog has it.
-        bindings: in the same order.
-        message: what the connector is told. It holds secrets, and shows as nothing.
-        version: another for every change.
-        secrets: texts that are to be hidden.
+        spec: the materialization in the catalog.
+        bindings: its bindings, in the same order.
+        message: message for the connector; it contains secrets and is hidden in the object's representation.
+        version: version of the message, different for every change.
+        secrets: texts to hide.
     """
 
     spec: MaterializationSpec
@@ -62,18 +62,18 @@ class PreparedMaterialization:
     secrets: frozenset[str] = field(repr=False)
 
     def apply(self, connector: Connector, *, dry_run: bool = False, begun: Collection[str] = ()) -> str:
-        """Make the endpoint ready, or find out what that takes.
+        """Prepare the endpoint, or return the needed actions of a dry run.
 
         Args:
-            connector: of the endpoint.
-            dry_run: whether to find out only.
-            begun: state keys of bindings of which something was stored before.
+            connector: connector of the endpoint.
+            dry_run: whether nothing is changed.
+            begun: state keys of bindings with documents at the endpoint.
 
         Returns:
-            What was done or would be, for people; empty if that is nothing.
+            A text about the actions that were or would be done; empty if there are none.
 
         Raises:
-            FlowError: it cannot be done.
+            FlowError: the endpoint cannot be prepared.
         """
         request = pb.ApplyRequest(materialization=self.message, version=self.version, dry_run=dry_run)
         try:
@@ -89,13 +89,13 @@ def prepare(
     """Prepare a materialization.
 
     Args:
-        spec: what the catalog says.
-        connector: that of its endpoint.
-        stored: for each binding (by state key), the fields that were materialized until now.
+        spec: the materialization in the catalog.
+        connector: connector of its endpoint.
+        stored: for each binding (by state key), the fields materialized until now.
 
     Raises:
-        CatalogError: with everything that does not fit.
-        FlowError: the connector does not answer or refuses, or a secret is not there.
+        CatalogError: the catalog conflicts with the connector; the error has all issues.
+        FlowError: the connector does not answer or refuses, or a secret is missing.
     """
     config = spec.endpoint.config.reveal()
     try:
@@ -138,13 +138,13 @@ def prepare(
 
 
 def config_faults(spec: MaterializationSpec, schemas: ConnectorSchemas, config: JSON) -> Iterator[Issue]:
-    """What is wrong with the endpoint's configuration, of which `config` is what was written or stands for it."""
+    """Yield the faults of the endpoint's configuration; `config` is the written or the resolved configuration."""
     at = spec.endpoint.config
     return faults(config, schemas.endpoint, "the configuration", "E708", at.positions, at.position)
 
 
 def resource_faults(spec: MaterializationSpec, schemas: ConnectorSchemas) -> Iterator[Issue]:
-    """What is wrong with what the bindings say of their resources."""
+    """Yield the faults of the bindings' resources."""
     for binding in spec.bindings:
         positions = binding.resource_positions
         position = positions.get("", binding.position)
@@ -152,19 +152,19 @@ def resource_faults(spec: MaterializationSpec, schemas: ConnectorSchemas) -> Ite
 
 
 def secrets_of(spec: MaterializationSpec, config: JSON, schemas: ConnectorSchemas) -> frozenset[str]:
-    """Texts to be hidden in whatever is said of a materialization."""
+    """Return the texts to hide in all messages about a materialization."""
     return spec.endpoint.config.secrets().union(worth_hiding(marked_secrets(config, schemas.endpoint)))
 
 
 def located(error: FlowError, spec: MaterializationSpec) -> FlowError:
-    """An error that a connector has told, with where the endpoint is written."""
+    """Return an error of a connector with the position of the endpoint."""
     if error.position is not None or isinstance(error, CatalogError):
         return error
     return type(error)(f"'{spec.name}': {error.message}", position=spec.endpoint.position, hint=error.hint)
 
 
 def _shared_resources(spec: MaterializationSpec, response: pb.ValidateResponse) -> Iterator[Issue]:
-    """Bindings of which the connector says that they go to the same place."""
+    """Yield an issue for each binding with the same resource path as an earlier one."""
     paths: dict[tuple[str, ...], BindingSpec] = {}
     for binding, message in zip(spec.bindings, response.bindings, strict=True):
         path = tuple(message.resource_path)

@@ -1,4 +1,4 @@
-"""The process of a connector: started when it is needed, known by the address that it prints, never outliving us."""
+"""The process of a connector, started on first use: it prints its address, and ends at the latest with this process."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _LINE_CHARACTERS = 500
 class ConnectorProcess:
     """A program that serves a connector, and has printed its address.
 
-    Its standard input is a pipe that nothing is written to: it ends with us, and the program ends with it.
+    Its standard input is a pipe without data: the pipe is closed when this process ends, and then the program ends.
 
     Args:
-        name: what messages call it.
+        name: name in messages.
         command: the program and its arguments.
-        folder: where it runs.
-        env: its environment.
-        seconds: how long it may take to be ready.
-        tell: is told each line that it writes on standard error.
-        is_wanted: asked now and then while it gets ready; it is not waited for once it is wanted no more.
+        folder: working folder.
+        env: environment.
+        seconds: maximum time until the address is printed.
+        tell: function called with each line of standard error.
+        is_wanted: function called repeatedly during the start; if it returns False, the start is given up.
 
     Attributes:
-        address: `host:port`, where it serves.
+        address: `host:port` of the server.
 
     Raises:
-        TaskError: it cannot be started, or does not get ready; with the end of what it wrote on standard error.
+        TaskError: the program cannot be started, or does not print an address; the error has its last output.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class ConnectorProcess:
                 stderr=subprocess.PIPE,
                 cwd=folder,
                 env=dict(env),
-                # Ctrl-C is for us, who end it when what is under way is done. It is of our session nevertheless: Linux
-                # may share processors among sessions first, and who gives way to us would give way to nobody.
+                # Ctrl-C is handled by this process, which ends the program when the running work is
+                # done. The program stays in this session nevertheless: Linux may share processors among
+                # sessions first, and a session of its own would get a share as large as this one's.
                 process_group=0,
             )
         except OSError as exc:
@@ -87,32 +88,32 @@ class ConnectorProcess:
 
     @property
     def ended(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return the exit code of the process; None while it runs."""
         return self._process.poll()
 
     @property
     def said(self) -> str:
-        """The last lines that it wrote on standard error, or on standard output when it was ready."""
+        """Return the last lines of standard error, and of standard output after the address."""
         return "\n".join(self._said)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it, and it does nothing until another one comes."""
+        """Return whether a signal has stopped the process until another one continues it."""
         return is_stopped(self._process.pid)
 
     def death(self, seconds: float = 0.0) -> str | None:
-        """How it has ended, with its last words; None if it runs, and goes on to for so many seconds."""
+        """Return how the process ended, with its last output; None if it still runs after so many seconds."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         if self.ended is None:
             return None
         for reader in self._readers:
-            reader.join(1.0)  # until what it wrote last has been read
+            reader.join(1.0)  # until its last output is read
         ended = f"{self._name} has ended ({_code(self._process.returncode)})"
         return f"{ended}:\n{self.said}" if self.said else ended
 
     def close(self) -> None:
-        """End it, and wait until it has."""
+        """End the process, and wait until it has ended."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -159,7 +160,7 @@ class ConnectorProcess:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
-    with suppress(OSError, ValueError):  # it is closed by whoever ends the process
+    with suppress(OSError, ValueError):  # the stream is closed when the process is ended
         for line in stream:
             text = line.decode("utf-8", "replace").strip()
             if text:
@@ -171,17 +172,17 @@ def _code(code: int) -> str:
 
 
 def installed_command(connector: str) -> list[str]:
-    """The command that serves a connector that is installed here."""
-    # What is imported does not come from the folder where it runs, which is a catalog's.
+    """Return the command that serves a connector that is installed here."""
+    # Modules are not imported from the working folder, which belongs to a catalog.
     return [sys.executable, "-P", "-m", "derive.cli.main", "connector", "serve", connector, "--listen", "127.0.0.1:0"]
 
 
 def installed_env() -> dict[str, str]:
-    """The environment in which a connector is found just as it is here."""
+    """Return an environment with this process's import path."""
     path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     return {**os.environ, "PYTHONPATH": path}
 
 
 def guarded_command(command: Sequence[str]) -> list[str]:
-    """The command that runs a program which may know nothing of us, so that it ends with us all the same."""
-    return [sys.executable, "-I", str(Path(__file__).with_name("guard.py")), *command]
+    """Return a command that runs a program and ends it when this process ends."""
+    return [sys.executable, "-I", str(Path(__file__).with_name("parent_watchdog.py")), *command]

@@ -1,17 +1,18 @@
-"""Restarts: the last reset of a materialization has a name, which its endpoint is held against.
+"""Restarts: the last reset of a materialization has a name, which is compared with the endpoint's.
 
-An endpoint knows nothing of resets, and has the last word on how far it is. So a reset leaves a name in the task's
-folder, and a shard whose endpoint has seen another one begins again: it deletes what it has stored, key by key, and
-then stores everything anew. Keys that its sources do not have any more stay.
+An endpoint does not know of resets, and its progress is authoritative. So a reset stores a name in the task's folder. A
+shard whose endpoint has another name starts over: it deletes the stored documents, key by key, and then stores
+everything again. Keys that are no longer in the sources stay.
 
-The metadata commit of a reset decides whether it counts, so the name is announced before that (`announce`) and counts
-after it (`settle`): by the reset itself, or by whoever finds what one that was killed has left. A task that has stored
-nothing since it was announced, as the metadata database says, was reset; else that commit never came.
+The metadata commit of a reset decides whether the reset happened. The name is announced before the commit (`announce`)
+and becomes valid after it (`settle`): by the reset itself, or by the next run after a reset was killed. A task without
+progress since the announcement was reset; otherwise the commit never happened.
 
-Where a reset is only about some bindings, as the sources of others were not reset, each of them has a name of its own.
+If a reset concerns only some bindings, because the sources of others were not reset, each of them has a name of its
+own.
 
-How far that is, the endpoint need not know: where shards were split, and there is one again, it finds what there was
-before. So a reset also leaves how far the bindings were.
+The endpoint may not know its progress: when shards were split and merged again, it returns an old checkpoint. So a
+reset also stores the progress of the bindings.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from derive.time.frontier import BEGINNING
 _NAME, _ANNOUNCED = "restart", "restart.announced"
 
 KEPT = frozenset({_NAME, _ANNOUNCED})
-"""Files of a materialization's folder that a reset leaves where they are."""
+"""Files of a materialization's folder that a reset does not delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class Restart:
     """A reset.
 
     Attributes:
-        name: of it; empty if there was none.
-        ends: for each binding (by state key), its source and the clock below which everything had been stored.
-        parts: of bindings that have been reset alone since, by name (whatever their `backfill`), a name of that.
-        keys: state keys of the bindings that it is about; empty if it is about all.
+        name: name of the reset; empty if there was none.
+        ends: for each binding (by state key), its source and the timestamp below which everything had been stored.
+        parts: by name of the binding (with any `backfill`), the name of a later reset of that binding alone.
+        keys: state keys of the reset bindings; empty for all.
     """
 
     name: str = ""
@@ -51,12 +52,12 @@ class Restart:
     keys: tuple[str, ...] = ()
 
     def of(self, binding: str) -> str:
-        """The name of the last reset of a binding, by its name; empty if there was none."""
+        """Return the name of the last reset of a binding, by its name; empty if there was none."""
         return self.parts.get(binding, self.name)
 
 
 def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:
-    """For each binding (by state key), its source and the clock below which everything is stored."""
+    """Return for each binding (by state key) its source and the timestamp below which everything is stored."""
     return {
         key: (place.source, max(state.positions[key] - place.offset, BEGINNING))
         for key, place in state.places.items()
@@ -71,18 +72,18 @@ def next_restart(
     keys: Collection[str] = (),
     uppers: Mapping[str, int] | None = None,
 ) -> Restart:
-    """The restart of a materialization that is about to be reset.
+    """Return the restart for a reset of a materialization.
 
     Args:
         root: the data folder.
-        task: the materialization.
-        state: how far it is; None if it has never run.
-        keys: state keys of the bindings that are reset; none for all.
-        uppers: of sources (by name) that may be other relations than those that were stored: the clock before which
-            these have documents whose keys were stored of the former ones.
+        task: name of the materialization.
+        state: its progress; None if it has never run.
+        keys: state keys of the bindings to reset; empty for all.
+        uppers: by name, for sources that may be other relations than the stored ones, the timestamp below which they
+            have documents whose keys were stored from the former relation.
     """
     last = last_restart(root, task)
-    ends = dict(last.ends)  # it may not have run since
+    ends = dict(last.ends)  # the materialization may not have run since
     for key, (source, stored) in (clocks_of(state) if state else {}).items():
         if keys and key not in keys:
             continue
@@ -97,13 +98,13 @@ def next_restart(
 
 
 def binding_of(key: str) -> str:
-    """The name of the binding of a state key, whatever its `backfill`."""
+    """Return the name of the binding of a state key, with any `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 
 
 def announce(root: Path, task: str, restart: Restart) -> None:
-    """Say durably, before a materialization is reset, how it begins again once it is; see `settle`."""
+    """Store durably, before a reset, how a materialization starts over after it; see `settle`."""
     folder = task_folder(root, task)
     make_folders(folder)
     temporary = folder / f"{_NAME}.new"
@@ -115,12 +116,12 @@ def announce(root: Path, task: str, restart: Restart) -> None:
 
 
 def settle(root: Path, task: str, state: TaskState | None) -> None:
-    """Have a restart that was announced count, durably, if the task was reset; and forget it, if it was not.
+    """Make an announced restart valid, durably, if the task was reset; otherwise delete it.
 
     Args:
-        root: the data folder, under whose lock of epochs this is done: so no reset is under way.
-        task: the materialization.
-        state: how far it is; None if it has never run.
+        root: the data folder, whose lock of epochs the caller holds, so that no reset is running.
+        task: name of the materialization.
+        state: its progress; None if it has never run.
     """
     announced = task_folder(root, task) / _ANNOUNCED
     if not announced.exists():
@@ -134,7 +135,7 @@ def settle(root: Path, task: str, state: TaskState | None) -> None:
 
 
 def last_restart(root: Path, task: str) -> Restart:
-    """The last reset of a materialization."""
+    """Return the last reset of a materialization."""
     try:
         return _read(task_folder(root, task) / _NAME)
     except FileNotFoundError:
@@ -143,7 +144,7 @@ def last_restart(root: Path, task: str) -> Restart:
 
 def _read(path: Path) -> Restart:
     text = path.read_bytes()
-    if not text.startswith(b"{"):  # as it was written first
+    if not text.startswith(b"{"):  # the first format of the file
         return Restart(text.decode())
     value = orjson.loads(text)
     ends = {key: (source, clock) for key, (source, clock) in value["ends"].items()}

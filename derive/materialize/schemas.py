@@ -1,7 +1,7 @@
-"""What connectors can be configured with: their JSON Schemas, and what is wrong with a configuration by these.
+"""Configuration schemas of connectors, and the faults of a configuration by these.
 
-Faults are told in our words, and at their places in the catalog. What a validator says of a value would show it, and a
-configuration holds secrets.
+Faults have messages of this runtime, at their positions in the catalog. A validator's message would contain the value,
+and a configuration contains secrets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DEEPEST = 20
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSchemas:
-    """What a connector can be configured with.
+    """The configuration schemas of a connector.
 
     Attributes:
         endpoint: JSON Schema of an endpoint's configuration.
-        resource: JSON Schema of what a binding says of its resource.
-        documentation_url: where it is described.
+        resource: JSON Schema of a binding's resource.
+        documentation_url: address of the documentation.
     """
 
     endpoint: JSON
@@ -40,10 +40,10 @@ class ConnectorSchemas:
 
 
 def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
-    """What a connector says that it can be configured with.
+    """Return the configuration schemas in a connector's answer.
 
     Raises:
-        ProtocolError: that is no JSON Schema.
+        ProtocolError: a schema is not a JSON Schema.
     """
     texts = {"endpoint": response.endpoint_spec_schema_json, "resource": response.resource_spec_schema_json}
     schemas: dict[str, Any] = {}
@@ -60,15 +60,15 @@ def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
 def faults(
     value: JSON, schema: JSON, what: str, code: str, positions: Mapping[str, Position], position: Position
 ) -> Iterator[Issue]:
-    """Everything that is wrong with a configuration.
+    """Yield the faults of a configuration.
 
     Args:
-        value: the configuration, whose references have been replaced.
-        schema: of the connector.
-        what: what messages call it, such as `the configuration`.
-        code: of the issues.
-        positions: where its values are written, by JSON pointer.
-        position: where all of it is written.
+        value: the configuration, with references resolved.
+        schema: schema of the connector.
+        what: name of the configuration in messages, such as `the configuration`.
+        code: code of the issues.
+        positions: positions of its values, by JSON pointer.
+        position: position of the whole configuration.
     """
     guesses: set[tuple[str, str | None]] = set()
     by_name = sorted(_validator(schema).iter_errors(value), key=lambda fault: fault.kind.name != "additionalProperties")
@@ -86,7 +86,7 @@ def faults(
                 name_at = positions.get(f"{pointer}/{escape(name)}", at)
                 yield Issue(code, f"{noun} has no property '{name}'", name_at, hint)
         elif kind.name == "required":
-            if (pointer, kind.property) not in guesses:  # it is there under a misspelt name, which has been told
+            if (pointer, kind.property) not in guesses:  # the property has a misspelt name, which is already reported
                 yield Issue(code, f"{noun} needs a property '{kind.property}'", at)
         elif kind.name == "type":
             yield Issue(code, f"{noun} must be {' or '.join(map(_a, sorted(kind.types)))}", at)
@@ -95,7 +95,7 @@ def faults(
 
 
 def marked_secrets(value: JSON, schema: JSON) -> Iterator[str]:
-    """Texts of a configuration that the connector's schema marks as secret."""
+    """Yield the texts of a configuration that the connector's schema marks as secret."""
     yield from _marked(value, schema, schema, 0)
 
 
@@ -135,7 +135,7 @@ def _validator(schema: JSON) -> Any:
     try:
         return jsonschema_rs.validator_for(schema, mask=HIDDEN, retriever=_refuse)
     except ValueError:
-        # It may be in a dialect that nobody knows: most of a schema means the same in all.
+        # The dialect may be unknown: most of a schema means the same in all dialects.
         if not isinstance(schema, dict) or "$schema" not in schema:
             raise
         plain = {name: part for name, part in schema.items() if name != "$schema"}
@@ -147,7 +147,7 @@ def _refuse(uri: str) -> JSON:
 
 
 def _part(schema: JSON, path: list[Any]) -> Any:
-    """The part of a schema that a path leads to; nothing is known of one in another document."""
+    """Return the part of a schema at a path; an empty schema if the path leads into another document."""
     try:
         for step in path:
             schema = schema[int(step) if isinstance(schema, list) else step]

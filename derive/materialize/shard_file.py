@@ -1,4 +1,4 @@
-"""What the runtime keeps for a shard: a small file in its folder, replaced as a whole, by the current run alone."""
+"""The runtime's data for a shard: a small file in its folder, replaced as a whole, by the current run only."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAME = "kept.json"
 
 
 class KeptFile:
-    """What is kept for one shard.
+    """The stored data of one shard.
 
     Args:
-        folder: of the shard.
-        attempt: who is at work.
+        folder: folder of the shard.
+        attempt: the running attempt.
 
     Attributes:
-        attempt: who is at work.
+        attempt: the running attempt.
     """
 
     def __init__(self, folder: Path, attempt: Attempt) -> None:
@@ -31,7 +31,7 @@ class KeptFile:
         self.attempt = attempt
 
     def load(self) -> Kept:
-        """What was kept last."""
+        """Return the data stored last."""
         try:
             value = orjson.loads((self._folder / NAME).read_bytes())
         except FileNotFoundError:
@@ -39,10 +39,10 @@ class KeptFile:
         return Kept(value["flow"].encode(), value["driver"].encode())
 
     def save(self, kept: Kept) -> None:
-        """Keep this instead, durably.
+        """Replace the stored data durably.
 
         Raises:
-            FencedError: a newer run has taken over.
+            FencedError: a newer run has started.
             OutdatedError: a newer attempt has begun.
         """
         with translated(self._folder), owned(self._folder, self.attempt):
@@ -50,7 +50,7 @@ class KeptFile:
 
 
 def write_kept(folder: Path, kept: Kept) -> None:
-    """Keep something for a shard, durably, whose folder is there."""
+    """Store data durably for a shard whose folder exists."""
     temporary = folder / f"{NAME}.new"
     temporary.write_bytes(orjson.dumps({"flow": kept.flow.decode(), "driver": kept.driver.decode()}))
     sync(temporary)

@@ -1,6 +1,6 @@
-"""Transactions of any task as stages, and as what one process does by itself.
+"""Transactions of any task as stages, and their execution in one process.
 
-What stores in endpoints is loaded when a materialization is there: gRPC takes a tenth of a small run's time to load.
+Modules of materializations are imported only if there is one: gRPC takes a tenth of a small run's time to import.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from derive.materialize.plan import StorePlan
 
 AnyPlan: TypeAlias = "Plan | StorePlan"
-"""A transaction of a derivation, or of a materialization."""
+"""A transaction of a derivation or a materialization."""
 
 
 def stages_of(plan: AnyPlan) -> Stages:
-    """The stages of a transaction."""
+    """Return the stages of a transaction."""
     if isinstance(plan, Plan):
         return derivation_stages(plan)
     if plan.shards == 1 or plan.is_small:
@@ -34,11 +34,11 @@ def stages_of(plan: AnyPlan) -> Stages:
 
 
 def run_here(plan: AnyPlan, attempts: Iterator[int]) -> Iterator[Message]:
-    """Carry a transaction out in this process, one part after the other.
+    """Execute a transaction in this process, one part after the other.
 
     Args:
         plan: the transaction.
-        attempts: a number for each attempt at a part of it.
+        attempts: numbers for the attempts at parts.
     """
     if not isinstance(plan, Plan):
         from derive.materialize.worker import store_alone

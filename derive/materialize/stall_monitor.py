@@ -1,7 +1,7 @@
-"""Silence: connectors that are waited for, and do not answer, are told of in the logs of their tasks.
+"""Stalls: a connector that does not answer for long is reported in the log of its task.
 
-However long an endpoint takes for a commit, nothing is gained by giving it up: it would be done again. So nothing is,
-and who wonders why nothing comes finds out. A connector whose machine is gone ends its stream by itself.
+A slow commit of an endpoint is never given up, because it would have to be repeated. So users are told what a task
+waits for. A connector whose machine is gone ends its stream by itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _FIRST_SECONDS, _LOOK_SECONDS = 60.0, 5.0
 
 
 class Silence:
-    """Tells how long somebody has not answered: after a minute, after two, after four and so on; and when it is over.
+    """Reports how long an answer has been missing: after a minute, two, four and so on; and when it has arrived.
 
     Args:
-        name: who is waited for.
-        tell: told what there is to say.
-        seconds: the first pause that is told of.
+        name: name of the connector.
+        tell: function called with each message.
+        seconds: seconds until the first message.
     """
 
     def __init__(self, name: str, tell: Callable[[str], None], seconds: float = _FIRST_SECONDS) -> None:
@@ -33,7 +33,7 @@ class Silence:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Note that an answer is waited for, as long as the block takes."""
+        """Measure the wait for an answer during the block."""
         self._begun, self._due = time.monotonic(), self._seconds
         try:
             yield
@@ -44,7 +44,7 @@ class Silence:
             self._begun = None
 
     def look(self) -> None:
-        """Tell of an answer that is long in coming."""
+        """Report an answer that has been missing for long."""
         begun = self._begun
         if begun is None or time.monotonic() - begun < self._due:
             return
@@ -56,10 +56,10 @@ class Silence:
 
 
 class SilenceWatch:
-    """Looks at all silences of a process, on one thread.
+    """A thread that checks all waits of a process.
 
     Args:
-        every: seconds from one look to the next.
+        every: seconds between checks.
     """
 
     def __init__(self, every: float = _LOOK_SECONDS) -> None:
@@ -69,10 +69,10 @@ class SilenceWatch:
         self._thread: threading.Thread | None = None
 
     def add(self, silence: Silence) -> Silence:
-        """Look at one from now on, for as long as it is used."""
+        """Check a wait from now on, as long as the object exists."""
         with self._lock:
             self._silences.add(silence)
-            if self._thread is None or not self._thread.is_alive():  # a forked process has none
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
                 self._thread = threading.Thread(target=self._work, name="silence", daemon=True)
                 self._thread.start()
         return silence
@@ -88,4 +88,4 @@ class SilenceWatch:
 
 
 WATCH = SilenceWatch()
-"""That of this process."""
+"""The watch of this process."""

@@ -1,8 +1,8 @@
-"""The stream of a shard's transactions with its connector: who says what, and when.
+"""The stream of a shard's transactions with its connector, and the order of its messages.
 
-Within a transaction keys are loaded, documents are reduced onto what is there, and the outcome is stored together with
-the checkpoint. The loads of a transaction go out while the endpoint still commits the one before; of keys that are
-being committed the document is known, as it has just been stored.
+Within a transaction, keys are loaded, documents are reduced onto the loaded ones, and the results are stored together
+with the checkpoint. The loads of a transaction are sent while the endpoint still commits the previous one; documents
+that are being committed are known, because they were just stored.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 
 
 class Wire(Protocol):
-    """Messages to a connector, and its answers. What goes wrong is raised as a `FlowError`."""
+    """Messages to a connector, and its answers. Errors are raised as `FlowError`."""
 
     def send(self, request: bytes) -> None:
-        """Send a `TransactionRequest`, without waiting for anything."""
+        """Send a `TransactionRequest` without waiting."""
 
     def receive(self) -> pb.TransactionResponse:
-        """Wait for the next answer."""
+        """Wait for the next answer, and return it."""
 
     def close(self) -> None:
-        """End the stream, whatever is still under way."""
+        """End the stream, and cancel running work."""
 
 
 class Keeper(Protocol):
-    """Keeps, durably, what the runtime has to keep for a shard."""
+    """Durable storage of the runtime's data for a shard."""
 
     def load(self) -> Kept:
-        """What was kept last."""
+        """Return the data stored last."""
 
     def save(self, kept: Kept) -> None:
-        """Keep this instead."""
+        """Replace the stored data."""
 
 
 class ShardStream:
-    """A stream that is open; `open_stream` opens one. After an error it can only be closed.
+    """An open stream, made by `open_stream`. After an error it can only be closed.
 
     Args:
-        wire: to the connector.
-        bindings: of the materialization.
-        keeper: keeps what the endpoint does not.
-        kept: what it has kept.
-        resumed: where the shard goes on.
+        wire: wire to the connector.
+        bindings: bindings of the materialization.
+        keeper: storage of the data that the endpoint does not store.
+        kept: data loaded from it.
+        resumed: point from which the shard continues.
         restart: the last reset.
 
     Attributes:
-        token: name of the attempt that has committed last; empty if none ever has.
-        positions: for each binding (by state key), the adjusted clock below which everything is stored.
-        clearing: for each binding (by state key) that starts over, the adjusted clock before which its documents were
-            stored that have to go first; its position says how far that is.
-        cleared: state keys of bindings that have nothing at the endpoint any more, and begin from nothing.
-        is_new: the endpoint does not know yet that something starts over.
-        is_broken: an error has left it in the midst of something.
+        token: name of the attempt that committed last; empty if there was none.
+        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
+            delete were stored; its position is the progress of the deletion.
+        cleared: state keys of bindings whose documents are all deleted, and which start from nothing.
+        is_new: whether a binding starts over and the endpoint has not recorded this yet.
+        is_broken: whether an error has interrupted an exchange of messages.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ShardStream:
             Known(resumed.largest.get(key, None), is_empty=key in resumed.empty)
             for key in (binding.spec.state_key for binding in bindings)
         ]
-        self._uncommitted: Callable[[], None] | None = None  # what to do once the last transaction is committed
+        self._uncommitted: Callable[[], None] | None = None  # called once the last transaction is committed
         self.token = resumed.token
         self.positions = dict(resumed.positions)
         self.clearing = dict(resumed.clearing)
@@ -99,23 +99,23 @@ class ShardStream:
         self.is_broken = False
 
     def advance(self, positions: Mapping[str, int]) -> None:
-        """Note that all below these positions (by state key) is stored, or cleared, also where that was nothing."""
+        """Record that everything below these positions (by state key) is stored or cleared."""
         for key, position in self.positions.items():
             self.positions[key] = max(position, min(positions[key], self.clearing.get(key, END_OF_TIME)))
 
     def transact(self, rows: Mapping[int, ReadRows], positions: Mapping[str, int], token: str) -> dict[int, int]:
-        """Store documents; they are committed for certain when this is called again, or `finish`.
+        """Store documents; the next call of this method or of `finish` confirms their commit.
 
         Args:
-            rows: by index of the binding, in order, at least one of each.
-            positions: for each binding (by state key) that has moved, where it is then.
-            token: name of the attempt that does it.
+            rows: by index of the binding, at least one row each, in order.
+            positions: for each advanced binding (by state key), its position afterwards.
+            token: name of the attempt.
 
         Returns:
-            How many documents were stored, or deleted, by index of the binding.
+            Number of documents stored or deleted, by index of the binding.
 
         Raises:
-            FlowError: it failed, or the transaction before did.
+            FlowError: storing failed, or the previous transaction failed.
         """
         self.is_broken = True
         groups = {
@@ -172,7 +172,7 @@ class ShardStream:
         """Wait until everything is committed.
 
         Raises:
-            FlowError: it is not, or that is not known.
+            FlowError: the commit failed, or its outcome is unknown.
         """
         self.is_broken = True
         self._settle()
@@ -191,7 +191,7 @@ class ShardStream:
             self._uncommitted = None
 
     def _load(self, groups: Mapping[int, Grouped]) -> pb.TransactionResponse.Prepared:
-        """Take what the connector has loaded, until it is prepared to store."""
+        """Add the documents that the connector loads, and return its answer that it is prepared to store."""
         while True:
             response = self._wire.receive()
             if not response.HasField("loaded"):
@@ -203,7 +203,7 @@ class ShardStream:
             groups[loaded.binding].load([arena[part.begin : part.end] for part in loaded.docs_json])
 
     def _checkpoint(self, token: str, groups: Mapping[int, Grouped]) -> bytes:
-        """The checkpoint after a transaction."""
+        """Return the checkpoint after a transaction."""
         absent = self._resumed.absent
         positions, largest = dict(absent.positions), dict(absent.largest)
         for index, binding in enumerate(self._bindings):
@@ -225,7 +225,7 @@ class ShardStream:
         ).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
-        """What is to be kept once the transaction is committed for which the connector is prepared."""
+        """Return the data to store after the commit of the transaction for which the connector is prepared."""
         driver = prepared.driver_checkpoint_json or self._kept.driver
         if prepared.driver_checkpoint_json and prepared.rfc7396_merge_patch:
             before = orjson.loads(self._kept.driver) if self._kept.driver else {}
@@ -243,20 +243,20 @@ def open_stream(
     restart: Restart | None = None,
     folder: FolderIdentity | None = None,
 ) -> ShardStream:
-    """Open a stream, which fences off whoever had one of any of its keys.
+    """Open a stream, which fences earlier streams of any of its keys.
 
     Args:
-        wire: to the connector.
-        opening: what it is to know, but for the driver checkpoint.
-        bindings: of the materialization.
-        keeper: keeps what the endpoint does not.
-        positions: for each binding (by state key), how far the data folder knows it to be.
-        token: name of the attempt that the data folder knows to have committed last; None if none ever has.
+        wire: wire to the connector.
+        opening: message that opens the stream, without the driver checkpoint.
+        bindings: bindings of the materialization.
+        keeper: storage of the data that the endpoint does not store.
+        positions: for each binding (by state key), the data folder's progress.
+        token: name of the attempt whose commit the data folder recorded last; None if there was none.
         restart: the last reset; None if there was none.
-        folder: which data folder this is; None if that does not matter.
+        folder: identity of this data folder; None to skip its check.
 
     Raises:
-        FlowError: it cannot be opened.
+        FlowError: the stream cannot be opened.
     """
     restart = restart or Restart()
     kept = keeper.load()

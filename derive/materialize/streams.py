@@ -1,7 +1,7 @@
-"""Streams that stay open: each worker process keeps those that it had last, and the connectors that serve them.
+"""Open streams: each worker process keeps its last streams, and the connectors that serve them.
 
-A stream goes on as long as it stands where the data folder says that its shard is. Where another process has had the
-shard meanwhile, its stream was opened later and fenced this one off, which is closed and opened anew.
+A stream continues as long as its position equals the shard's position in the data folder. If another process had the
+shard meanwhile, its later stream fenced this one, which is closed and opened again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from derive.storage.folder_id import identity_of
 from derive.storage.task_log import TaskLog
 
 _Key: TypeAlias = tuple[Path, str, int, int]
-"""Data folder, task, number of the shard, and how many there are."""
+"""Data folder, task, number of the shard, and number of shards."""
 
 
 @dataclass(slots=True)
 class _Warm:
-    """A stream that is open, and for whom."""
+    """An open stream, and its run."""
 
     stream: ShardStream
     keeper: KeptFile
@@ -45,13 +45,13 @@ class _Warm:
 
 _streams: dict[_Key, _Warm] = {}
 _opening: dict[_Key, GrpcWire] = {}
-"""Of streams that their connectors have yet to open, so that another thread can end them."""
+"""Streams that connectors have yet to open, so that another thread can end them."""
 _connectors: Connectors | None = None
 _lock = threading.Lock()
 
 
 def connectors() -> Connectors:
-    """The connectors of this process, which end with it."""
+    """Return the connectors of this process, which end with it."""
     global _connectors  # noqa: PLW0603 (a process has them once)
     with _lock:
         if _connectors is None:
@@ -71,7 +71,7 @@ def close_all() -> None:
 
 
 def close_streams(task: str | None = None) -> None:
-    """End the streams of a task, or all; transactions fail that are under way in other threads."""
+    """End the streams of a task, or all streams; running transactions in other threads fail."""
     for key in [key for key in list(_opening) if task in (None, key[1])]:
         wire = _opening.pop(key, None)
         if wire is not None:
@@ -84,17 +84,17 @@ def close_streams(task: str | None = None) -> None:
 
 @contextmanager
 def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardStream]:
-    """The stream of a shard, for as long as the block takes; it stays open if all goes well.
+    """Yield the stream of a shard; it stays open if the block succeeds.
 
     Args:
         plan: the transaction.
-        number: of the shard.
+        number: number of the shard.
         attempt: number of this attempt at it.
 
     Raises:
-        FencedError: a newer run has taken over.
+        FencedError: a newer run has started.
         OutdatedError: a newer attempt has begun.
-        FlowError: it cannot be opened.
+        FlowError: the stream cannot be opened.
     """
     key = (plan.root, plan.spec.name, number, plan.shards)
     with _explained(plan):
@@ -149,7 +149,7 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
 
 @contextmanager
 def _explained(plan: StorePlan) -> Iterator[None]:
-    """Tell who was superseded in the data folder from who was in the endpoint alone."""
+    """Distinguish a fence in the data folder from a fence at the endpoint only, which raises a `TaskError`."""
     try:
         yield
     except FencedError as error:

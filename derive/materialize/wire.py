@@ -18,9 +18,9 @@ class GrpcWire:
     """A call of `Transactions`.
 
     Args:
-        connector: who is called.
-        secrets: to be hidden in messages of errors.
-        tell: told of answers that are long in coming.
+        connector: the called connector.
+        secrets: texts to hide in messages of errors.
+        tell: function called with messages about answers that are missing for long.
     """
 
     def __init__(self, connector: Connector, secrets: Collection[str], tell: Callable[[str], None]) -> None:
@@ -31,11 +31,11 @@ class GrpcWire:
         self._call: Any = connector.client.transactions(iter(self._requests.get, None))
 
     def send(self, request: bytes) -> None:
-        """Send a request, without waiting for anything; what goes wrong is told by `receive`."""
+        """Send a request without waiting; `receive` raises its errors."""
         self._requests.put(request)
 
     def receive(self) -> pb.TransactionResponse:
-        """Wait for the next answer, however long that takes.
+        """Wait for the next answer without a limit, and return it.
 
         Raises:
             FlowError: the stream has ended.
@@ -50,6 +50,6 @@ class GrpcWire:
         return response
 
     def close(self) -> None:
-        """End the stream, whatever is still under way."""
+        """End the stream, and cancel running work."""
         self._requests.put(None)
         self._call.cancel()

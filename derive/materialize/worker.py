@@ -1,6 +1,6 @@
-"""What runs on a worker for a materialization: reading a slice for all shards, or storing what one shard owns.
+"""The work of a materialization on a worker: read a slice for all shards, or store the documents of one shard.
 
-Each function takes a `StorePlan` and says what came of it as messages. An error is a message too.
+Each function takes a `StorePlan` and returns its outcome as messages. An error is a message, too.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from derive.storage.segments.rows import ReadRows
 
 
 def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
-    """Carry out a whole transaction in this process, one shard after the other.
+    """Execute a whole transaction in this process, one shard after the other.
 
     Args:
         plan: the transaction.
-        attempts: a number for each attempt at a shard.
+        attempts: numbers for the attempts at shards.
     """
     if plan.shards == 1:
         yield _store(plan, 0, _read(plan, (0, plan.end)), next(attempts))
@@ -45,10 +45,10 @@ def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
                 owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                 for owner in np.unique(owners).tolist():
                     owned.setdefault(owner, []).append(rows.filter(owners == owner))
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # any error, because it would occur again
         yield failed(plan, error)
         return
-    for number in sorted(owned) or range(plan.shards):  # where there is nothing to store, the endpoint is asked
+    for number in sorted(owned) or range(plan.shards):  # without documents, ask the endpoint for its position
         yield _store(plan, number, iter(owned.get(number, ())), next(attempts))
 
 
@@ -56,7 +56,7 @@ def run_read(plan: StorePlan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns its key.
 
     Yields:
-        Packets of rows, whose ranks follow those of slices before.
+        Packets of rows, whose ranks follow those of earlier slices.
     """
     ranks = itertools.count(number << 32)
     try:
@@ -64,13 +64,13 @@ def run_read(plan: StorePlan, number: int) -> Iterator[pa.RecordBatch]:
             for rows in _read(plan, (plan.slices[number], plan.slices[number + 1])):
                 owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                 yield pack_rows(rows, owners, lambda _: next(ranks))
-    except Exception as error:  # whatever it is, it would come again
+    except Exception as error:  # any error, because it would occur again
         for shard in range(plan.shards):
             yield pack_message(shard, failed(plan, error).to_json())
 
 
 def run_store(plan: StorePlan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
-    """Store what one shard owns; a shard without documents is not opened at all."""
+    """Store the documents of one shard; a shard without documents is not opened."""
     messages: list[str] = []
     schema = reading_of(plan.bindings).selection.schema
     parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, schema))
@@ -82,7 +82,7 @@ def run_store(plan: StorePlan, number: int, packets: Iterator[pa.RecordBatch], a
 
 
 def _read(plan: StorePlan, span: tuple[int, int]) -> Iterator[ReadRows]:
-    """What a transaction reads between two adjusted clocks."""
+    """Return the rows of a transaction between two adjusted timestamps."""
     reads = [read.within(*span) for read in plan.reads]
     return read_sorted(plan.root, reads, selection=reading_of(plan.bindings).selection)
 
@@ -93,8 +93,8 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
         with translated(plan.root), shard_stream(plan, number, attempt) as stream:
             behind = _behind(plan, stream)
             if behind:
-                # Its token tells that it has been given everything since, also where it then has nothing to store.
-                # Where it starts over, that token has to be a new one.
+                # The token says that the shard has received everything since, also if it then has
+                # nothing to store. If the shard starts over, the token must be a new one.
                 if stream.is_new:
                     stream.transact({}, {}, str(plan.attempt(attempt)))
                     stream.finish()
@@ -107,10 +107,10 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
             return Message(shards=tokens, documents_in=read, documents_out=stored, cleared=cleared)
     except OutdatedError:
         raise
-    except Exception as error:  # whatever it is, it is told
+    except Exception as error:  # any error becomes a message
         return failed(plan, error)
 
 
 def _behind(plan: StorePlan, stream: ShardStream) -> dict[str, int]:
-    """Bindings (by state key) of which the endpoint has stored less than the data folder knows, and how far it is."""
+    """Return the positions of bindings (by state key) that are behind the data folder at the endpoint."""
     return {key: at for key, at in stream.positions.items() if at < plan.positions[key]}

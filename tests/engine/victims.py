@@ -26,7 +26,7 @@ def connector_processes(session: int) -> list[int]:
     return [
         pid
         for pid, (parent, command) in others.items()
-        if parent in owners and b"\0connector\0serve\0" in command and b"guard.py" not in command
+        if parent in owners and b"\0connector\0serve\0" in command and b"parent_watchdog.py" not in command
     ]
 
 
