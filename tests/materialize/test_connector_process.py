@@ -19,6 +19,23 @@ from derive.materialize.process import ConnectorProcess, guarded_command
 TOY = guarded_command([sys.executable, toy_connector.__file__])
 SLEEPER = [sys.executable, "-c", "import time; print('localhost:1', flush=True); time.sleep(600)"]
 
+FORKS = """
+import os
+
+from connectors.kit.server import ConnectorServer
+from connectors.materialize_sqlite import MaterializeSqlite
+from derive.protocol.driver import DriverClient, open_channel
+from derive.protocol.stubs import materialize_pb2 as pb
+
+server = ConnectorServer(MaterializeSqlite(), "127.0.0.1:0")
+DriverClient(open_channel(server.address)).spec(pb.SpecRequest(), timeout=60)
+child = os.fork()
+if child == 0:
+    os._exit(len(os.listdir("/proc/self/task")))
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+"""Uses gRPC, and ends with the number of threads that a child process has after it was forked."""
+
 
 def start(command: list[str], seconds: float = 30.0, **env: str) -> ConnectorProcess:
     return ConnectorProcess("the toy", command, "/", {**os.environ, **env}, seconds=seconds)
@@ -158,3 +175,10 @@ def test_one_that_is_not_ready_is_not_waited_for_once_it_is_wanted_no_more() -> 
     silent = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(TaskError, match="did not print its address"):
         ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, is_wanted=lambda: next(asked))
+
+
+def test_a_forked_process_has_no_threads_of_grpc() -> None:
+    """Threads would abort it where it closes descriptors before it starts another program, as PySpark starts Java."""
+    env = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+
+    assert subprocess.run([sys.executable, "-c", FORKS], env=env, check=False).returncode == 1
