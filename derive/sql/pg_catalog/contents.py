@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -13,7 +14,9 @@ CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
 
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
-_OWNER, _OTHER_USER, _HEAP, _BTREE, _DATABASE = 10, 16_383, 2, 403, 5
+_OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
+_FIRST_USER = 16_384
+"""Oids of users begin here, as those of PostgreSQL that are not built in."""
 _RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 1663
 
 
@@ -53,18 +56,28 @@ def roles_of(owner: str, user: str | None = None) -> list[CatalogRow]:
     """The rows of `pg_roles`: the owner of everything, and the user who asks."""
     rights: CatalogRow = {"rolinherit": True, "rolcreatedb": True, "rolcanlogin": True, "rolconnlimit": -1}
     rights |= {"rolsuper": True, "rolcreaterole": True}
-    names = {_OWNER: owner} | ({} if user in {None, owner} else {_OTHER_USER: user})
-    return [{"oid": oid, "rolname": name, **rights} for oid, name in names.items()]
+    names = dict.fromkeys([owner] if user is None else [owner, user])
+    return [{"oid": _oid_of_user(name, owner), "rolname": name, **rights} for name in names]
 
 
-def activity_of(backends: Sequence[Backend]) -> list[CatalogRow]:
-    """The rows of `pg_stat_activity`."""
+def _oid_of_user(name: str, owner: str) -> int:
+    """Return 10 for the owner, and for other users a number of 30 bits that follows from the name."""
+    return _OWNER if name == owner else _FIRST_USER + (zlib.crc32(name.encode()) >> 2)
+
+
+def activity_of(backends: Sequence[Backend], owner: str) -> list[CatalogRow]:
+    """Return the rows of `pg_stat_activity`.
+
+    Args:
+        backends: the open connections.
+        owner: name of the user who owns all relations.
+    """
     return [
         {
             "datid": _DATABASE,
             "datname": backend.database,
             "pid": backend.process,
-            "usesysid": _OWNER,
+            "usesysid": _oid_of_user(backend.user, owner),
             "usename": backend.user,
             "application_name": backend.application,
             "client_addr": backend.address and backend.address[0],

@@ -197,7 +197,7 @@ class CatalogDatabase:
                 self._connection.execute("UPDATE own_backend SET process = ?", [facts.process])
             if "pg_stat_activity" in words:
                 self._connection.execute("DELETE FROM pg_stat_activity")
-                self._fill({"pg_stat_activity": activity_of(facts.backends)})
+                self._fill({"pg_stat_activity": activity_of(facts.backends, self._owner)})
             try:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:

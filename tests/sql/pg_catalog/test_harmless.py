@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import SqlError
+from derive.sql.backends import Backend
 from derive.sql.pg_catalog.functions import TABLE_MACROS, macros
 from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.sql.pg_catalog.query import answer, is_catalog_query, prepare
@@ -105,3 +107,21 @@ def test_the_user_is_the_one_who_asks() -> None:
     ]
     for user in ("ann", "it's", "flow", "ann"):
         assert answer(query, OBJECTS, facts=SessionFacts(user=user)) == [(user, user, user, user, 1)]
+
+
+def test_each_user_has_an_oid() -> None:
+    """The owner has 10, and another user the same oid in each session, in `pg_roles` and `pg_stat_activity`."""
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    users = ("flow", "ann", "bob")
+    backends = [
+        Backend(number, user, "flow", "", None, begun, "idle", "SELECT 1") for number, user in enumerate(users, start=1)
+    ]
+    activity = prepare("SELECT usename, usesysid FROM pg_stat_activity ORDER BY pid", OBJECTS)
+    seen = answer(activity, OBJECTS, facts=SessionFacts(backends=backends))
+    assert [name for name, _ in seen] == list(users)
+    assert seen[0][1] == 10
+    assert len({oid for _, oid in seen}) == 3
+
+    own = prepare("SELECT rolname, oid FROM pg_roles WHERE rolname = current_user", OBJECTS)
+    for user, oid in seen:
+        assert answer(own, OBJECTS, facts=SessionFacts(user=str(user))) == [(user, oid)]
