@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from derive.engine.acceptance import reset_command
 from derive.engine.transactor import TaskSpec
 from derive.errors import SourceReplacedError, ViewError
 from derive.protocol.specs import DerivationSpec, InputSpec
-from derive.storage.roles import View
+from derive.storage.roles import Kept, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import Place, offset_of
@@ -62,7 +63,7 @@ class Inputs:
 
 
 def look(
-    store: View,
+    store: Kept | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
     places: Mapping[str, Place] | None = None,
@@ -110,10 +111,10 @@ def look(
     return Inputs(store.root, task.tick, uppers, segments, failures, others)
 
 
-def replaced(store: View, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
+def replaced(store: Kept | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
     """Return the error of an input whose source is another relation than the one it has read so far."""
     way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
-    over = f"flowctl reset --task {task.name} --cascade"
+    over = reset_command(store, task.name)
     is_stored = not isinstance(task, DerivationSpec)
     again = f"drop the tables that it fills, and start over: {over}" if is_stored else f"start over: {over}"
     return SourceReplacedError(

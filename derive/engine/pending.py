@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.engine.inputs import Inputs, look
 from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError
-from derive.storage.roles import View
+from derive.storage.roles import Kept, Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.positions import Place
 from derive.time.segment import Segment
@@ -36,7 +36,7 @@ class Waiting:
 
 
 def find_waiting(
-    store: View,
+    store: Kept | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
     places: Mapping[str, Place] | None = None,

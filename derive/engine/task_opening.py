@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from derive.engine.acceptance import refusal_of
 from derive.engine.checkpoint import Checkpoint
@@ -12,12 +12,13 @@ from derive.engine.source_capabilities import hold
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import FlowError
+from derive.protocol.specs import InputSpec
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.limits import Limits
-from derive.time.needs import compacted, lost
+from derive.time.needs import Right, compacted, lost
 from derive.time.pace import Pace
 from derive.time.positions import Place, current_places, current_positions
 
@@ -85,7 +86,7 @@ def _begin(
         new = [spec for spec in task.inputs if state.positions and spec.state_key not in positions]
         beginning = Beginning(
             again=() if error else tuple(new),
-            compacted=() if error else tuple(compacted(task.inputs, positions, rights)),
+            compacted=() if error else tuple(_compacted(store, task, positions, rights)),
             edits=tuple(edit for edit in edits if edit not in state.edits),
             error=error,
             is_apart=opened.is_apart,
@@ -95,6 +96,16 @@ def _begin(
     if is_edited and beginning.error is None:  # otherwise it has not derived anything, and may be edited again
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
     return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
+
+
+def _compacted(
+    store: Runnable, task: TaskSpec, positions: Mapping[str, int], rights: Mapping[str, Right]
+) -> Iterator[tuple[InputSpec, int]]:
+    """Yield the inputs that begin with compacted documents; a new table has a `since` and no documents before it."""
+    for spec, since in compacted(task.inputs, positions, rights):
+        segments = store.segments(task.sources[spec.source], spec.selector, BEGINNING)
+        if any(segment.clock_min < since for segment in segments):
+            yield spec, since
 
 
 def _read_before(

@@ -321,6 +321,19 @@ def put(world: World, table: Table, key: int) -> None:
     world.wall += 1_000_000
 
 
+def test_a_new_table_is_not_called_compacted(world: World) -> None:
+    """A note of compacted history appears for a source with documents before its `since`, and a new table has none."""
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+    assert tables.table(table.id).since > 0  # type: ignore[union-attr]
+    put(world, table, 1)
+    run = world.run()
+    assert [task.beginning.compacted for task in run.tasks.values()] == [()] * len(run.tasks)
+    run.step()
+    run.close()
+    assert len(world.rows("t/stops")) == 1
+
+
 def test_a_follower_goes_on_with_a_table_that_is_altered_or_renamed(world: World) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
@@ -382,7 +395,8 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     assert (error.hint or "").startswith("put 'backfill' back to what it was; say 'onSourceReset: follow' at 'read'")
     followed = run.tasks["t/follows"].error
     assert isinstance(followed, SourceReplacedError)
-    assert (followed.hint or "").startswith("put 'backfill' back to what it was to follow; start over: flowctl reset")
+    assert followed.hint == "put 'backfill' back to what it was to follow; start over: flowctl reset --task t/follows"
+    assert (error.hint or "").endswith("; or start over: flowctl reset --task t/stops")  # which nothing reads
     for name in ("t/stops", "t/follows"):  # nothing is said to be read from its start that is not
         assert (run.tasks[name].beginning.again, run.tasks[name].beginning.compacted) == ((), ())
     assert [text for _, _, _, text in world.rows("t/stops")] == ['{"id":1,"n":1,"v":1}']
