@@ -56,7 +56,7 @@ class Generation:
 def stub_file(script: Script, missing: Collection[str], text: str) -> list[GeneratedFile]:
     """Return the file of a script with this initial text.
 
-    Empty if it is not among the missing files (absolute paths).
+    The list is empty if the file is not among the missing files (absolute paths).
     """
     path = os.path.abspath(script.position.file)
     return [GeneratedFile(Path(path), text, is_stub=True)] if path in missing else []

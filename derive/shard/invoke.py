@@ -107,7 +107,7 @@ class Invoker:
     def flushes(self) -> bool:
         """Return true if the session needs the ends of ticks.
 
-        Called only with documents, because it may start the session.
+        The invoker asks only when there are documents, because the answer may start the session.
         """
         return self._session.flushes
 
@@ -278,7 +278,7 @@ class Invoker:
     def _shown(self, document: Document) -> str:
         """Return a published document for a message.
 
-        Empty with redaction, because a redacted value may be misplaced.
+        The text is empty with redaction, because a redacted value may be misplaced.
         """
         return f"; it is {dump_exact(document).decode()[:500]}" if self._redactor is None else ""
 

@@ -103,7 +103,7 @@ def compact(
         spec: the collection.
         since: reduce the history below this timestamp, as far as it is final and unneeded; None to keep all history.
         fewest: smallest number of consecutive small segments that are merged.
-        grace: time for which replaced files are kept at least, microseconds.
+        grace: shortest time for which replaced files are kept, microseconds.
         wait: wait for another process that compacts in this data folder.
         fold_sizes: limits for the amount of history in memory.
 

@@ -38,10 +38,10 @@ from derive.storage.timeline import wall_clock
 _IDENTIFIER = len(str(UUID(int=0)))
 
 _REMEMBERED = 86_400_000_000
-"""Time for which identifiers of writers are kept at least, microseconds: an abandoned worker may still write."""
+"""Shortest time for which identifiers of writers are kept, microseconds: an abandoned worker may still write."""
 
 GRACE = 600_000_000
-"""Time for which replaced files are kept at least, microseconds."""
+"""Shortest time for which replaced files are kept, microseconds."""
 
 
 class Garbage:

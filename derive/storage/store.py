@@ -370,7 +370,7 @@ class Store:
     ) -> tuple[TaskCapability, TaskState]:
         """Acquire the exclusive capability to run a task and to write its collections.
 
-        Earlier ones are fenced (law L5).
+        Earlier capabilities of the task are fenced (law L5).
 
         Args:
             name: the task.

@@ -27,7 +27,7 @@ class TableUpkeep:
 
     Args:
         store: the data folder.
-        grace: time for which replaced files are kept at least, microseconds.
+        grace: shortest time for which replaced files are kept, microseconds.
     """
 
     def __init__(self, store: Kept, grace: int = GRACE) -> None:

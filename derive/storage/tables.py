@@ -104,7 +104,7 @@ class Tables:
     def of_relation(self, relation: int) -> Table | None:
         """Return the table of a relation, dropped or not.
 
-        None if the relation is no table, or nothing of it is left.
+        Return None if the relation is no table, or nothing of it is left.
         """
         with self._metadata.snapshot() as db:
             name = name_of_relation(db, relation)

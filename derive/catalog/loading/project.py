@@ -11,7 +11,7 @@ _ROOTS = ("flow.yaml", "flow.yml", "flow.json")
 def project_root(source: Path) -> Path:
     """Return the project's folder of a catalog.
 
-    The outermost parent in an unbroken chain of folders with root files.
+    The folder is the outermost parent in an unbroken chain of folders with root files.
     """
     folder = source.absolute().parent
     while folder.parent != folder and any(os.path.isfile(folder.parent / name) for name in _ROOTS):

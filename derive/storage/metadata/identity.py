@@ -187,7 +187,7 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
 def take_identity(root: Path, db: apsw.Connection) -> str:
     """Return the identifier of a data folder, in a write transaction.
 
-    Take it from `folder-id` or create it if missing.
+    The identifier is taken from `folder-id`, or created if it is missing.
     """
     identifier, _ = identity_of(db)
     if not identifier:

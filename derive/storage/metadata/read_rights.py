@@ -123,7 +123,7 @@ def rewind_holds(db: apsw.Connection, task: str, transforms: Collection[str] | N
 def frontiers_of_holders(db: apsw.Connection) -> dict[str, int]:
     """Return the greatest frontier of each holder's read capabilities.
 
-    From there on it may read all its collections.
+    A holder may read all its collections from that frontier on.
     """
     rows: list[Any] = db.execute(
         "SELECT task, max(frontier) FROM capability WHERE kind = 'read' AND task IS NOT NULL GROUP BY task"

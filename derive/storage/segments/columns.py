@@ -173,11 +173,7 @@ def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
 
 
 def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
-    """Return the codes that `pack_codes` packed, as an array of shape (rows, columns).
-
-    Returns:
-        The codes; None if all are exact.
-    """
+    """Return the codes that `pack_codes` packed, as an array of shape (rows, columns); None if all are exact."""
     told = exact.drop_null()
     if not len(told):
         return None

@@ -113,7 +113,7 @@ def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
 def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON, ...]) -> Sequence[str] | None:
     """Return the values of a partition's field if all are texts, else None.
 
-    Equal values of other types have different labels.
+    Return None otherwise, because equal values of other types have different labels.
     """
     values, kinds = columns.at(tokens)
     if type(MISSING) in kinds:

@@ -284,7 +284,7 @@ class ReadRows(_Changes):
     def like(self, other: ReadRows) -> ReadRows:
         """Return these rows with the optional columns of other rows.
 
-        Null typed columns, and documents marked as valid.
+        The typed columns are null, and the documents are marked as valid.
         """
         batch = self.batch
         for field in list(other.batch.schema)[len(self.SCHEMA) :]:

@@ -117,7 +117,7 @@ class SelectedColumns:
     def read(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None = None) -> pa.Table:
         """Return the rows of a row group with timestamps in an interval.
 
-        Columns `ReadRows.STORED` and the selected ones.
+        The columns are `ReadRows.STORED` and the selected ones.
 
         Args:
             number: number of the row group.

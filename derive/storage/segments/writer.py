@@ -222,9 +222,9 @@ class SegmentWriter:
         return self._closed
 
     def abort(self) -> None:
-        """Remove all written files. Files that cannot be removed become garbage.
+        """Remove all written files; files that cannot be removed become garbage.
 
-        The error that led here stays the cause.
+        Errors of the removal are ignored, so that the error that led to it is reported.
         """
         self._background.join()
         while self._open:
