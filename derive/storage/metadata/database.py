@@ -28,19 +28,19 @@ FORMAT = 11
 _TABLES = """
 CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE folder (
-    id TEXT NOT NULL,                   -- the data folder's, as its file `folder-id` has it; empty if it has none yet
-    commits INTEGER NOT NULL            -- number of commits that are durable by themselves, as in the file `commits`
+    id TEXT NOT NULL,                   -- identifier of the data folder, as in the file `folder-id`; empty for none
+    commits INTEGER NOT NULL            -- number of synced commits, as in the file `commits`
 );
 INSERT INTO folder VALUES ('', 0);
 CREATE TABLE timeline (
     id INTEGER PRIMARY KEY CHECK (id = 0),
-    clock INTEGER NOT NULL,             -- the last clock that was assigned, or below which something was read
-    time INTEGER NOT NULL DEFAULT 0,    -- the time at the last reading
-    watch TEXT NOT NULL DEFAULT '',     -- the monotonic clock of that reading
-    elapsed INTEGER NOT NULL DEFAULT 0  -- microseconds on the monotonic clock at that reading
+    clock INTEGER NOT NULL,             -- last timestamp that was assigned, or below which contents were read
+    time INTEGER NOT NULL DEFAULT 0,    -- wall-clock time at the last reading
+    watch TEXT NOT NULL DEFAULT '',     -- identifier of the monotonic clock at that reading
+    elapsed INTEGER NOT NULL DEFAULT 0  -- value of the monotonic clock at that reading, microseconds
 );
 INSERT INTO timeline (id, clock) VALUES (0, 0);
-CREATE TABLE identifier (last INTEGER NOT NULL);    -- the last number given to a collection or relation; none returns
+CREATE TABLE identifier (last INTEGER NOT NULL);    -- last number of a collection or relation; never reused
 INSERT INTO identifier VALUES (0);
 CREATE TABLE collection (
     name TEXT PRIMARY KEY,
@@ -48,11 +48,11 @@ CREATE TABLE collection (
     partitions TEXT NOT NULL,           -- JSON array of [field, pointer]
     since INTEGER NOT NULL,
     upper INTEGER NOT NULL,
-    id INTEGER NOT NULL DEFAULT 0,      -- a name may be bound to another one later
-    columns TEXT,                       -- of a table: JSON array of [name, type, may be null]; else NULL
+    id INTEGER NOT NULL DEFAULT 0,      -- permanent identifier of the collection
+    columns TEXT,                       -- JSON array of [name, type, may be null]; NULL unless a table
     maintained INTEGER NOT NULL DEFAULT 0,  -- 1: only its dataflow advances `upper`
-    relation INTEGER NOT NULL DEFAULT 0,    -- its history; a reset begins another
-    named INTEGER NOT NULL DEFAULT 0    -- clock at which it came by its name and history; or 0
+    relation INTEGER NOT NULL DEFAULT 0,    -- identifier of the history; a reset begins a new one
+    named INTEGER NOT NULL DEFAULT 0    -- time of the binding of name and history; 0 if unknown
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX collection_by_id ON collection (id);
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
@@ -69,25 +69,25 @@ CREATE TABLE segment (
 );
 CREATE INDEX segment_by_clock ON segment (collection, clock_max);
 CREATE TABLE replaced (
-    path TEXT PRIMARY KEY,              -- of a segment that compaction replaced; relative to the data folder
+    path TEXT PRIMARY KEY,              -- path of a replaced segment, relative to the data folder
     collection TEXT NOT NULL REFERENCES collection,
-    at INTEGER NOT NULL                 -- when, microseconds since the Unix epoch
+    at INTEGER NOT NULL                 -- time of the replacement, microseconds since the Unix epoch
 ) WITHOUT ROWID;
 CREATE TABLE discarded (
-    path TEXT PRIMARY KEY,              -- of a segment of a collection that was reset; relative to the data folder
+    path TEXT PRIMARY KEY,              -- path of a segment from before a reset, relative to the data folder
     collection TEXT NOT NULL REFERENCES collection
 ) WITHOUT ROWID;
 CREATE TABLE writer (                   -- writers of files that no row names yet
     id TEXT PRIMARY KEY,                -- prefix of the names of these files
     collection TEXT NOT NULL REFERENCES collection,
-    at INTEGER NOT NULL                 -- since when, microseconds since the Unix epoch
+    at INTEGER NOT NULL                 -- time of the record, microseconds since the Unix epoch
 ) WITHOUT ROWID;
 CREATE TABLE abandoned (
-    id TEXT PRIMARY KEY,                -- of a leased write capability that its holder never gave back
+    id TEXT PRIMARY KEY,                -- identifier of a write lease whose holder did not drop it
     collection TEXT NOT NULL REFERENCES collection
 ) WITHOUT ROWID;
 CREATE TABLE appended (                 -- updates of tables that are in no segment yet
-    collection INTEGER NOT NULL,        -- its id
+    collection INTEGER NOT NULL,        -- id of the collection
     clock INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     diff INTEGER NOT NULL,
@@ -95,70 +95,69 @@ CREATE TABLE appended (                 -- updates of tables that are in no segm
     doc TEXT NOT NULL,
     PRIMARY KEY (collection, clock, seq)
 ) WITHOUT ROWID;
-CREATE TABLE failure (                  -- errors in the place of a materialized view's rows
-    collection INTEGER NOT NULL,        -- its id
-    since INTEGER NOT NULL,             -- clock from which on an error is there
+CREATE TABLE failure (                  -- errors of materialized views
+    collection INTEGER NOT NULL,        -- id of the collection
+    since INTEGER NOT NULL,             -- first timestamp of the error
     sqlstate TEXT NOT NULL,
     message TEXT NOT NULL,
-    until INTEGER NOT NULL,             -- clock at which the error ends; the end of time while it lasts
+    until INTEGER NOT NULL,             -- timestamp of the retraction; the end of time while the error exists
     PRIMARY KEY (collection, since, sqlstate, message)
 ) WITHOUT ROWID;
 CREATE TABLE task (
     name TEXT PRIMARY KEY,
     shards INTEGER NOT NULL,            -- fixed when the task first runs; 0 after a reset
-    positions TEXT NOT NULL,            -- JSON: transform to the adjusted clock below which it is processed
-    error TEXT,                         -- JSON of the FlowError that stopped it
+    positions TEXT NOT NULL,            -- JSON: position (adjusted timestamp) by transform
+    error TEXT,                         -- JSON of the FlowError that stopped the task
     documents_in INTEGER NOT NULL DEFAULT 0,
     documents_out INTEGER NOT NULL DEFAULT 0,
     transactions INTEGER NOT NULL DEFAULT 0,
-    places TEXT NOT NULL DEFAULT '{}',  -- JSON: transform to its source and microseconds from clocks to adjusted ones
-    fingerprints TEXT NOT NULL DEFAULT '{}',    -- JSON: part to the fingerprint with which it last ran
+    places TEXT NOT NULL DEFAULT '{}',  -- JSON: source and offset of the position by transform
+    fingerprints TEXT NOT NULL DEFAULT '{}',    -- JSON: fingerprint at the last run by part
     edits TEXT NOT NULL DEFAULT '[]',   -- JSON array of [part, message, hint, at]
-    epoch INTEGER NOT NULL DEFAULT 0    -- number of holders of the capability to run the task, so far
+    epoch INTEGER NOT NULL DEFAULT 0    -- number of run capabilities so far
 ) WITHOUT ROWID;
 CREATE TABLE shard (
     task TEXT NOT NULL REFERENCES task,
     number INTEGER NOT NULL,
-    token TEXT NOT NULL,                -- of the last committed transaction this shard took part in
+    token TEXT NOT NULL,                -- name of the last committed attempt of the shard
     PRIMARY KEY (task, number)
 ) WITHOUT ROWID;
 CREATE TABLE capability (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('read', 'write', 'run')),
-    collection TEXT REFERENCES collection,  -- to read or write; NULL for the right to run a task
-    task TEXT,                          -- that runs, or for which it is; NULL for leases to ingest or to read
-    transform TEXT,                     -- for which of its transforms (by state key) it is read
-    frontier INTEGER,                   -- `since`, or `upper`, does not pass it; NULL for the right to run a task
-    expires INTEGER,    -- microseconds since the Unix epoch; NULL: a task's, to read until that is taken away, and to
-                        -- write for as long as it has the right to run
-    at INTEGER,                         -- files replaced before are not read any more; NULL: none is being read
-    holder TEXT NOT NULL,               -- the process, as derive/storage/metadata/process.py names it
-    purpose TEXT                        -- the use, for people
+    collection TEXT REFERENCES collection,  -- NULL for a run capability
+    task TEXT,                          -- the task; NULL for leases of ingestions and readers
+    transform TEXT,                     -- state key of the transform that reads
+    frontier INTEGER,                   -- bound of `since` or `upper`; NULL for a run capability
+    expires INTEGER,    -- microseconds since the Unix epoch; NULL for a task's capabilities to read and to write
+    at INTEGER,                         -- files replaced earlier are unused; NULL if no file is being read
+    holder TEXT NOT NULL,               -- process name in the format of derive/storage/metadata/process.py
+    purpose TEXT                        -- description of the use, for people
 ) WITHOUT ROWID;
 """
 
 _IDENTITY = """
 CREATE TABLE folder (
-    id TEXT NOT NULL,                   -- of the data folder, as its file `folder-id` has it; empty if it has none yet
-    commits INTEGER NOT NULL            -- counts those that are durable by themselves, as the file `commits` does
+    id TEXT NOT NULL,                   -- identifier of the data folder, as in the file `folder-id`; empty for none
+    commits INTEGER NOT NULL            -- number of synced commits, as in the file `commits`
 );
 INSERT INTO folder VALUES ('', 0);
-CREATE TABLE writer (                   -- who may have written files that no row names, and that are garbage then
-    id TEXT PRIMARY KEY,                -- begins the names of these files
+CREATE TABLE writer (                   -- writers of files that no row names yet
+    id TEXT PRIMARY KEY,                -- prefix of the names of these files
     collection TEXT NOT NULL REFERENCES collection,
-    at INTEGER NOT NULL                 -- since when, microseconds since the Unix epoch
+    at INTEGER NOT NULL                 -- time of the record, microseconds since the Unix epoch
 ) WITHOUT ROWID;
 CREATE TABLE discarded (
-    path TEXT PRIMARY KEY,              -- of a segment of a collection that was reset; relative to the data folder
+    path TEXT PRIMARY KEY,              -- path of a segment from before a reset, relative to the data folder
     collection TEXT NOT NULL REFERENCES collection
 ) WITHOUT ROWID;
-ALTER TABLE segment ADD COLUMN checksum TEXT NOT NULL DEFAULT '';   -- SHA-256 of its file; empty in older ones
+ALTER TABLE segment ADD COLUMN checksum TEXT NOT NULL DEFAULT '';   -- SHA-256 of the file; empty for older segments
 """
 
 _RELATIONS = """
-ALTER TABLE collection ADD COLUMN relation INTEGER NOT NULL DEFAULT 0;  -- its history; a reset begins another
+ALTER TABLE collection ADD COLUMN relation INTEGER NOT NULL DEFAULT 0;  -- identifier of the history
 UPDATE collection SET relation = id;
-ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- when it came by name and history; or 0
+ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of the binding; 0 if unknown
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
