@@ -6,36 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from derive.algebra.types import ARRAYS, Type
+from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Function, word_of
 from derive.functions.scalar.array import SIGNATURES, ArraySignature, actual
 from derive.functions.scalar.casts import cast_between
-from derive.functions.types.type_info import INFOS
+from derive.functions.types.type_info import INFO_OF
 from derive.suggest import suggest
 
-CATEGORIES = {
-    Type.BOOLEAN: "B",
-    Type.SMALLINT: "N",
-    Type.INTEGER: "N",
-    Type.BIGINT: "N",
-    Type.DOUBLE: "N",
-    Type.NUMERIC: "N",
-    Type.TEXT: "S",
-    Type.DATE: "D",
-    Type.TIMESTAMP: "D",
-    Type.TIMESTAMPTZ: "D",
-    Type.INTERVAL: "T",
-    Type.BYTEA: "U",
-    Type.JSONB: "U",
-    **{kind: info.category for kind, info in INFOS.items()},
-    Type.MZ_TIMESTAMP: "U",
-    Type.UNKNOWN: "X",
-    **dict.fromkeys(ARRAYS, "A"),
-}
+CATEGORIES = {kind: info.category for kind, info in INFO_OF.items()}
 """Category of each type that overload resolution distinguishes."""
-PREFERRED = {Type.BOOLEAN, Type.DOUBLE, Type.TEXT, Type.TIMESTAMPTZ, Type.INTERVAL}
-PREFERRED |= {kind for kind, info in INFOS.items() if info.is_preferred}
+PREFERRED = {kind for kind, info in INFO_OF.items() if info.is_preferred}
 """The preferred type of a category, chosen if no other rule decides."""
 
 

@@ -31,7 +31,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
 """Types with an Arrow equivalent, and lists of them; all others are texts, including `numeric`, which is unbounded."""
 
 _CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
-_TEXTS = (Type.NUMERIC, Type.INTERVAL, *INFOS)
+_TEXTS = frozenset(INFOS) - _ARROW.keys() - {Type.TEXT, Type.JSONB}
 
 
 def arrow_type(kind: Type) -> pa.DataType:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from derive.algebra.form import Form, FormName
-from derive.algebra.types import ARRAYS, Type
+from derive.algebra.types import Type
 from derive.functions.types.array import literal_of_texts, texts_of_literal
-from derive.functions.types.binary_format import OIDS
-from derive.functions.types.type_info import INFOS
+from derive.functions.types.type_info import INFO_OF, INFOS
 
 
 def elements_of(literal: str) -> list[str | None]:
@@ -54,35 +53,22 @@ UNKNOWN_OID = 705
 """Of a literal or parameter whose type nothing has decided yet."""
 
 _SCALARS = (
-    PgType(16, "bool", Type.BOOLEAN, 1, "B", 1000),
-    PgType(17, "bytea", Type.BYTEA, -1, "U", 1001),
     PgType(18, "char", Type.TEXT, 1, "Z", 1002),
     PgType(19, "name", Type.TEXT, 64, "S", 1003),
-    PgType(20, "int8", Type.BIGINT, 8, "N", 1016),
-    PgType(21, "int2", Type.SMALLINT, 2, "N", 1005),
-    PgType(23, "int4", Type.INTEGER, 4, "N", 1007),
-    PgType(25, "text", Type.TEXT, -1, "S", 1009),
     PgType(26, "oid", Type.BIGINT, 4, "N", 1028),
     PgType(114, "json", Type.JSONB, -1, "U", 199),
     PgType(700, "float4", Type.DOUBLE, 4, "N", 1021),
-    PgType(701, "float8", Type.DOUBLE, 8, "N", 1022),
     PgType(UNKNOWN_OID, "unknown", Type.TEXT, -2, "X"),
     PgType(1042, "bpchar", Type.TEXT, -1, "S", 1014),
     PgType(1043, "varchar", Type.TEXT, -1, "S", 1015),
-    PgType(1082, "date", Type.DATE, 4, "D", 1182),
-    PgType(1114, "timestamp", Type.TIMESTAMP, 8, "D", 1115),
-    PgType(1184, "timestamptz", Type.TIMESTAMPTZ, 8, "D", 1185),
-    PgType(1186, "interval", Type.INTERVAL, 16, "T", 1187),
-    PgType(1700, "numeric", Type.NUMERIC, -1, "N", 1231),
     PgType(2278, "void", Type.TEXT, 4, "P"),
-    PgType(3802, "jsonb", Type.JSONB, -1, "U", 3807),
     *(PgType(info.oid, info.name, kind, info.size, info.category, info.array) for kind, info in INFOS.items()),
 )
 
 
 def _array_type(scalar: PgType) -> Type:
     """In whose form arrays of a type are: in that of our own arrays, or as texts such as `{1,2}`."""
-    is_own = OIDS.get(scalar.type) == scalar.oid or scalar.name in {"varchar", "bpchar", "name"}
+    is_own = INFO_OF[scalar.type].oid == scalar.oid or scalar.name in {"varchar", "bpchar", "name"}
     return scalar.type.array if is_own and scalar.type.array else Type.TEXT
 
 
@@ -101,12 +87,7 @@ PG_TYPES = {
 }
 """All of them by oid. Data of arrays whose type we do not have are texts such as `{1,2}`, of vectors such as `1 2`."""
 
-OID_OF = {
-    **OIDS,
-    Type.MZ_TIMESTAMP: 20,
-    Type.UNKNOWN: 25,
-    **{kind: PG_TYPES[OIDS[kind.element]].array for kind in ARRAYS if kind.element},
-}
+OID_OF = {kind: info.oid for kind, info in INFO_OF.items()}
 """What clients are told of our types. A clock is a bigint to them."""
 
 

@@ -14,8 +14,8 @@ from sql_values import usual_texts
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import register, sort_key
-from derive.functions.types.binary_format import binary_of, datum_of_binary
-from derive.functions.types.values import datum_of_text, text_of
+from derive.functions.types.type_info import INFO_OF
+from derive.functions.types.values import binary_of, datum_of_binary, datum_of_text, text_of
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
@@ -145,3 +145,8 @@ def test_text_that_is_not_utf8() -> None:
     with pytest.raises(SqlError) as raised:
         datum_of_binary(Type.TEXT, b"\xff")
     assert raised.value.sqlstate == "22021"
+
+
+def test_every_type_has_its_properties() -> None:
+    assert set(INFO_OF) == set(Type)
+    assert all(info.decode is None or info.encode or kind is Type.JSONB for kind, info in INFO_OF.items())

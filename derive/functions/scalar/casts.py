@@ -19,7 +19,8 @@ from derive.functions.types.interval import Interval
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numeric import rounded
-from derive.functions.types.values import BITS, datum_of_text, text_function
+from derive.functions.types.text_format import BITS
+from derive.functions.types.values import datum_of_text, text_function
 
 CastContext: TypeAlias = Literal["implicit", "assignment", "explicit"]
 """The context of a cast: any expression, storage in a column, or explicit syntax."""

@@ -21,7 +21,7 @@ from derive.functions.types.numeric import (
     scale_of,
     square_root,
 )
-from derive.functions.types.values import BITS
+from derive.functions.types.text_format import BITS
 
 FUNCTIONS = Functions()
 

@@ -11,7 +11,7 @@ from derive.errors import SqlError
 from derive.functions.function import Functions
 from derive.functions.scalar.datetime_template import ordinal_of
 from derive.functions.types.numeric import rounded
-from derive.functions.types.values import numeric_of_text
+from derive.functions.types.text_format import numeric_of_text
 
 FUNCTIONS = Functions()
 

@@ -1,17 +1,29 @@
-"""A table of types: their names and numbers in PostgreSQL, and their text and binary representations.
+"""One table of all properties of a type: its names in PostgreSQL, and how its data are read and written.
 
-Types that are not in the table are older; the modules that need their properties define them.
+`INFOS` has the scalar types that PostgreSQL has, too; `INFO_OF` has every type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
-from derive.algebra.types import Datum, Type
-from derive.functions.types import network, time_of_day, uuid
+from derive.algebra.types import ARRAYS, Datum, Type
+from derive.functions.types import (
+    binary_format,
+    datetime,
+    double,
+    interval,
+    jsonb,
+    network,
+    numeric,
+    text_format,
+    time_of_day,
+    uuid,
+)
+from derive.functions.types.array import array_of, elements_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,11 @@ class TypeInfo:
         of_binary: function that parses PostgreSQL's binary representation.
         binary_of: function that writes PostgreSQL's binary representation.
         is_preferred: whether the type is preferred within its category.
+        decode: returns the value that functions work with for a datum; None if that is the datum. JSON is cached for a
+            while, since queries read many fields of one document; nothing may change it. The value of an array is a
+            tuple of data.
+        encode: returns the datum of the value of a function; None if that is the value. Functions of jsonb return data
+            themselves, because None is NULL.
     """
 
     oid: int
@@ -41,6 +58,8 @@ class TypeInfo:
     of_binary: Callable[[bytes], Datum]
     binary_of: Callable[[Any], bytes]
     is_preferred: bool = False
+    decode: Callable[[Any], Any] | None = None
+    encode: Callable[[Any], Datum] | None = None
 
 
 def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
@@ -55,10 +74,143 @@ def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
         partial(network.address_of_binary, kind),
         partial(network.binary_of_address, kind),
         is_preferred=kind == "inet",
+        decode=network.address_of,
+        encode=network.address_datum,
+    )
+
+
+def _integer(kind: Type, oid: int, array: int, name: str, size: int) -> TypeInfo:
+    of_binary, binary_of = binary_format.integer_format(size)
+    return TypeInfo(oid, array, name, size, "N", partial(text_format.integer_of_text, kind), str, of_binary, binary_of)
+
+
+def _array(element: Type, info: TypeInfo) -> TypeInfo:
+    """Return the type of arrays of a type."""
+    return TypeInfo(
+        info.array,
+        0,
+        f"_{info.name}",
+        -1,
+        "A",
+        partial(text_format.array_of_text, element, info.of_text),
+        partial(text_format.text_of_array, element, info.text_of),
+        partial(binary_format.array_of_binary, element, info.oid, info.of_binary),
+        partial(binary_format.binary_of_array, element, info.oid, info.binary_of),
+        decode=partial(elements_of, element),
+        encode=partial(array_of, element),
     )
 
 
 INFOS: Mapping[Type, TypeInfo] = {
+    Type.BOOLEAN: TypeInfo(
+        16,
+        1000,
+        "bool",
+        1,
+        "B",
+        text_format.boolean_of_text,
+        lambda datum: "t" if datum else "f",
+        binary_format.boolean_of_binary,
+        lambda datum: b"\x01" if datum else b"\0",
+        is_preferred=True,
+        encode=int,
+    ),
+    Type.BYTEA: TypeInfo(
+        17, 1001, "bytea", -1, "U", text_format.bytea_of_text, lambda datum: f"\\x{datum.hex()}", bytes, bytes
+    ),
+    Type.SMALLINT: _integer(Type.SMALLINT, 21, 1005, "int2", 2),
+    Type.INTEGER: _integer(Type.INTEGER, 23, 1007, "int4", 4),
+    Type.BIGINT: _integer(Type.BIGINT, 20, 1016, "int8", 8),
+    Type.TEXT: TypeInfo(
+        25, 1009, "text", -1, "S", str, str, binary_format.text_of_binary, str.encode, is_preferred=True
+    ),
+    Type.DOUBLE: TypeInfo(
+        701,
+        1022,
+        "float8",
+        8,
+        "N",
+        lambda text: double.double_datum(double.double_of_text(text)),
+        lambda datum: double.text_of_double(double.float_of(datum)),
+        binary_format.double_of_binary,
+        binary_format.binary_of_double,
+        is_preferred=True,
+        decode=double.float_of,
+        encode=double.double_datum,
+    ),
+    Type.NUMERIC: TypeInfo(
+        1700,
+        1231,
+        "numeric",
+        -1,
+        "N",
+        lambda text: numeric.numeric_of(text_format.numeric_of_text(text)),
+        lambda datum: numeric.text_of_numeric(numeric.decimal_of(datum)),
+        binary_format.numeric_of_binary,
+        binary_format.binary_of_numeric,
+        decode=numeric.decimal_of,
+        encode=numeric.numeric_of,
+    ),
+    Type.DATE: TypeInfo(
+        1082,
+        1182,
+        "date",
+        4,
+        "D",
+        datetime.date_of_text,
+        datetime.text_of_date,
+        binary_format.date_of_binary,
+        binary_format.binary_of_date,
+    ),
+    Type.TIMESTAMP: TypeInfo(
+        1114,
+        1115,
+        "timestamp",
+        8,
+        "D",
+        partial(datetime.moment_of_text, has_zone=False),
+        datetime.text_of_moment,
+        binary_format.moment_of_binary,
+        binary_format.binary_of_moment,
+    ),
+    Type.TIMESTAMPTZ: TypeInfo(
+        1184,
+        1185,
+        "timestamptz",
+        8,
+        "D",
+        partial(datetime.moment_of_text, has_zone=True),
+        lambda datum: datetime.text_of_moment(datum, "+00"),
+        binary_format.moment_of_binary,
+        binary_format.binary_of_moment,
+        is_preferred=True,
+    ),
+    Type.INTERVAL: TypeInfo(
+        1186,
+        1187,
+        "interval",
+        16,
+        "T",
+        lambda text: interval.interval_datum(interval.interval_of_text(text)),
+        lambda datum: interval.text_of_interval(interval.interval_of(datum)),
+        binary_format.interval_of_binary,
+        binary_format.binary_of_interval,
+        is_preferred=True,
+        decode=interval.interval_of,
+        encode=interval.interval_datum,
+    ),
+    Type.JSONB: TypeInfo(
+        3802,
+        3807,
+        "jsonb",
+        -1,
+        "U",
+        jsonb.jsonb_of_text,
+        str,
+        binary_format.jsonb_of_binary,
+        binary_format.binary_of_jsonb,
+        decode=lru_cache(maxsize=16)(jsonb.parsed_json),
+    ),
     Type.UUID: TypeInfo(2950, 2951, "uuid", 16, "U", uuid.uuid_of_text, uuid.text_of_uuid, uuid.uuid_of_binary, bytes),
     Type.TIME: TypeInfo(
         1083,
@@ -77,3 +229,11 @@ INFOS: Mapping[Type, TypeInfo] = {
         829, 1040, "macaddr", 6, "U", network.mac_of_text, network.text_of_mac, network.mac_of_binary, bytes
     ),
 }
+
+INFO_OF: Mapping[Type, TypeInfo] = {
+    **INFOS,
+    Type.MZ_TIMESTAMP: replace(_integer(Type.MZ_TIMESTAMP, 20, 0, "int8", 8), category="U"),
+    Type.UNKNOWN: replace(INFOS[Type.TEXT], category="X", is_preferred=False),
+    **{kind: _array(kind.element, INFOS[kind.element]) for kind in ARRAYS if kind.element},
+}
+"""Every type. Clients see a clock as a bigint, and a value without a type as text."""

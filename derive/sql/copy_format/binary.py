@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.functions.scalar.fitting import fitted
-from derive.functions.types.binary_format import binary_function, datum_of_binary
+from derive.functions.types.values import binary_function, datum_of_binary
 from derive.sql.outcome import ResultColumn
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"

@@ -10,9 +10,8 @@ from typing import TypeAlias
 from derive.algebra.form import Form
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
-from derive.functions.types.binary_format import binary_function, datum_of_binary
 from derive.functions.types.double import text_of_double
-from derive.functions.types.values import datum_of_text, text_function, text_of
+from derive.functions.types.values import binary_function, datum_of_binary, datum_of_text, text_function, text_of
 from derive.sql.outcome import ResultColumn
 from derive.sql.pg_types import PG_TYPES, elements_of, literal_of, type_of_oid
 from derive.sql.pgwire.requests import decode

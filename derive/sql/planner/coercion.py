@@ -14,7 +14,8 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import common_type, evaluate, resolve_cast
 from derive.functions.scalar.fitting import fitting_function
-from derive.functions.types.values import datum_of_text, scale_of_text
+from derive.functions.types.text_format import scale_of_text
+from derive.functions.types.values import datum_of_text
 
 
 class ParameterTypes:

@@ -13,7 +13,8 @@ from derive.errors import SqlError
 from derive.functions.cancellation import check_cancelled
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
 from derive.functions.types.array import EMPTY
-from derive.functions.types.values import datum_of_text, scale_of_text
+from derive.functions.types.text_format import scale_of_text
+from derive.functions.types.values import datum_of_text
 from derive.sql.parser.ast import (
     ArrayQuery,
     ArrayValue,

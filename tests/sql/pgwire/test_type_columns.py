@@ -14,11 +14,10 @@ from sql_server import served
 from sql_values import usual_texts
 
 from derive.algebra.types import Type
-from derive.functions.types.type_info import INFOS
 
 Connection = psycopg.Connection[Any]
 
-SCALARS = [*INFOS, Type.BYTEA]
+SCALARS = [Type.UUID, Type.TIME, Type.INET, Type.CIDR, Type.MACADDR, Type.BYTEA]
 KINDS = [*SCALARS, *(kind.array for kind in SCALARS if kind.array)]
 ROWS = 40
 QUESTIONS = [
