@@ -1,3 +1,3 @@
-"""Materializing into DuckDB: `{path}` is a file, in which each binding has a table."""
+"""Materialization into DuckDB: `{path}` is a file with a table for each binding."""
 
 from connectors.materialize_duckdb.connector import MaterializeDuckdb as MaterializeDuckdb

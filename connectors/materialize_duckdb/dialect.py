@@ -1,7 +1,7 @@
 """DuckDB's names, types and values.
 
-Integers are HUGEINT, of 128 bits, unless a schema bounds them to 64. Numbers are DOUBLE, the only type with fractions
-of any size; an integer that no double is equal to is refused.
+Integers are HUGEINT, of 128 bits, unless a schema bounds them to 64. Numbers are DOUBLE, the only type for fractions of
+any size; an integer without an equal double is refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _MOST = (1 << 127) - 1
 _EXACT = 1 << 53
-"""Up to here each integer is a double."""
+"""Up to this bound each integer has an equal double."""
 
 
 def _fold(name: str) -> str:
-    return name.translate(_LOWER)  # DuckDB knows the cases of ASCII only
+    return name.translate(_LOWER)  # DuckDB folds only the case of ASCII
 
 
 DUCKDB = Dialect(
@@ -44,13 +44,13 @@ DUCKDB = Dialect(
     mark="$",
     widenings=frozenset({("BIGINT", "HUGEINT")}),
     widens_keys=False,
-    most_columns=1000,  # it has no bound of its own; with twice as many a transaction takes three times as long
-    most_commented=200,  # each takes as long as the table has columns
+    most_columns=1000,  # DuckDB has no bound; with twice as many, a transaction takes three times as long
+    most_commented=200,  # a comment's cost grows with the number of the table's columns
 )
 
 
 def encoder_of(column: Column) -> Encoder:
-    """What makes of a column's packed values what DuckDB is given: booleans, integers, doubles and texts, and None."""
+    """Return the encoder of a column from packed values to DuckDB's: booleans, integers, doubles, texts and None."""
     if column.kind is Kind.JSON and column.is_key:
         return lambda values: list(map(key_text, values))
     checked = encoder(column.kind)

@@ -1,4 +1,4 @@
-"""A connection to a DuckDB database, and the way of rows into it and out of it."""
+"""A connection to a DuckDB database, and the transfer of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_BYTES = 256 << 20
-"""How much of documents waits in memory."""
+"""Maximum size of documents in memory, in bytes."""
 
 _COLUMNS = """
 SELECT column_name, data_type, NOT is_nullable, coalesce(comment, ''), column_default IS NOT NULL
@@ -37,22 +37,22 @@ WHERE lower(table_name) = lower($1) AND schema_name = 'main' AND database_name =
 
 
 def connect(config: Any, *, for_writing: bool) -> DuckdbEndpoint:
-    """A connection to the database of a configuration.
+    """Return a connection to the database of a configuration.
 
     Args:
-        config: has the `path`.
-        for_writing: whether a database that is not there is created; otherwise it is looked at as an empty one.
+        config: configuration with the `path`.
+        for_writing: whether a missing database is created; otherwise it is treated as empty.
     """
     file = DatabaseFile(config["path"])
     return DuckdbEndpoint(file, is_there=for_writing or Path(file.path).exists())
 
 
 class DuckdbEndpoint:
-    """Fulfils `Endpoint`.
+    """An `Endpoint` of DuckDB.
 
     Args:
         file: the database.
-        is_there: whether it is a file; it is empty, and in memory, otherwise.
+        is_there: whether the file exists; otherwise the database is empty and in memory.
     """
 
     def __init__(self, file: DatabaseFile, *, is_there: bool) -> None:
@@ -62,45 +62,45 @@ class DuckdbEndpoint:
         self._connection = self._stack.enter_context(opened)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
+        """Return the rows of a statement."""
         with translated(self._file.path):
             return self._connection.execute(sql, list(parameters)).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is done within is done at once, or not at all."""
+        """Execute the block in one transaction."""
         self.query("BEGIN")
         try:
             yield
             self.query("COMMIT")
         except BaseException:
-            # A transaction that is not committed is rolled back when its connection is closed.
+            # Closing the connection rolls back a transaction that is not committed.
             self.close()
             raise
 
     def describe(self, path: Sequence[str]) -> ExistingTable | None:
-        """A table as it is now."""
+        """Return the current definition of a table."""
         name = path[-1]
         columns = {row[0]: ExistingColumn(*row) for row in self.query(_COLUMNS, [name])}
         return ExistingTable(columns, frozenset(column for (column,) in self.query(_KEY, [name]))) if columns else None
 
     def transfer(self, tables: Sequence[Table], fence: Fence) -> DuckdbTransfer:
-        """A way to move rows, which opens the file when it has to."""
+        """Return a transfer, which opens the file only when needed."""
         self.close()
         return DuckdbTransfer(self._file, tables, fence)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._stack.close()
 
 
 class DuckdbTransfer:
-    """Fulfils `Transfer`.
+    """A `Transfer` into DuckDB.
 
     Args:
         file: the database.
-        tables: whose rows are moved.
-        fence: the right to commit them.
+        tables: tables of the rows.
+        fence: the fence of their commits.
     """
 
     def __init__(self, file: DatabaseFile, tables: Sequence[Table], fence: Fence) -> None:
@@ -114,7 +114,7 @@ class DuckdbTransfer:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def load(self, index: int, keys: Columns) -> Iterator[bytes]:
-        """The documents of some keys."""
+        """Yield the documents of some keys."""
         table = self._tables[index]
         if not keys or table.document is None:
             return
@@ -124,7 +124,7 @@ class DuckdbTransfer:
             f" JOIN ({_cast(table.keys)}) AS wanted ON {_matches(table)}"
             f" WHERE stored.{quote(table.document)} IS NOT NULL"
         )
-        # Others may have the file while documents are on their way.
+        # Others may open the file while the documents are sent.
         with translated(self._file.path), self._file.opened() as connection:
             connection.register("staged", wanted)
             rows = connection.execute(statement).fetchall()
@@ -132,7 +132,7 @@ class DuckdbTransfer:
             yield document.encode()
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
-        """Take rows to store, or keys to delete."""
+        """Stage rows to store, or keys to delete."""
         table = self._tables[index]
         name = DUCKDB.table(table.path)
         if change == "delete":
@@ -148,7 +148,7 @@ class DuckdbTransfer:
             self._write()
 
     def commit(self, checkpoint: bytes) -> None:
-        """Store what was staged and the checkpoint in one transaction."""
+        """Store the staged rows and the checkpoint in one transaction."""
         try:
             connection = self._write()
             with translated(self._file.path):
@@ -160,12 +160,12 @@ class DuckdbTransfer:
             self._end()
 
     def close(self) -> None:
-        """Forget what is staged."""
+        """Discard the staged rows."""
         self._staged.clear()
         self._end()
 
     def _write(self) -> duckdb.DuckDBPyConnection:
-        """Write what is staged, in the transaction of the commit to come."""
+        """Write the staged rows, in the transaction of the next commit."""
         with translated(self._file.path):
             if self._connection is None:
                 self._connection = self._stack.enter_context(self._file.opened())
@@ -199,7 +199,7 @@ def _arrow(columns: Sequence[Column], values: Columns) -> pa.Table:
 
 
 def _together(staged: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
-    """Statements with all their rows, as one with many costs little more than one with few."""
+    """Yield each statement once with all its rows: many rows cost little more than few."""
     import pyarrow as pa
 
     tables: dict[tuple[str, str], list[pa.Table]] = {}
@@ -210,7 +210,7 @@ def _together(staged: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.
 
 
 def _cast(columns: Sequence[Column]) -> str:
-    """The staged rows, with the types of their columns."""
+    """Return a SELECT of the staged rows, cast to the types of their columns."""
     casts = ", ".join(f"c{number}::{column.type} AS c{number}" for number, column in enumerate(columns))
     return f"SELECT {casts} FROM staged"
 

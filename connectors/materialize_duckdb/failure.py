@@ -1,4 +1,4 @@
-"""DuckDB's errors as ours, by what a person can do about them."""
+"""Translation of DuckDB's errors to this runtime's, by the action that resolves them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
     ("ead-only", DeniedError, "let this user write the file, and files beside it"),
     ("not a valid DuckDB database", EndpointError, "name another file, or restore this one"),
 )
-"""What DuckDB says, of which its kinds of errors say less."""
+"""Parts of DuckDB's messages, which are more specific than its classes of errors."""
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Within, an error of DuckDB is a `FlowError` that names the database.
+    """Translate an error of DuckDB in the block to a `FlowError` that names the database.
 
     Args:
-        path: the database's file.
+        path: file of the database.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 def explain(path: str, exc: duckdb.Error) -> FlowError:
-    """The error that says what happened to a database."""
+    """Return the translated error of a database."""
     said = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
     rules = ((kind, hint) for text, kind, hint in _BY_TEXT if text in str(exc))
     kind, hint = next(rules, (EndpointError, None))

@@ -1,7 +1,7 @@
-"""A database file that processes take turns with.
+"""A database file that several processes open in turn.
 
-DuckDB lets one process open a file. So it is open for as long as there is something to do in it, and no longer: other
-processes, such as those of other shards or of who looks at the rows, come in between.
+DuckDB lets only one process open a file. So the file is open only while it is read or written, and other processes,
+such as other shards or readers of the rows, can open it in between.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from connectors.materialize_duckdb.failure import explain, translated
 from derive.errors import BusyError, EndpointError
 
 _PATIENCE = 20.0
-"""How long to wait for other processes, seconds."""
+"""Seconds to wait for other processes."""
 
 _PAUSE = 0.01
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
-"""Nothing of ours needs an extension that is not there, and a server may have no network."""
+"""The connector needs no extension that is not installed, and a server may have no network."""
 
 
 @cache
 def _lock_of(path: str) -> Lock:
-    """What lets one thread of this process in at a time."""
+    """Return the lock that admits one thread of this process at a time."""
     return Lock()
 
 
 class DatabaseFile:
-    """A database, and when it is open.
+    """A database file.
 
     Args:
-        path: the file.
+        path: path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,7 +50,7 @@ class DatabaseFile:
 
     @contextmanager
     def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection, which nobody else has meanwhile.
+        """Yield a connection that no other session has meanwhile.
 
         Raises:
             BusyError: other processes, or threads of this one, have the file for too long.

@@ -1,3 +1,3 @@
-"""Materializing into PostgreSQL: each binding has a table in one schema of a database."""
+"""Materialization into PostgreSQL: each binding has a table in one schema of a database."""
 
 from connectors.materialize_postgres.connector import MaterializePostgres as MaterializePostgres

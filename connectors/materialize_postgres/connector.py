@@ -12,7 +12,7 @@ from connectors.materialize_sql.endpoint import Endpoint
 from connectors.materialize_sql.names import quote
 
 SCHEMA = "public"
-"""The schema that tables are in where nothing is said."""
+"""The default schema of tables."""
 
 ENDPOINT_SCHEMA = {
     "title": "PostgreSQL",

@@ -1,4 +1,4 @@
-"""Rows as COPY reads them, and keys as arrays, made column by column: what is said once need not be asked of each."""
+"""Rows in COPY's text format and keys as arrays, converted column by column for speed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ESCAPED = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 def copy_text(columns: Sequence[Sequence[str | None]]) -> bytes:
-    """Rows in the text format of COPY.
+    """Return rows in the text format of COPY.
 
     Args:
         columns: the texts of each column's values, and None.
@@ -36,10 +36,10 @@ def _escape(text: str) -> str:
 
 
 def array_text(texts: Sequence[str]) -> str:
-    """Texts as an array's text.
+    """Return the text of an array of texts.
 
     Args:
-        texts: of values; none is None.
+        texts: texts of the elements, without None.
     """
     joined = '","'.join(texts)
     if "\\" in joined or joined.count('"') != 2 * max(len(texts) - 1, 0):

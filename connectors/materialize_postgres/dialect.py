@@ -1,9 +1,8 @@
 """PostgreSQL's names, types and texts.
 
-Documents are `json`, not `jsonb`: that refuses the character NUL, and writes 1e22 as an integer, so that a document
-would come back as another one. Numbers are `numeric`, which has all of JSON's, unless a schema bounds them to 64 bits.
-Every value is sent as its text, as only that is sure to arrive as what it was: a double is cast to `numeric` with 15
-digits.
+Documents are `json`, not `jsonb`, because `jsonb` refuses the character NUL and writes 1e22 as an integer, which
+changes the document. Numbers are `numeric`, which has all of JSON's numbers, unless a schema bounds them to 64 bits.
+Every value is sent as text, because only text is exact: a double is cast to `numeric` with 15 digits.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _BOOLEANS = {True: "t", False: "f", None: None}
 
 
 def encoder_of(column: Column) -> Encoder:
-    """What makes of a column's packed values their texts, and None."""
+    """Return the encoder of a column from packed values to their texts, and None."""
     if column.kind is Kind.JSON and column.is_key:
         return lambda values: _without_nul(list(map(key_text, values)))
     checked = encoder(column.kind)

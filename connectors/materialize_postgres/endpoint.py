@@ -15,10 +15,10 @@ from connectors.materialize_sql.fence import Fence
 from derive.errors import EndpointError
 
 _PATIENCE = 10
-"""How long to wait for a server that does not answer, seconds."""
+"""Seconds to wait for a server that does not answer."""
 
 _LONG = "60s"
-"""How long to wait for a lock."""
+"""Maximum wait for a lock."""
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, coalesce(col_description(c.oid, a.attnum), ''),
@@ -33,11 +33,11 @@ ORDER BY a.attnum
 
 
 def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
-    """A connection to the database of a configuration.
+    """Return a connection to the database of a configuration.
 
     Args:
-        config: fulfils the connector's schema.
-        for_writing: does not matter.
+        config: configuration that satisfies the connector's schema.
+        for_writing: not used.
     """
     host, port = _address(config["address"])
     database = config.get("database", config["user"])
@@ -75,11 +75,11 @@ def _address(address: str) -> tuple[str, int]:
 
 
 class PostgresEndpoint:
-    """Fulfils `Endpoint`.
+    """An `Endpoint` of PostgreSQL.
 
     Args:
-        where: the database, for messages.
-        connect: opens a connection to it, which commits each statement unless told otherwise.
+        where: name of the database in messages.
+        connect: function that opens a connection in autocommit mode.
     """
 
     def __init__(self, where: str, connect: Callable[[], psycopg.Connection[Any]]) -> None:
@@ -88,19 +88,19 @@ class PostgresEndpoint:
         self._connection = connect()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
+        """Return the rows of a statement."""
         with translated(self._where):
             cursor = self._connection.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is done within is done at once, or not at all."""
+        """Execute the block in one transaction."""
         with translated(self._where), self._connection.transaction():
             yield
 
     def describe(self, path: Sequence[str]) -> ExistingTable | None:
-        """A table as it is now."""
+        """Return the current definition of a table."""
         rows = self.query(_COLUMNS, path)
         if not rows:
             return None
@@ -114,9 +114,9 @@ class PostgresEndpoint:
         return ExistingTable(columns, frozenset(row[0] for row in rows if row[5]))
 
     def transfer(self, tables: Sequence[Table], fence: Fence) -> PostgresTransfer:
-        """A way to move rows."""
+        """Return a transfer of rows."""
         return PostgresTransfer(self._where, self._connection, self._connect, tables, fence)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()

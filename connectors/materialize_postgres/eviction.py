@@ -1,7 +1,7 @@
-"""Eviction: sessions that are fenced off, and hold locks that they do not let go, lose their connections.
+"""Eviction: the connections of fenced sessions that still hold locks are closed.
 
-A process that is stopped or cut off in a transaction keeps its locks for as long as the server believes that it is
-there. What it has not committed it could not commit any more, so nothing is lost with its connection.
+A process that is stopped or disconnected within a transaction keeps its locks as long as the server believes that it
+runs. Its transaction can no longer commit, so closing its connection loses nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from connectors.materialize_sql.fence import Fence
 from derive.errors import BusyError
 
 _PATIENCE = "3s"
-"""How long a commit that is under way is waited for."""
+"""Maximum wait for a running commit."""
 
 
 def make_way(endpoint: Endpoint, fence: Fence) -> None:
-    """See that nobody keeps the checkpoints of a range locked, and let others see that of this session.
+    """Unlock the checkpoints of a range, and name this session so that others can unlock its checkpoints.
 
     Args:
-        endpoint: a connection that is in no transaction.
+        endpoint: connection without a transaction.
         fence: the range.
     """
     names = "\0".join((*fence.table, fence.materialization)).encode()
@@ -42,7 +42,7 @@ def make_way(endpoint: Endpoint, fence: Fence) -> None:
 
 
 def _evict(endpoint: Endpoint, session: str, fence: Fence) -> bool:
-    """End the connections of sessions whose ranges overlap; whether there were any."""
+    """End the connections of sessions with overlapping ranges; return whether there were any."""
     rows = endpoint.query(
         "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND starts_with(application_name, $1)",

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors as ours, by what a person can do about them."""
+"""Translation of PostgreSQL's errors to this runtime's, by the action that resolves them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
     "58": (EndpointGoneError, "see the server's log"),
     "08": (EndpointGoneError, "see whether the server runs"),
 }
-"""By SQLSTATE, or how it begins: what happened, and what to do about it."""
+"""Class of the error and hint, by SQLSTATE or its prefix."""
 
 _LIMITS = (
     (re.compile("index row"), "keys of a table may have about 2,700 bytes in PostgreSQL"),
@@ -35,7 +35,7 @@ _LIMITS = (
     (re.compile("columns in an index"), "take fewer fields into the key: it has at most 32 columns in PostgreSQL"),
     (re.compile("string|field|length|memory|buffer"), "values may have 1 GB in PostgreSQL"),
 )
-"""Messages of PostgreSQL about limits that share an SQLSTATE, each with a way out."""
+"""Messages of PostgreSQL about limits that share an SQLSTATE, each with a solution."""
 
 _BY_TEXT = (
     (
@@ -47,15 +47,15 @@ _BY_TEXT = (
     (re.compile('database ".*" does not exist'), "3D000"),
     (re.compile("too many (clients|connections)|remaining connection slots"), "53"),
 )
-"""What a refusal to connect says, of which psycopg knows the text only."""
+"""SQLSTATE of a refused connection by its text, because psycopg only has the text."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Within, an error of PostgreSQL is a `FlowError` that names the database.
+    """Translate an error of PostgreSQL in the block to a `FlowError` that names the database.
 
     Args:
-        where: the database.
+        where: name of the database in messages.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def translated(where: str) -> Iterator[None]:
 
 
 def explain(where: str, exc: psycopg.Error) -> FlowError:
-    """The error that says what happened to a database."""
+    """Return the translated error of a database."""
     diagnosis = exc.diag
     lines = str(exc).strip().splitlines() or [type(exc).__name__]
     context = (diagnosis.context or "").splitlines()[:1]

@@ -1,4 +1,4 @@
-"""What is to be stored in one table by the next commit."""
+"""Rows that the next commit stores in one table."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from connectors.materialize_sql.statements import upsert
 
 
 class Staging:
-    """Rows of one table that wait, in memory or in a temporary table, and the statements that move them.
+    """Staged rows of one table, in memory or in a temporary table, and the statements that move them.
 
     Attributes:
-        deleted: keys of which the rows are to be deleted, each component an array's text.
-        rows: how many wait in memory.
-        bytes: how long their documents are.
-        select: the documents of some keys; its parameters are the arrays of each component.
-        copy: COPY of new rows into the table itself.
+        deleted: keys of rows to delete, each component as the text of an array.
+        rows: number of rows in memory.
+        bytes: total size of their documents.
+        select: statement that returns the documents of some keys; its parameters are the arrays of each component.
+        copy: COPY statement of new rows into the table.
 
     Args:
-        index: of the table, among those of a session.
-        table: whose rows are stored.
+        index: index of the table in the session.
+        table: table of the rows.
     """
 
     def __init__(self, index: int, table: Table) -> None:
@@ -50,7 +50,7 @@ class Staging:
         self._is_created = False
 
     def add(self, columns: Columns, change: Change) -> None:
-        """Take rows, whose documents are bytes."""
+        """Add rows, whose documents are bytes."""
         self.rows += len(columns[0])
         if self._table.document is not None:
             self.bytes += sum(map(len, columns[-1]))
@@ -59,14 +59,14 @@ class Staging:
             kept.extend(column)
 
     def take(self) -> tuple[Columns | None, Columns | None]:
-        """What waits in memory: new rows and others, None where there are none."""
+        """Remove and return the rows in memory: new rows and others, None if there are none."""
         new, others = self._new, self._others
         self._new, self._others = [[] for _ in self._table.columns], [[] for _ in self._table.columns]
         self.rows = self.bytes = 0
         return new if new[0] else None, others if others[0] else None
 
     def copy_others(self, connection: psycopg.Connection[Any], texts: Iterable[bytes]) -> None:
-        """Store rows that may be there, given as COPY reads them, by way of a temporary table."""
+        """Store rows that may exist already, given in COPY's format, by a temporary table."""
         if not self._is_created:
             target = POSTGRES.table(self._table.path)
             connection.execute(
@@ -80,7 +80,7 @@ class Staging:
         connection.execute(self._truncate)
 
     def write(self, cursor: psycopg.Cursor[Any]) -> None:
-        """Store and delete all that waits."""
+        """Store and delete everything that is staged."""
         for columns in self.take():
             if columns is not None:
                 cursor.executemany(self._insert, list(zip(*columns, strict=True)))
@@ -90,9 +90,9 @@ class Staging:
 
 
 def _select(table: Table) -> str:
-    """The documents of some keys, as the bytes of their texts. Its parameters are arrays of texts.
+    """Return a statement for the documents of some keys, as bytes of their texts; its parameters are arrays of texts.
 
-    A join would be planned by guesses: as a rule it reads the whole table. These statements look up key by key.
+    A join would be planned by estimates, and usually reads the whole table. These statements look up each key.
     """
     document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
     text = f"convert_to({document}::text, 'UTF8')"
@@ -105,7 +105,7 @@ def _select(table: Table) -> str:
 
 
 def _delete(table: Table) -> str:
-    """Delete the rows of some keys. Its parameters are arrays of texts."""
+    """Return a statement that deletes the rows of some keys; its parameters are arrays of texts."""
     target = f"DELETE FROM {POSTGRES.table(table.path)} AS stored"
     if len(table.keys) == 1:
         return f"{target} WHERE {_is_any(table)}"
@@ -119,7 +119,7 @@ def _is_any(table: Table) -> str:
 
 
 def _matching(table: Table) -> tuple[str, str]:
-    """Keys as a table, whose parameters are the texts of each component, and the condition that a row has one."""
+    """Return a table of keys whose parameters are arrays of texts, and the condition that joins rows to it."""
     arrays = ", ".join(f"${number}::text[]" for number in range(1, len(table.keys) + 1))
     names = ", ".join(f"key_{number}" for number in range(len(table.keys)))
     conditions = " AND ".join(

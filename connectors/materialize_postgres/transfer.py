@@ -1,14 +1,14 @@
-"""Rows on their way into PostgreSQL, and documents out of it.
+"""The transfer of rows into PostgreSQL, and of documents out of it.
 
-Few rows wait in memory, and the commit is sent as one: what ends it is on its way before what begins it is answered.
-So they take one journey to the server and back, and a process that is stopped meanwhile keeps no lock.
+Few rows are staged in memory, and the commit is sent as one pipeline, without waits for the answers between. It takes
+one round trip, and a process that is stopped meanwhile keeps no lock.
 
-Many rows are sent as they come, in a transaction that is begun for them, by COPY: new ones into their table, others
-into a temporary one, from where one statement takes them. A thread does that, so that the next rows are made while the
-server stores these. A process that is stopped meanwhile does keep locks; who takes over ends its connection.
+Many rows are sent by COPY as they arrive, in a transaction that begins with them: new rows into their table, others
+into a temporary table, from which one statement moves them. A thread sends them, so that the next rows are prepared
+while the server stores these. A process that is stopped meanwhile keeps its locks; its successor closes its connection.
 
-Many documents are loaded by a second connection while the commit before has the first one: of keys that are being
-committed, none is asked for.
+Many documents are loaded by a second connection while the first one has the previous commit: no keys that are being
+committed are loaded.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from connectors.materialize_sql.fence import Fence, hold, renew, renewal
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20
-"""How much is kept that could not be sent again."""
+"""Maximum bytes of sent rows that are kept to be sent again."""
 
 _KEYS_AT_ONCE = 4_000
 _MOST_AHEAD_BYTES = 16 << 20
-"""How much is loaded before it is asked for."""
+"""Maximum bytes of documents that are loaded in advance."""
 
 _MOST_SENT = 2
-"""How many parts of what is stored are on their way at most."""
+"""Maximum number of parts that are being sent."""
 
 _CANCEL_SECONDS = 5.0
 
 
 class PostgresTransfer:
-    """Fulfils `Transfer`.
+    """A `Transfer` into PostgreSQL.
 
     Args:
-        where: the database, for messages.
-        connection: a connection to it.
-        another: opens one more.
-        tables: whose rows are moved.
-        fence: the right to commit them.
+        where: name of the database in messages.
+        connection: connection to it.
+        another: function that opens one more connection.
+        tables: tables of the rows.
+        fence: the fence of their commits.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class PostgresTransfer:
         self._sent: deque[Future[None]] = deque()
 
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
-        """The documents of some keys: of many, the first ones are loaded at once, and the others as they are taken."""
+        """Return the documents of some keys; of many, the first are loaded at once and the others on demand."""
         many = bool(keys) and len(keys[0]) > _FEW_ROWS
         if many and self._reading is None:
-            with suppress(psycopg.OperationalError):  # where the server has no connection to spare, it takes turns
+            with suppress(psycopg.OperationalError):  # without a spare connection of the server, both share one
                 self._reading = self._another()
         if not many or self._reading is None:
             return self._load(index, keys, self._connection)
@@ -103,7 +103,7 @@ class PostgresTransfer:
                     yield document
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
-        """Take rows to store, or keys to delete."""
+        """Stage rows to store, or keys to delete."""
         staging = self._staging[index]
         if change == "delete":
             staging.deleted.append([*map(array_text, columns)])
@@ -115,7 +115,7 @@ class PostgresTransfer:
             self._sent.append(self._sender.submit(self._send, staging, new, others))
 
     def commit(self, checkpoint: bytes) -> None:
-        """Store what was staged and the checkpoint in one transaction."""
+        """Store the staged rows and the checkpoint in one transaction."""
         self._await_sent(0)
         try:
             self._copying.finish()
@@ -130,7 +130,7 @@ class PostgresTransfer:
             raise self._failure(exc) from exc
 
     def close(self) -> None:
-        """Forget what is staged, and end the connections."""
+        """Discard the staged rows, and close the connections."""
         if any(not sent.done() for sent in self._sent):
             with suppress(psycopg.Error):
                 self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
@@ -144,7 +144,7 @@ class PostgresTransfer:
         return self._connection.info.transaction_status == TransactionStatus.INTRANS
 
     def _await_sent(self, most: int) -> None:
-        """Wait until no more than so many parts are on their way."""
+        """Wait until at most so many parts are being sent."""
         while len(self._sent) > most:
             try:
                 self._sent.popleft().result()
@@ -153,10 +153,11 @@ class PostgresTransfer:
                 raise self._failure(exc) from exc
 
     def _send(self, staging: Staging, new: bytes | None, others: bytes | None) -> None:
-        """Send many rows, in the transaction of the commit to come."""
+        """Send many rows, in the transaction of the next commit."""
         if not (self._copying or self._has_begun):
             self._connection.execute("BEGIN")
-            # The checkpoint's row is locked from here on, so that who takes over waits, or ends this.
+            # The checkpoint's row is locked from here on, so that a successor waits for this session, or
+            # ends it.
             self._connection.execute(self._hold, renewal(self._fence, b"")[1:])
         if new:
             self._copying.write(staging, new)
@@ -172,10 +173,10 @@ class PostgresTransfer:
 
 
 class _Copying:
-    """COPY of new rows into one table at a time, which goes on while more of them come.
+    """A running COPY of new rows into one table at a time.
 
-    Rows of a key that is there after all would be refused; so what was sent is kept until that is known, and is sent
-    again, as rows that replace others.
+    COPY refuses rows whose keys exist already. So sent rows are kept until COPY succeeds; otherwise they are sent again
+    as rows that replace others.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -203,7 +204,7 @@ class _Copying:
         self._copy.write(text)
 
     def finish(self) -> None:
-        """Wait until all rows that were sent are stored."""
+        """Wait until all sent rows are stored."""
         staging, sent = self._staging, self._sent
         if staging is None:
             return
@@ -216,7 +217,7 @@ class _Copying:
             staging.copy_others(self._connection, sent)
 
     def abandon(self) -> None:
-        """Forget what was sent; its transaction is rolled back."""
+        """Discard the sent rows; their transaction is rolled back."""
         self._staging, self._copy, self._sent, self._bytes = None, None, [], 0
         with suppress(psycopg.Error):
             self._stack.close()

@@ -1,3 +1,3 @@
-"""Materializing into SQLite: `{path}` is a file, in which each binding has a table."""
+"""Materialization into SQLite: `{path}` is a file with a table for each binding."""
 
 from connectors.materialize_sqlite.connector import MaterializeSqlite as MaterializeSqlite

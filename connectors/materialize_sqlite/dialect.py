@@ -1,8 +1,8 @@
 """SQLite's names and types.
 
-Tables are STRICT, or SQLite would make a double of an integer that does not fit 64 bits. Types tell kinds apart: INT is
-of booleans, INTEGER of integers that fit, and ANY of JSON values, of which numbers are SQLite's own where it has them,
-and digits where it has not; whatever else there is, is JSON text.
+Tables are STRICT; otherwise SQLite would convert an integer that does not fit 64 bits to a double. Types tell kinds
+apart: INT for booleans, INTEGER for integers that fit, and ANY for JSON values. Numbers in ANY are SQLite's own if
+possible, and texts of digits otherwise; other values are JSON text.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def _fold(name: str) -> str:
-    return name.translate(_LOWER)  # SQLite knows the cases of ASCII only
+    return name.translate(_LOWER)  # SQLite folds only the case of ASCII
 
 
 class SqliteDialect(Dialect):
-    """SQLite's: what is more than one more column takes a new table in the place of the old one."""
+    """SQLite's dialect: changes other than one more column replace the table by a new one."""
 
     def kind_in(self, existing: ExistingColumn, kind: Kind, *, is_key: bool) -> Kind | None:
-        """The kind as which values are stored: a column of numbers may be ANY, and takes no texts for that."""
+        """Return the kind of stored values: a column of numbers may be ANY, but ANY does not hold texts of numbers."""
         if existing.type == "ANY" and self.types[kind] not in ("ANY", "INTEGER"):
             return None
         return Dialect.kind_in(self, existing, kind, is_key=is_key)
 
     def options(self) -> str:
-        """Tables are strict."""
+        """Return the option of strict tables."""
         return " STRICT"
 
     def alter(self, table: Table, existing: ExistingTable, changes: Changes) -> list[str]:
-        """Statements that make a table what it should be."""
+        """Return the statements that change a table to its needed definition."""
         added = super().alter(table, existing, Changes(changes.added))
         if not changes.loosened and not changes.widened:
             return added
@@ -91,13 +91,13 @@ SQLITE = SqliteDialect(
 
 
 def encoder_of(column: Column) -> Encoder:
-    """What makes of a column's packed values what SQLite is given."""
+    """Return the encoder of a column from packed values to SQLite's."""
     if column.type == "ANY":
         checked = encoder(column.kind) if column.kind is not Kind.JSON else list
         text = key_text if column.is_key else json_text
         return lambda values: [_any(value, text) for value in checked(values)]
     if column.type == "TEXT":
-        # A text is kept as it is written, whatever its format, and so is a number of any size.
+        # A text is stored as written in any format, and so is a number of any size.
         return encoder(Kind.DECIMAL if column.kind is Kind.DECIMAL else Kind.TEXT)
     return encoder(column.kind)
 

@@ -1,8 +1,8 @@
 """A connection to an SQLite database.
 
-What is to be stored waits in memory until the commit, so that other processes find the database locked for as short as
-can be; what is more than that may take is written in a transaction that is begun for it. A process that is stopped
-meanwhile keeps no lock, in most cases, from one that takes over.
+Rows are staged in memory until the commit, so that the database is locked as briefly as possible; rows beyond the
+memory limit are written in a transaction that begins with them. In most cases, a process that is stopped meanwhile does
+not keep a lock that its successor needs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from connectors.materialize_sqlite.failure import translated
 from derive.errors import EndpointError
 
 _PATIENCE = 20_000
-"""How long to wait for a lock, milliseconds."""
+"""Milliseconds to wait for a lock."""
 
 _MOST_BYTES = 64 << 20
-"""How much of documents waits in memory."""
+"""Maximum size of documents in memory, in bytes."""
 
 
 def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
-    """A connection to the database of a configuration.
+    """Return a connection to the database of a configuration.
 
     Args:
-        config: has the `path`.
-        for_writing: whether a database that is not there is created; otherwise it is looked at as an empty one.
+        config: configuration with the `path`.
+        for_writing: whether a missing database is created; otherwise it is treated as empty.
     """
     path = config["path"]
     folder = Path(path).parent
@@ -47,7 +47,7 @@ def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
         database = apsw.Connection(name)
         try:
             database.set_busy_timeout(_PATIENCE)
-            database.execute("PRAGMA legacy_alter_table = ON")  # a table may be replaced that views read
+            database.execute("PRAGMA legacy_alter_table = ON")  # a table that views read may be replaced
             if for_writing:
                 database.execute("PRAGMA journal_mode = WAL")
         except BaseException:
@@ -57,11 +57,11 @@ def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
 
 
 class SqliteEndpoint:
-    """Fulfils `Endpoint`.
+    """An `Endpoint` of SQLite.
 
     Args:
-        path: the file, for messages.
-        database: a connection to it.
+        path: file of the database, for messages.
+        database: connection to it.
     """
 
     def __init__(self, path: str, database: apsw.Connection) -> None:
@@ -69,26 +69,26 @@ class SqliteEndpoint:
         self._database = database
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
+        """Return the rows of a statement."""
         with translated(self._path):
             return list(self._database.execute(sql, tuple(parameters)))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is done within is done at once, or not at all."""
+        """Execute the block in one transaction."""
         self.query("BEGIN IMMEDIATE")
         try:
             yield
             self.query("COMMIT")
         except BaseException:
-            if self._database.in_transaction:  # a disk that is full has ended it
+            if self._database.in_transaction:  # a full disk has ended the transaction
                 self._database.execute("ROLLBACK")
             raise
 
     def describe(self, path: Sequence[str]) -> ExistingTable | None:
-        """A table as it is now."""
+        """Return the current definition of a table."""
         name = path[-1]
-        # A generated column is not ours to write, and not listed.
+        # A generated column cannot be written, and is not listed.
         rows = self.query('SELECT "name", "type", "notnull", "dflt_value", "pk" FROM pragma_table_info(?)', [name])
         if not rows:
             return None
@@ -105,22 +105,22 @@ class SqliteEndpoint:
         return ExistingTable(columns, key, tuple(sql for (sql,) in belongings))
 
     def transfer(self, tables: Sequence[Table], fence: Fence) -> SqliteTransfer:
-        """A way to move rows."""
+        """Return a transfer of rows."""
         return SqliteTransfer(self._path, self._database, tables, fence)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._database.close()
 
 
 class SqliteTransfer:
-    """Fulfils `Transfer`.
+    """A `Transfer` into SQLite.
 
     Args:
-        path: the file, for messages.
-        database: a connection to it.
-        tables: whose rows are moved.
-        fence: the right to commit them.
+        path: file of the database, for messages.
+        database: connection to it.
+        tables: tables of the rows.
+        fence: the fence of their commits.
     """
 
     def __init__(self, path: str, database: apsw.Connection, tables: Sequence[Table], fence: Fence) -> None:
@@ -136,7 +136,7 @@ class SqliteTransfer:
         self._bytes = 0
 
     def load(self, index: int, keys: Columns) -> Iterator[bytes]:
-        """The documents of some keys."""
+        """Yield the documents of some keys."""
         statement, execute = self._selects[index], self._database.execute
         with translated(self._path):
             for key in zip(*keys, strict=True):
@@ -144,7 +144,7 @@ class SqliteTransfer:
                     yield document.encode()
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
-        """Take rows to store, or keys to delete."""
+        """Stage rows to store, or keys to delete."""
         if change == "delete":
             self._staged.append((self._deletes[index], columns))
             return
@@ -157,7 +157,7 @@ class SqliteTransfer:
             self._write()
 
     def commit(self, checkpoint: bytes) -> None:
-        """Store what was staged and the checkpoint in one transaction."""
+        """Store the staged rows and the checkpoint in one transaction."""
         try:
             self._write()
             with translated(self._path):
@@ -170,13 +170,13 @@ class SqliteTransfer:
             raise
 
     def close(self) -> None:
-        """Forget what is staged."""
+        """Discard the staged rows."""
         self._staged.clear()
         self._roll_back()
         self._database.close()
 
     def _write(self) -> None:
-        """Write what is staged, in the transaction of the commit to come."""
+        """Write the staged rows, in the transaction of the next commit."""
         with translated(self._path):
             if not self._database.in_transaction:
                 self._database.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""SQLite's errors as ours, by what a person can do about them."""
+"""Translation of SQLite's errors to this runtime's, by the action that resolves them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Within, an error of SQLite is a `FlowError` that names the database.
+    """Translate an error of SQLite in the block to a `FlowError` that names the database.
 
     Args:
-        path: the database's file.
+        path: file of the database.
     """
     try:
         yield
@@ -24,7 +24,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 def explain(path: str, exc: apsw.Error) -> FlowError:
-    """The error that says what happened to a database."""
+    """Return the translated error of a database."""
     what = f"SQLite database '{path}': {exc}"
     match exc:
         case apsw.BusyError() | apsw.LockedError():

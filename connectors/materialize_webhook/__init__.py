@@ -1,3 +1,3 @@
-"""Materializes collections by posting their documents to an address, at least once."""
+"""Materialization by posting documents to an address, at least once."""
 
 from connectors.materialize_webhook.connector import WebhookConnector as WebhookConnector

@@ -1,4 +1,4 @@
-"""What a webhook is configured with."""
+"""Configuration of a webhook."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ RESOURCE_SCHEMA: JSON = {
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfig:
-    """What a webhook is configured with.
+    """Configuration of a webhook.
 
     Attributes:
-        address: where documents are posted to. It may be a secret; `host` is what messages show.
-        headers: of every request.
-        timeout_seconds: for one whole answer; as long for connecting, and for sending.
-        retry_seconds: for how long a request is repeated that has failed.
-        batch_documents: the most documents in one request.
-        batch_bytes: the most bytes of documents in one, unless it has only one.
+        address: address to which documents are posted; it may be secret, and messages show `host` instead.
+        headers: headers of every request.
+        timeout_seconds: maximum time of a whole answer, of connecting, and of sending.
+        retry_seconds: time after which a failed request is no longer repeated.
+        batch_documents: maximum number of documents in one request.
+        batch_bytes: maximum bytes of documents in one request with more than one document.
     """
 
     address: str = field(repr=False)
@@ -68,5 +68,5 @@ class WebhookConfig:
 
     @property
     def host(self) -> str:
-        """Host and port, without anything that may be secret."""
+        """Return host and port, without parts that may be secret."""
         return urlsplit(self.address).netloc

@@ -1,4 +1,4 @@
-"""The connector: what it is configured with, and that documents are all that it takes."""
+"""The webhook connector: its configuration, and constraints that admit whole documents only."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from connectors.materialize_webhook.session import WebhookSession
 
 
 class WebhookConnector:
-    """Posts the documents of each transaction."""
+    """A connector that posts the documents of each transaction."""
 
     name = "materialize-webhook"
 
     def spec(self) -> ConnectorSpec:
-        """What it is configured with."""
+        """Return the configuration schemas."""
         return ConnectorSpec(ENDPOINT_SCHEMA, RESOURCE_SCHEMA, "docs/materialize-connectors.md#webhook")
 
     def validate(self, request: Validation) -> list[ValidatedBinding]:
-        """Whole documents are posted. Nothing is, to find out whether that can be."""
+        """Return bindings of whole documents, without a request to the address."""
         return [
             ValidatedBinding(
                 resource_path=(binding.resource.get("path") or "/",),
@@ -37,7 +37,7 @@ class WebhookConnector:
         ]
 
     def apply(self, request: Application) -> str:
-        """There is nothing to make ready."""
+        """Return an empty text: an address needs no preparation."""
         return ""
 
     def open(self, opening: Opening) -> WebhookSession:

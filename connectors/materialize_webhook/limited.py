@@ -1,6 +1,6 @@
-"""Connections on which connecting, sending and receiving an answer each end within a time.
+"""Connections on which connecting, sending and receiving an answer each have a time limit.
 
-The timeout of a socket bounds a single read: a host that sends one byte at a time would keep an answer waiting for
+The timeout of a socket bounds a single read: a host that sends one byte at a time would delay the end of an answer for
 ever.
 """
 
@@ -19,10 +19,10 @@ from typing_extensions import override
 class PlainConnection(HTTPConnection):
     """A connection that keeps its socket while an answer without a length is read.
 
-    `HTTPConnection` hands its socket over to such an answer, which ends with the connection.
+    `HTTPConnection` transfers its socket to such an answer, which ends with the connection.
 
     Attributes:
-        reached: the socket of the last `connect`; None before the first.
+        reached: socket of the last `connect`; None before the first.
     """
 
     reached: socket.socket | None = None
@@ -35,17 +35,17 @@ class PlainConnection(HTTPConnection):
 
 
 class TlsConnection(HTTPSConnection):
-    """A connection by TLS that has its socket before the handshake, so that the handshake can be ended.
+    """A TLS connection that has its socket before the handshake, so that the handshake can be interrupted.
 
     Attributes:
-        reached: as that of `PlainConnection`.
+        reached: as in `PlainConnection`.
     """
 
     reached: socket.socket | None = None
 
     @override
     def connect(self) -> None:
-        """Connect, and agree on keys."""
+        """Connect, and perform the TLS handshake."""
         HTTPConnection.connect(self)
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
@@ -58,10 +58,10 @@ Connection = PlainConnection | TlsConnection
 
 
 def connected(connection: Connection, seconds: float) -> None:
-    """Connect, unless that is done.
+    """Connect, unless the connection is open.
 
     Raises:
-        OSError: it cannot be done within the time.
+        OSError: connecting failed, or exceeded the time limit.
     """
     if connection.sock is None:
         with _limited(connection, seconds):
@@ -69,11 +69,11 @@ def connected(connection: Connection, seconds: float) -> None:
 
 
 def answered(connection: Connection, seconds: float, most_bytes: int) -> tuple[HTTPResponse, bytes]:
-    """Return the answer to a request that was sent, and the beginning of its body.
+    """Return the answer to a sent request, and the beginning of its body.
 
     Raises:
-        OSError: there is no whole answer within the time.
-        HTTPException: it is none.
+        OSError: there is no complete answer within the time limit.
+        HTTPException: the answer is not HTTP.
     """
     with _limited(connection, seconds):
         response = connection.getresponse()
@@ -81,9 +81,9 @@ def answered(connection: Connection, seconds: float, most_bytes: int) -> tuple[H
 
 
 def interrupt(connection: Connection) -> None:
-    """Have what is at work on a connection fail; from any thread."""
+    """Interrupt the running operation of a connection, from any thread."""
     if (at_work := connection.reached) is not None:
-        with suppress(OSError):  # that of TLS would forget its keys while another thread reads
+        with suppress(OSError):  # the shutdown of a TLS socket would drop its keys while another thread reads
             socket.socket.shutdown(at_work, socket.SHUT_RDWR)
 
 
@@ -107,5 +107,5 @@ def _limited(connection: Connection, seconds: float) -> Iterator[None]:
         raise
     finally:
         timer.cancel()
-    if is_over:  # a body without a length may look like a whole one
+    if is_over:  # a body without a length may look complete
         raise TimeoutError("timed out")

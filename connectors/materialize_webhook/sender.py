@@ -1,4 +1,4 @@
-"""Requests that are repeated until they are answered: over one connection, with pauses that grow."""
+"""Requests that are repeated until they are answered: over one connection, with growing pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BACKOFF = Backoff(0.5, 60.0, jitter=0.5)
 """Pauses, in seconds, before a request is posted again."""
 
 _LATER = frozenset({408, 425, 429})
-"""Statuses, beside those of 500 and more, that mean that the same request may do later."""
+"""Statuses below 500 after which the same request may succeed later."""
 
 _DENIED = frozenset({401, 403, 407})
 _SHOWN = 200
@@ -33,16 +33,16 @@ _MOST_ANSWER_BYTES = 1 << 16
 
 
 class CancelledError(Exception):
-    """Nobody wants the request to be repeated any more."""
+    """The repetition of a request was cancelled."""
 
 
 class Sender:
-    """Posts to one host.
+    """A sender of requests to one host.
 
     Args:
-        config: where, and for how long.
-        pause: waits for some seconds, and says whether to stop instead of going on.
-        clock: seconds, from any time on.
+        config: address and time limits.
+        pause: function that waits for some seconds, and returns whether to stop.
+        clock: function that returns seconds since any fixed time.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class Sender:
         self._connection: Connection | None = None
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Post a body, over and over until that has worked.
+        """Post a body, and repeat the request until it succeeds.
 
         Args:
-            path: is put behind that of the address.
-            body: what is posted.
-            headers: of this request.
+            path: path appended to the address.
+            body: body of the request.
+            headers: additional headers of the request.
 
         Raises:
-            DeniedError: we are not let in.
-            EndpointError: it is refused, and would be again.
-            EndpointGoneError: it has failed for as long as is allowed.
-            CancelledError: `pause` has said to stop.
+            DeniedError: the host denies access.
+            EndpointError: the host refuses the request permanently.
+            EndpointGoneError: the request has failed for the allowed time.
+            CancelledError: `pause` returned that the sender has to stop.
         """
         begun = self._clock()
         attempt = 0
@@ -87,19 +87,19 @@ class Sender:
         raise CancelledError
 
     def interrupt(self) -> None:
-        """Have the answer that is awaited fail. It may be called from another thread."""
+        """Interrupt the awaited answer; another thread may call this method."""
         connection = self._connection
         if connection is not None:
             interrupt(connection)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _attempt(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[str | None, float | None]:
-        """What has failed, if something has, and how many seconds the host wants us to wait."""
+        """Return the failure of one attempt, or None, and the seconds after which the host wants a repetition."""
         try:
             connection = self._connected()
             connected(connection, self._config.timeout_seconds)
@@ -136,7 +136,7 @@ class Sender:
 
 
 def _wished(value: str | None) -> float | None:
-    """Seconds that `Retry-After` says, as a number or as a date."""
+    """Return the seconds of `Retry-After`, from a number or a date."""
     if value is None:
         return None
     if value.strip().isdigit():

@@ -1,7 +1,7 @@
-"""A stream of transactions into requests.
+"""Transactions as requests.
 
-Documents wait on disk until the commit, which posts them in order. If one request cannot be posted, the commit fails,
-and the runtime comes with the same documents again: all are posted at least once.
+Documents are stored on disk until the commit, which posts them in order. If one request fails, the commit fails, and
+the runtime sends the same documents again: all are posted at least once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch:
     Attributes:
         binding: index of their binding.
         is_deletion: whether their keys are deleted.
-        length: of the body, in bytes.
+        length: size of the body in bytes.
     """
 
     binding: int
@@ -37,7 +37,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _BatchToBe:
-    """Documents that will be in one request, as they come."""
+    """Documents collected for the next request."""
 
     documents: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -47,7 +47,7 @@ class WebhookSession:
     """Transactions of one range of keys.
 
     Attributes:
-        checkpoint: empty: the runtime knows by itself what was posted.
+        checkpoint: empty: the runtime stores the checkpoint itself.
     """
 
     checkpoint = b""
@@ -65,20 +65,20 @@ class WebhookSession:
         self._batches_to_be: dict[tuple[int, bool], _BatchToBe] = {}
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Never called: all bindings have delta updates."""
+        """Raise an error: all bindings have delta updates."""
         raise EndpointError("webhooks have delta updates only")
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """Nothing."""
+        """Return no documents."""
         return iter(())
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
-        """Take the checkpoint, by which requests are told from those of other transactions."""
+        """Set the checkpoint, which distinguishes the requests of this transaction from others."""
         self._checkpoint = flow_checkpoint
         return None
 
     def store(self, binding: int, rows: StoredRows) -> None:
-        """Have documents wait."""
+        """Add documents for the commit."""
         for document, is_deletion in zip(rows.documents, rows.deleted, strict=True):
             batch = self._batches_to_be.setdefault((binding, is_deletion), _BatchToBe())
             is_full = batch.size + len(document) > self._config.batch_bytes
@@ -88,7 +88,7 @@ class WebhookSession:
             batch.size += len(document)
 
     def commit(self) -> None:
-        """Post what waits."""
+        """Post the added documents."""
         for binding, is_deletion in list(self._batches_to_be):
             self._end_batch(binding, is_deletion=is_deletion)
         self._batches_to_be.clear()
@@ -100,17 +100,17 @@ class WebhookSession:
         self._waiting.truncate()
 
     def cancel(self) -> None:
-        """Repeat no request: whoever comes next posts newer documents, and ours must not come behind these."""
+        """Stop repetitions: a successor posts newer documents, and older ones must not follow them."""
         self._cancelled.set()
         self._sender.interrupt()
 
     def close(self) -> None:
-        """Forget what waits."""
+        """Discard the added documents."""
         self._sender.close()
         self._waiting.close()
 
     def _end_batch(self, binding: int, *, is_deletion: bool) -> None:
-        """Have a batch wait on disk, as a JSON array."""
+        """Write a batch to disk as a JSON array."""
         batch = self._batches_to_be[binding, is_deletion]
         body = b"[" + b",".join(batch.documents) + b"]"
         self._waiting.write(body)
@@ -132,7 +132,7 @@ class WebhookSession:
             raise EndpointGoneError("the stream was ended while documents were posted") from None
 
     def _identity(self, index: int, body: bytes) -> str:
-        """The same for the same request of the same transaction, whoever makes it and whenever."""
+        """Return an identifier that is equal for each repetition of a request, in any process."""
         identity = hashlib.sha256()
         for part in (self._name.encode(), self._range.encode(), self._checkpoint, b"%d" % index, body):
             identity.update(b"%d:" % len(part) + part)
@@ -140,5 +140,5 @@ class WebhookSession:
 
 
 def _as_header(name: str) -> str:
-    """A name as headers may have it: UTF-8, of which each byte is a character."""
+    """Return a name as headers allow it: UTF-8, with one character per byte."""
     return name.encode().decode("latin-1")
