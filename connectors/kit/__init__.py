@@ -6,8 +6,10 @@ and `stored.py` the rows that it stores.
 
 from connectors.kit.connector import CancellableSession as CancellableSession
 from connectors.kit.connector import MaterializeConnector as MaterializeConnector
+from connectors.kit.connector import RefillingSession as RefillingSession
 from connectors.kit.connector import Session as Session
 from connectors.kit.requests import Application as Application
+from connectors.kit.requests import Applied as Applied
 from connectors.kit.requests import Binding as Binding
 from connectors.kit.requests import ConnectorSpec as ConnectorSpec
 from connectors.kit.requests import DriverCheckpoint as DriverCheckpoint
@@ -22,3 +24,4 @@ from connectors.kit.stored import StoredRows as StoredRows
 from connectors.kit.stored import Value as Value
 from derive.protocol.constraint import Constraint as Constraint
 from derive.protocol.constraint import ConstraintType as ConstraintType
+from derive.protocol.materialization import FIRST as FIRST

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from connectors.kit.requests import (
     Application,
+    Applied,
     ConnectorSpec,
     DriverCheckpoint,
     Opening,
@@ -74,6 +75,15 @@ class CancellableSession(Protocol):
         """Make a running operation fail, if that is possible. Called once, from another thread."""
 
 
+@runtime_checkable
+class RefillingSession(Protocol):
+    """A protocol of sessions of connectors that refill, beside `Session`."""
+
+    @property
+    def contents(self) -> Sequence[str]:
+        """For each binding, the identity of the rows that the session loads and stores; see `Applied`."""
+
+
 class MaterializeConnector(Protocol):
     """A kind of endpoint. Methods may be called from several threads at once."""
 
@@ -91,11 +101,12 @@ class MaterializeConnector(Protocol):
             FlowError: the endpoint cannot be reached, or cannot store the bindings.
         """
 
-    def apply(self, request: Application) -> str:
+    def apply(self, request: Application) -> str | Applied:
         """Prepare the endpoint, or plan its preparation; a second call does nothing.
 
         Returns:
-            A description of the changes made or planned, for people; empty without changes.
+            A description of the changes made or planned, for people; empty without changes. A connector that refills
+            returns `Applied`.
 
         Raises:
             FlowError: the endpoint cannot be prepared.

@@ -8,6 +8,7 @@ import orjson
 
 from connectors.kit.requests import (
     Application,
+    Applied,
     Binding,
     ConnectorSpec,
     Field,
@@ -59,7 +60,17 @@ def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str |
     materialization = _materialization_of(request.materialization)
     begun = str({str(key): value for key, value in metadata}.get(BEGUN, ""))
     numbers = frozenset(int(number) for number in begun.split(",") if number.isdigit())
-    return Application(materialization, _given(request.version, "version"), request.dry_run, numbers)
+    completed = frozenset(request.completed)
+    return Application(materialization, _given(request.version, "version"), request.dry_run, numbers, completed)
+
+
+def apply_response(applied: str | Applied) -> pb.ApplyResponse:
+    """The answer to `Apply`."""
+    if isinstance(applied, str):
+        return pb.ApplyResponse(action_description=applied)
+    return pb.ApplyResponse(
+        action_description=applied.description, refilling=sorted(applied.refilling), contents=applied.contents
+    )
 
 
 def opening_of(message: pb.TransactionRequest.Open) -> Opening:
@@ -85,6 +96,7 @@ def spec_response(spec: ConnectorSpec) -> pb.SpecResponse:
         endpoint_spec_schema_json=orjson.dumps(spec.endpoint_schema).decode(),
         resource_spec_schema_json=orjson.dumps(spec.resource_schema).decode(),
         documentation_url=spec.documentation_url,
+        refills=spec.refills,
     )
 
 
@@ -144,6 +156,7 @@ def _binding_of(message: flow_pb2.MaterializationSpec.Binding) -> Binding:
         document=selection.document or None,
         field_config=_read_all(selection.field_config_json),
         delta_updates=message.delta_updates,
+        generation=message.generation,
     )
 
 

@@ -17,11 +17,13 @@ class ConnectorSpec:
         endpoint_schema: JSON Schema of an endpoint's configuration; secrets are marked with `secret: true`.
         resource_schema: JSON Schema of a binding's configuration.
         documentation_url: URL of its documentation.
+        refills: whether the connector refills a binding that starts over beside its rows; see `Binding.generation`.
     """
 
     endpoint_schema: JSON
     resource_schema: JSON
     documentation_url: str
+    refills: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,10 @@ class Binding:
         document: name of the field that holds whole documents, or None.
         field_config: the author's configuration of fields, by name.
         delta_updates: whether documents are stored without loading previous ones.
+        generation: names the history of the rows: `FIRST` until the binding starts over, and then a name that never
+            returns. It is empty with delta updates, and for a connector that does not refill. While the endpoint has
+            rows of another generation, all readers see these, and sessions store beside them, until the runtime says
+            that the refill is complete.
     """
 
     resource: JSON
@@ -146,6 +152,7 @@ class Binding:
     document: str | None = None
     field_config: Mapping[str, JSON] = field(default_factory=dict)
     delta_updates: bool = False
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +180,32 @@ class Application:
         dry_run: whether to only plan the changes.
         begun: indexes of bindings with stored rows, by the runtime's state; if the endpoint has a checkpoint, their
             tables must exist, because lost rows would not be stored again.
+        completed: indexes of bindings whose refill is complete: it replaces their rows in one transaction, which fences
+            all sessions. A refill that has replaced the rows already stays as it is.
     """
 
     materialization: Materialization
     version: str
     dry_run: bool = False
     begun: frozenset[int] = frozenset()
+    completed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An endpoint that is ready, or would be.
+
+    Attributes:
+        description: what was done or would be, for people; empty if that is nothing.
+        refilling: indices of bindings that are being refilled: sessions store beside their rows.
+        contents: for each binding, the identity of the rows that sessions load and store: another one for each refill
+            that begins, which is empty then, and the same when the refill has replaced the rows of before. It is empty
+            where a binding has never been refilled.
+    """
+
+    description: str
+    refilling: frozenset[int] = frozenset()
+    contents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

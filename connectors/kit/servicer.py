@@ -12,7 +12,14 @@ import grpc
 from connectors.kit.configuration import ConfigurationCheck
 from connectors.kit.connector import CancellableSession, MaterializeConnector
 from connectors.kit.failure import error_of
-from connectors.kit.messages import application_of, opening_of, spec_response, validate_response, validation_of
+from connectors.kit.messages import (
+    application_of,
+    apply_response,
+    opening_of,
+    spec_response,
+    validate_response,
+    validation_of,
+)
 from connectors.kit.outbox import ClientGoneError, Outbox
 from connectors.kit.requests import Materialization, ValidatedBinding
 from connectors.kit.stream import Transactions, name_of
@@ -59,7 +66,7 @@ class Servicer:
         def answer() -> pb.ApplyResponse:
             application = application_of(request, context.invocation_metadata())
             self._check(application.materialization)
-            return pb.ApplyResponse(action_description=self._connector.apply(application))
+            return apply_response(self._connector.apply(application))
 
         return _answer(answer, context)
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, cast
 
 from connectors.kit.batch import binding_of, keys_of, rows_of
-from connectors.kit.connector import Session
+from connectors.kit.connector import RefillingSession, Session
 from connectors.kit.failure import error_of
 from connectors.kit.messages import loaded_messages
 from connectors.kit.outbox import Outbox
@@ -52,7 +52,8 @@ class Transactions:
             FlowError: a message is out of order or malformed, or the session has failed.
             ClientGoneError: the client no longer reads the responses.
         """
-        opened = pb.TransactionResponse.Opened(flow_checkpoint=self._session.checkpoint)
+        contents = self._session.contents if isinstance(self._session, RefillingSession) else ()
+        opened = pb.TransactionResponse.Opened(flow_checkpoint=self._session.checkpoint, contents=contents)
         self._send(pb.TransactionResponse(opened=opened), "opened")
         with ThreadPoolExecutor(1, "commit") as committer:
             for request in self._requests:

@@ -7,5 +7,6 @@ A connector for one is a `Dialect`, which says how things are called there, and 
 - `existing`, `migration`: how a table that is there becomes the table that is needed.
 - `constraints`: which fields can be materialized, and why not.
 - `fence`: who may commit, and from where to go on.
+- `refill`: how a binding that starts over is stored beside its rows, and replaces them.
 - `session`: one stream of transactions.
 """

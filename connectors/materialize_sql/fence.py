@@ -103,9 +103,17 @@ def has_checkpoint(
         name: of the materialization.
     """
     rows = query(
-        f'SELECT "checkpoint" FROM {dialect.table(path)} WHERE "materialization" = {dialect.parameter(1)}', [name]
+        f'SELECT "checkpoint" FROM {dialect.table(path)} WHERE "materialization" = {dialect.parameter(1)}'
+        ' AND "key_begin" >= 0',
+        [name],
     )
     return any(bytes(checkpoint) != BEGIN_FROM_NOTHING for (checkpoint,) in rows)
+
+
+def fence_all(dialect: Dialect, path: Sequence[str]) -> str:
+    """Return the statement that fences off all sessions of a materialization, whose name is its parameter."""
+    where = f'"materialization" = {dialect.parameter(1)} AND "key_begin" >= 0'
+    return f'UPDATE {dialect.table(path)} SET "fence" = "fence" + 1 WHERE {where}'
 
 
 def hold(dialect: Dialect, fence: Fence) -> str:

@@ -26,12 +26,19 @@ class SqlSession:
         tables: of its bindings, each column with the kind as which its values are stored.
         transfer: moves rows.
         encoder: of a column, what makes of packed values what `transfer` takes.
+        contents: for each binding, the identity of the rows of its table.
     """
 
     def __init__(
-        self, checkpoint: bytes, tables: Sequence[Table], transfer: Transfer, encoder: Callable[[Column], Encoder]
+        self,
+        checkpoint: bytes,
+        tables: Sequence[Table],
+        transfer: Transfer,
+        encoder: Callable[[Column], Encoder],
+        contents: Sequence[str] = (),
     ) -> None:
         self._checkpoint = checkpoint
+        self._contents = contents
         self._tables = tables
         self._transfer = transfer
         self._encoders = [
@@ -44,6 +51,11 @@ class SqlSession:
     def checkpoint(self) -> bytes:
         """What was committed last."""
         return self._checkpoint
+
+    @property
+    def contents(self) -> Sequence[str]:
+        """For each binding, the identity of the rows of its table."""
+        return self._contents
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
         """Begin to load documents, beside the commit before."""

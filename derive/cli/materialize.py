@@ -67,7 +67,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
         for spec in specs:
             try:
                 task = _task(folder, spec)
-                prepared, action = _plan(spec, connectors, task)
+                prepared, action = _plan(folder, spec, connectors, task)
             except CatalogError as error:
                 issues += error.issues
             except FlowError as error:
@@ -98,14 +98,19 @@ def _task(folder: Path, spec: MaterializationSpec) -> TaskState | None:
 
 
 def _plan(
-    spec: MaterializationSpec, connectors: Connectors, task: TaskState | None
+    folder: Path, spec: MaterializationSpec, connectors: Connectors, task: TaskState | None
 ) -> tuple[PreparedMaterialization, str]:
     from derive.engine.stored_bindings import stored_fields
     from derive.materialize.preparation import prepare
+    from derive.materialize.reset_marker import last_restart
+    from derive.time.frontier import BEGINNING
 
     connector = connectors.connect(spec.endpoint)
-    prepared = prepare(spec, connector, stored_fields(task.fingerprints if task else {}))
-    return prepared, prepared.apply(connector, dry_run=True)
+    prepared = prepare(
+        spec, connector, stored_fields(task.fingerprints if task else {}), last_restart(folder, spec.name)
+    )
+    begun = [key for key, position in (task.positions if task else {}).items() if position > BEGINNING]
+    return prepared, prepared.apply(connector, dry_run=True, begun=begun).description
 
 
 def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:

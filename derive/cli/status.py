@@ -97,6 +97,9 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             own = wait["tasks"] == [row["task"]]
             what = "its own transaction" if own else f"transactions of {', '.join(wait['tasks'])}"
             note(f"{row['task']}: an edit has waited since {wait['since']} for the end of {what}", task=row["task"])
+        for refill in row["refills"]:
+            what = f"'{refill['binding']}' is refilled beside its rows, and replaces them at {refill['until']}"
+            note(f"{row['task']}: {what}; it is at {refill['at']}", task=row["task"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
@@ -144,6 +147,7 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
         "edit waits for": _describe_edit_wait(store, spec.name),
         "unaccepted": [{"message": edit.message, "hint": edit.hint} for edit in unaccepted],
         "edits": list(map(_describe_edit, _edits(spec, task, reset, unaccepted))),
+        "refills": _describe_refills(store, spec, positions),
         "error": error.message if error else None,
     }
     return row, error
@@ -248,6 +252,24 @@ def _describe_edit_wait(store: View, task: str) -> dict[str, Any] | None:
 
     wait = find_wait(store.root, task)
     return None if wait is None else {"tasks": list(wait.tasks), "since": wait.since}
+
+
+def _describe_refills(
+    store: View, spec: DerivationSpec | MaterializationSpec, positions: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Describe the bindings that are being refilled."""
+    from derive.document.clock import format_rfc3339
+    from derive.materialize.refill import read_refills
+    from derive.time.frontier import BEGINNING
+
+    return [
+        {
+            "binding": key,
+            "at": format_rfc3339(max(positions.get(key, BEGINNING), BEGINNING)),
+            "until": format_rfc3339(until),
+        }
+        for key, until in sorted(read_refills(store.root, spec.name).items())
+    ]
 
 
 def _whole_seconds(micros: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from derive.engine.acceptance import reset_command
 from derive.engine.transactor import TaskSpec
 from derive.errors import SourceReplacedError, ViewError
-from derive.protocol.specs import DerivationSpec, InputSpec
+from derive.protocol.specs import InputSpec
 from derive.storage.roles import Kept, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -114,9 +114,7 @@ def look(
 def replaced(store: Kept | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
     """Return the error of an input whose source is another relation than the one it has read so far."""
     way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
-    over = reset_command(store, task.name)
-    is_stored = not isinstance(task, DerivationSpec)
-    again = f"drop the tables that it fills, and start over: {over}" if is_stored else f"start over: {over}"
+    again = f"start over: {reset_command(store, task.name)}"
     return SourceReplacedError(
         f"the source of '{spec.name}' in '{task.name}' is another relation than the one it has read:"
         f" {store.tell_fate(spec.source, relation)}",

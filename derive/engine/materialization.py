@@ -7,8 +7,8 @@ crash in between, the endpoint's checkpoint shows the commit; so every document 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -20,32 +20,54 @@ from derive.engine.stored_bindings import (
     prints_of,
     remembered_edits,
     settled_prints,
+    stored_contents,
     stored_fields,
 )
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.engine.unique_keys import UniqueKeys
 from derive.errors import CatalogError, EndpointError, FlowError, TaskError
+from derive.failpoint import reach
 from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
+from derive.materialize.refill import note_refills, read_refills, refill_limit
 from derive.materialize.reset_marker import last_restart, settle
 from derive.materialize.streams import close_streams, connectors
+from derive.protocol.collection import InputSpec
 from derive.protocol.endpoint import LocalEndpoint
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.message import Message
 from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.metadata.descriptions import Edited, TaskCommit
+from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.extent import size_of, slice_borders
-from derive.time.frontier import BEGINNING
+from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.limits import Limits, Load, Size
 from derive.time.needs import needs
 from derive.time.positions import Place, offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An endpoint that is ready.
+
+    Attributes:
+        prepared: what was applied.
+        contents: for each binding (by state key) that was refilled, or is, the identity of its rows.
+        limits: for each binding (by state key) that is being refilled, the adjusted clock up to which it has to be
+            stored before it replaces its rows.
+        foreign: state keys of bindings whose positions are about other rows than the endpoint has.
+    """
+
+    prepared: PreparedMaterialization
+    contents: Mapping[str, str]
+    limits: Mapping[str, int]
+    foreign: tuple[str, ...] = ()
 
 
 class Materialization:
@@ -65,20 +87,20 @@ class Materialization:
         self._store = store
         self._executor = executor
         self._shards = shards
-        self._prepared: PreparedMaterialization | None = None
+        self._ready: _Ready | None = None
         self._keys: dict[str, UniqueKeys] = {}
         self._log = TaskLog(store.root, spec.name)
         self.spec = spec
 
     @property
     def has_to_execute(self) -> bool:
-        """Return whether the endpoint has yet to be asked: it may have lost rows, or need altered tables."""
-        return self._prepared is None
+        """Return whether the endpoint has yet to be asked, which may have lost rows, or a refill may be complete."""
+        return self._ready is None or bool(self._ready.limits)
 
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task. The endpoint fences them when the first stream is opened."""
         store, spec = self._store, self.spec
-        self._prepared = None
+        self._ready = None
         self._keys = {}
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
@@ -109,12 +131,16 @@ class Materialization:
                 endpoint has committed.
         """
         try:
-            prepared = self._prepared or self._make_ready(transaction)
-            self._require_unique(transaction, prepared)
-            messages = self._executor.execute(self._plan(transaction, prepared), progress)
+            ready = self._ready or self._make_ready(transaction)
+            if ready.foreign:
+                return self._step_back(dict.fromkeys(ready.foreign, BEGINNING), {})
+            self._require_unique(transaction, ready.prepared)
+            messages = self._executor.execute(self._plan(transaction, ready), progress)
             _raise_first(messages)
+            if not any(message.behind for message in messages):
+                self._complete_refills(transaction, ready)
         except FlowError:
-            self._prepared = None  # the next attempt sees changes at the endpoint
+            self._ready = None  # the next attempt sees changes at the endpoint
             raise
         stepped_back: dict[str, int] = {}
         for message in messages:
@@ -122,14 +148,22 @@ class Materialization:
                 stepped_back[key] = min(position, stepped_back.get(key, position))
         tokens = {number: token for message in messages for number, token in message.shards.items()}
         if stepped_back:
-            self._require_history(stepped_back)
-            return Prepared(tokens=tokens, stepped_back=stepped_back)
+            return self._step_back(stepped_back, tokens)
         return Prepared(
             documents_in=sum(message.documents_in for message in messages),
             tokens=tokens,
             stored=sum(message.documents_out for message in messages),
             cleared=tuple(sorted({key for message in messages for key in message.cleared})),
         )
+
+    def _step_back(self, positions: dict[str, int], tokens: Mapping[int, str]) -> Prepared:
+        """Have bindings (by state key) read again from where the endpoint has them, if that is still there.
+
+        Raises:
+            TaskError: it was compacted meanwhile.
+        """
+        self._require_history(positions)
+        return Prepared(tokens=tokens, stepped_back=positions)
 
     def _require_unique(self, transaction: Transaction, prepared: PreparedMaterialization) -> None:
         """Require that tables have one row per key if the endpoint has.
@@ -151,24 +185,68 @@ class Materialization:
                 keys = self._keys[item.state_key] = UniqueKeys(self._store, self.spec.name, item, table, place.relation)
             keys.require(read)
 
-    def _make_ready(self, transaction: Transaction) -> PreparedMaterialization:
-        """Validate bindings and apply them, once in a run, and again after an error."""
+    def _make_ready(self, transaction: Transaction) -> _Ready:
+        """Validate bindings and apply them, once in a run, and again after an error or a refill."""
         checkpoint, state = transaction.checkpoint, self._store.task(self.spec.name)
         before = state.fingerprints if state else {}
         connector = connectors().connect(self.spec.endpoint)
         try:
-            prepared = prepare(self.spec, connector, stored_fields(before))
+            prepared = prepare(
+                self.spec, connector, stored_fields(before), last_restart(self._store.root, self.spec.name)
+            )
         except CatalogError as error:
             raise _mendable(error) from error
         begun = [item.state_key for item in self.spec.inputs if checkpoint.position(item) > BEGINNING]
-        done = prepared.apply(connector, begun=begun)
-        if done:
-            self._log.write("info", done)
-        prints = prints_of(prepared, before)
+        applied = prepared.apply(connector, begun=begun)
+        if applied.description:
+            self._log.write("info", applied.description)
+        reach("refill.applied")
+        inputs = self.spec.inputs
+        contents = {inputs[index].state_key: identity for index, identity in enumerate(applied.contents) if identity}
+        noted = stored_contents(before)
+        foreign = tuple(key for key in begun if contents.get(key, noted.get(key, "")) != noted.get(key, ""))
+        if foreign:
+            return _Ready(prepared, contents, {}, foreign)
+        prints = prints_of(prepared, before, contents)
         if state is not None and prints != before:
             self._store.note_task(transaction.capability, Edited(prints, state.edits))
-        self._prepared = prepared
-        return prepared
+        refilling = [inputs[index] for index in sorted(applied.refilling)]
+        self._ready = _Ready(prepared, contents, {item.state_key: self._limit(item, state) for item in refilling})
+        self._tell_refills(self._ready.limits)
+        return self._ready
+
+    def _limit(self, item: InputSpec, state: TaskState | None) -> int:
+        """Return the adjusted clock up to which a binding has to be stored before its refill is complete."""
+        known, tick = self._store.collection(item.source), self.spec.tick
+        sealed = min(known.sound, self._store.timeline.present()) if known else BEGINNING
+        restart = last_restart(self._store.root, self.spec.name)
+        return refill_limit(item, restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
+
+    def _tell_refills(self, limits: Mapping[str, int]) -> None:
+        """Tell people which bindings are being refilled."""
+        for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
+            at = format_rfc3339(max(limit, BEGINNING))
+            self._log.write(
+                "info", f"'{key}' is stored anew beside its rows, and replaces them once it has come to {at}"
+            )
+        note_refills(self._store.root, self.spec.name, limits)
+
+    def _complete_refills(self, transaction: Transaction, ready: _Ready) -> None:
+        """Have refills replace rows that have come as far as those were; all shards have committed what they are."""
+        positions = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
+        positions |= {self.spec.inputs[read.index].state_key: transaction.end for read in transaction.reads}
+        completed = [key for key, limit in ready.limits.items() if positions[key] >= limit]
+        if not completed:
+            return
+        close_streams(self.spec.name)
+        reach("refill.completing")
+        ready.prepared.apply(connectors().connect(self.spec.endpoint), completed=completed)
+        reach("refill.completed")
+        self._ready = None  # from here on they are stored into the tables themselves
+        for key in completed:
+            self._log.write("info", f"'{key}' was stored anew, and has replaced its rows of before")
+        left = {key: limit for key, limit in ready.limits.items() if key not in completed}
+        note_refills(self._store.root, self.spec.name, left)
 
     def _require_history(self, positions: dict[str, int]) -> None:
         """Require that rows lost by an endpoint can be read again.
@@ -194,9 +272,10 @@ class Materialization:
         when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
         self._log.write("info", f"the endpoint has less than was known, and is given more again: {when}")
 
-    def _plan(self, transaction: Transaction, prepared: PreparedMaterialization) -> StorePlan:
+    def _plan(self, transaction: Transaction, ready: _Ready) -> StorePlan:
         """Return the plan of a transaction, for workers."""
         checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
+        prepared = ready.prepared
         slices: tuple[int, ...] = ()
         if checkpoint.shards > 1:
             slices = slice_borders(reads, transaction.end, self.spec.tick, BEGINNING, checkpoint.shards, limits)
@@ -211,7 +290,7 @@ class Materialization:
             positions={item.state_key: checkpoint.position(item) for item in self.spec.inputs},
             end=transaction.end,
             reads=reads,
-            bindings=self._bindings(prepared),
+            bindings=self._bindings(ready),
             message=prepared.message.SerializeToString(),
             version=prepared.version,
             secrets=prepared.secrets,
@@ -220,7 +299,7 @@ class Materialization:
             restart=last_restart(self._store.root, self.spec.name),
         )
 
-    def _bindings(self, prepared: PreparedMaterialization) -> tuple[StoredBinding, ...]:
+    def _bindings(self, ready: _Ready) -> tuple[StoredBinding, ...]:
         return tuple(
             StoredBinding(
                 name=binding.spec.name,
@@ -230,8 +309,10 @@ class Materialization:
                 keys=binding.fields.keys,
                 values=binding.fields.values,
                 is_delta=binding.delta_updates,
+                contents=ready.contents.get(binding.spec.input.state_key, ""),
+                is_refilling=binding.spec.input.state_key in ready.limits,
             )
-            for binding in prepared.bindings
+            for binding in ready.prepared.bindings
         )
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:

@@ -132,7 +132,7 @@ def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool
     reach("reset.removed")
     if is_materialized:
         settle(store.root, name, None)
-        TaskLog(store.root, name).write("info", "it starts over: what it has stored goes first", reset=True)
+        TaskLog(store.root, name).write("info", "it starts over, and stores all anew", reset=True)
         return
     store.garbage.collect_uncommitted(name)
     TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)

@@ -201,12 +201,17 @@ class Run:
         return moved
 
     def _keep_up(self, task: Task) -> bool:
-        """Let a task follow its sources, from the start if necessary; return False if that has failed."""
+        """Let a task follow its sources, from the start if necessary; return False if that has failed.
+
+        The bindings of a materialization are independent, so that only those that must start over do.
+        """
         with self._stopping(task):
-            if task.follow():
-                name = task.spec.name
-                materialized = [] if isinstance(task.spec, DerivationSpec) else [name]
-                start_over(self._store, [name], materialized, ticks={other.spec.tick for other in self.tasks.values()})
+            keys = task.follow()
+            if keys:
+                name, ticks = task.spec.name, {other.spec.tick for other in self.tasks.values()}
+                is_derived = isinstance(task.spec, DerivationSpec)
+                parts = {} if is_derived or len(keys) == len(task.spec.inputs) else {name: keys}
+                start_over(self._store, [name], [] if is_derived else [name], parts, ticks)
                 reopen_task(self._store, task)
             return True
         return False

@@ -28,29 +28,35 @@ class StoredParts:
         is_delta: whether rows are delta updates, which are not reduced.
         fields: materialized fields beside the key and the document.
         reductions: for each location that the schema names, its reduction; empty without one.
+        contents: identity of the rows that the binding's position is about; empty if it was never refilled.
     """
 
     is_delta: bool
     fields: tuple[str, ...]
     reductions: Mapping[str, str]
+    contents: str = ""
 
     def to_text(self) -> str:
         """Return the fingerprint."""
-        return orjson.dumps([self.is_delta, self.fields, self.reductions]).decode()
+        contents = [self.contents] if self.contents else []
+        return orjson.dumps([self.is_delta, self.fields, self.reductions, *contents]).decode()
 
     @staticmethod
     def from_text(text: str) -> StoredParts:
         """Parse a fingerprint of `to_text`."""
-        is_delta, fields, reductions = orjson.loads(text)
-        return StoredParts(is_delta, tuple(fields), reductions)
+        is_delta, fields, reductions, *contents = orjson.loads(text)
+        return StoredParts(is_delta, tuple(fields), reductions, *contents)
 
 
-def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> dict[str, str]:
+def prints_of(
+    prepared: PreparedMaterialization, before: Mapping[str, str], contents: Mapping[str, str]
+) -> dict[str, str]:
     """Return the fingerprints of a materialization whose endpoint is prepared.
 
     Args:
         prepared: the applied bindings.
         before: former fingerprints; those of removed bindings are kept, because the bindings may come back.
+        contents: for each binding (by state key) that was refilled, or is, the identity of its rows.
     """
     names = {binding.spec.name for binding in prepared.bindings}
     kept = {key: text for key, text in before.items() if name_of_binding(key) not in names}
@@ -59,6 +65,7 @@ def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> d
             binding.delta_updates,
             binding.fields.values,
             annotated_locations(binding.spec.collection.read_schema),
+            contents.get(binding.spec.input.state_key, ""),
         ).to_text()
         for binding in prepared.bindings
     }
@@ -67,6 +74,11 @@ def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> d
 def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return, for each binding (by state key), the fields that were applied last."""
     return {key: StoredParts.from_text(text).fields for key, text in fingerprints.items()}
+
+
+def stored_contents(fingerprints: Mapping[str, str]) -> dict[str, str]:
+    """For each binding (by state key), the identity of the rows that its position is about."""
+    return {key: StoredParts.from_text(text).contents for key, text in fingerprints.items()}
 
 
 def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -> dict[str, str]:

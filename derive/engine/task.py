@@ -135,19 +135,19 @@ class Task:
         due = {spec.index: 1 for spec in self.spec.inputs if spec.state_key in self._due}
         return replace(inputs, others={**due, **inputs.others}) if due else inputs
 
-    def follow(self) -> bool:
+    def follow(self) -> tuple[str, ...]:
         """Move inputs to the relations that now have their sources' names, if the catalog allows it.
 
         Returns:
-            Whether the task must start over for that, which the caller does.
+            State keys of the inputs that must start over for that, which the caller does.
 
         Raises:
             FlowError: the move cannot be recorded, or the relations cannot be read.
         """
         before = self._checkpoint.places
-        places, is_over = self._followed(before)
-        if is_over:
-            return True
+        places, over = self._followed(before)
+        if over:
+            return over
         if any(places[key].relations != before[key].relations for key in places):
             positions = self._checkpoint.positions
             self._checkpoint = replace(self._checkpoint, places=places)
@@ -162,11 +162,11 @@ class Task:
             key, place = spec.state_key, places[spec.state_key]
             if place.switch is not None and key not in self._switched:
                 self._switched[key] = write_switch(self._store, self.spec, spec, place, self._checkpoint.position(spec))
-        return False
+        return ()
 
-    def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], bool]:
-        """Return the places of inputs after following their sources, and whether the task must start over."""
-        places = dict(before)
+    def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], tuple[str, ...]]:
+        """Return the places of inputs after following their sources, and the keys of those that must start over."""
+        places, over = dict(before), list[str]()
         self._due = set()
         for spec in self.spec.inputs:
             key, position = spec.state_key, self._checkpoint.position(spec)
@@ -180,8 +180,8 @@ class Task:
                 way = way_to(self._store, self.spec, spec, place)
                 fate = self._store.tell_fate(spec.source, place.relation)
                 if way == "again":
-                    self._log.write("info", f"'{spec.name}' follows its source, and all begins again: {fate}")
-                    return places, True
+                    self._log.write("info", f"'{spec.name}' follows its source, and begins again: {fate}")
+                    over.append(key)
                 if way == "switch":
                     switch = find_switch(self._store, self.spec, spec, place, position, self._reached)
                     places[key] = place._replace(switch=switch)
@@ -189,7 +189,7 @@ class Task:
                         self._due.add(key)
                     else:
                         self._log.write("info", f"'{spec.name}' takes back what it has read, and goes on: {fate}")
-        return places, False
+        return places, tuple(over)
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
         """Continue as a task that has just been opened."""

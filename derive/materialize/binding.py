@@ -48,6 +48,8 @@ class StoredBinding:
         keys: fields of the key.
         values: fields beside the key, sorted.
         is_delta: whether each stored document combines the updates of one transaction, and nothing is loaded.
+        contents: identity of the rows that the data folder's position is about; empty if it was never refilled.
+        is_refilling: whether these rows are stored beside those that readers see, to replace them later.
     """
 
     name: str
@@ -57,6 +59,8 @@ class StoredBinding:
     keys: tuple[str, ...]
     values: tuple[str, ...]
     is_delta: bool
+    contents: str = ""
+    is_refilling: bool = False
 
 
 @dataclass(frozen=True, slots=True)

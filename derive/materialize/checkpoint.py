@@ -42,6 +42,7 @@ class ShardCheckpoint:
         restart: name of the last reset that the shard has seen.
         folder: identifier of the data folder that wrote it; empty if not recorded.
         parts: by name of the binding, the name of a later reset of that binding alone.
+        contents: for each refilled binding (by state key), the identity of the rows that its position is about.
     """
 
     token: str
@@ -51,6 +52,7 @@ class ShardCheckpoint:
     restart: str = ""
     folder: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the checkpoint as bytes for the endpoint."""
@@ -64,6 +66,7 @@ class ShardCheckpoint:
                 "restart": self.restart,
                 "folder": self.folder,
                 **({"parts": dict(self.parts)} if self.parts else {}),
+                **({"contents": dict(self.contents)} if self.contents else {}),
             }
         )
 
@@ -82,7 +85,8 @@ class ShardCheckpoint:
             clearing = {key: int(clock) for key, clock in value["clearing"].items()}
             restart, folder = str(value["restart"]), str(value.get("folder", ""))
             parts = {str(name): str(reset) for name, reset in value.get("parts", {}).items()}
-            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder, parts)
+            contents = {str(key): str(identity) for key, identity in value.get("contents", {}).items()}
+            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder, parts, contents)
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
                 f"the endpoint has a checkpoint that is not ours: {text[:200]!r}",
@@ -156,25 +160,20 @@ def resume(
     """
     restart = restart or Restart()
     known = opened or kept.flow
-    if not known and token is None:  # the shard never had documents to store
-        return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
-    if token == "" and (not known or known == FROM_NOTHING):  # the data folder has recorded that the shard starts over
-        return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
     if not known or known == FROM_NOTHING:
-        beginning = dict.fromkeys(positions, BEGINNING)
-        # The key range is unknown to the endpoint, but may be part of a range whose documents were stored
-        # before a reset.
-        former = {} if token is not None else _ends(bindings, restart)
-        unknown = frozenset(positions.keys() - former.keys())
-        return Resumed("", beginning, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
+        return _resume_from_nothing(opened, bindings, positions, token, restart)
     checkpoint = ShardCheckpoint.from_bytes(known)
-    going_on = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
+    going_on = [binding for binding in bindings if _goes_on(binding, checkpoint, restart)]
     if opened and going_on:
         _require_known(checkpoint, going_on, positions, folder, is_same=checkpoint.token == token)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
+    empty: frozenset[str] = frozenset()
     for binding in bindings:
         key, is_reset = binding.state_key, binding not in going_on
+        if is_reset and binding.contents:  # it has stored none of these rows, as far as the data folder knows
+            reached[key] = positions[key] if token in (None, checkpoint.token) else BEGINNING
+            continue
         last = _last_position(binding, checkpoint, restart.ends if is_reset else {})
         reached[key] = BEGINNING if is_reset else _position(binding, checkpoint)
         if key in checkpoint.clearing and not is_reset:
@@ -184,10 +183,34 @@ def resume(
             continue
         if checkpoint.token == token and not is_reset:  # documents below belong to other shards, and were read
             reached[key] = max(reached[key], min(positions[key], clearing.get(key, END_OF_TIME)))
-    empty = _empty(checkpoint, bindings, restart) if opened else frozenset()
+    if opened:
+        empty = _empty(checkpoint, [binding for binding in bindings if not binding.contents], restart) | {
+            binding.state_key for binding in bindings if binding.contents and binding not in going_on
+        }
     largest, is_new = checkpoint.largest if opened else {}, len(going_on) < len(bindings)
     absent = _absent(checkpoint, bindings, restart)
     return Resumed(checkpoint.token, reached, bool(opened), empty, largest, clearing, is_new, absent)
+
+
+def _resume_from_nothing(
+    opened: bytes,
+    bindings: Sequence[StoredBinding],
+    positions: Mapping[str, int],
+    token: str | None,
+    restart: Restart,
+) -> Resumed:
+    """Return where a shard goes on of which nobody has a checkpoint. The arguments are those of `resume`."""
+    if not opened and token is None:  # it never had anything to store
+        return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
+    if token == "":  # it has begun from nothing, as the data folder knows
+        return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
+    # A range that the endpoint does not know may be part of one with rows, which those before a reset had.
+    former = {} if token is not None else _ends([binding for binding in bindings if not binding.contents], restart)
+    unknown = frozenset(positions.keys() - former.keys())
+    reached = dict.fromkeys(positions, BEGINNING)
+    if token is None:  # of a refill it has stored nothing, as the data folder knows
+        reached |= {binding.state_key: positions[binding.state_key] for binding in bindings if binding.contents}
+    return Resumed("", reached, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
 
 
 def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> frozenset[str]:
@@ -211,6 +234,13 @@ def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
     name = binding_of(key)
     reset = restart.of(name)
     return bool(reset) and reset != checkpoint.parts.get(name, checkpoint.restart)
+
+
+def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
+    """Return whether the position that a checkpoint has of a binding is one in the rows that are there."""
+    if binding.contents:
+        return checkpoint.contents.get(binding.state_key) == binding.contents
+    return not _is_reset(binding.state_key, checkpoint, restart)
 
 
 def _require_known(
@@ -262,20 +292,26 @@ def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]
 
 
 def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> ShardCheckpoint:
-    """Return a checkpoint's progress of absent bindings; those that were reset start over when they return."""
+    """Return a checkpoint's progress of absent bindings; those that were reset start over when they return.
+
+    While a binding is refilled after its `backfill` was raised, the rows have the former `backfill`, which may return.
+    """
     ends = {key: end for key, end in restart.ends.items() if _is_reset(key, checkpoint, restart)}
-    positions, largest, clearing = {}, {}, {}
+    positions, largest, clearing, identities = {}, {}, {}, {}
     for key, (source, stored) in {**ends, **checkpoint.positions}.items():
         clock = max(stored, ends[key][1]) if key in ends and ends[key][0] == source else stored
-        if any(_is_of(key, binding) for binding in bindings):
+        present = [binding for binding in bindings if _is_of(key, binding)]
+        if any(binding.state_key == key or not binding.is_refilling for binding in present):
             continue
         is_reset = _is_reset(key, checkpoint, restart)
         positions[key] = (source, BEGINNING if is_reset else clock)
         if key in checkpoint.largest:
             largest[key] = checkpoint.largest[key]
+        if key in checkpoint.contents:
+            identities[key] = checkpoint.contents[key]
         if is_reset or key in checkpoint.clearing:
             clearing[key] = max(clock, checkpoint.clearing.get(key, BEGINNING))
-    return ShardCheckpoint("", positions, largest, clearing)
+    return ShardCheckpoint("", positions, largest, clearing, contents=identities)
 
 
 def _is_of(key: str, binding: StoredBinding) -> bool:

@@ -18,6 +18,7 @@ from typing import TypeVar
 import grpc
 
 from connectors.kit.installed import installed_materialize_connectors
+from connectors.kit.requests import Applied
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
@@ -80,12 +81,14 @@ class Connector:
         return self._process is not None and self._process.ended is not None
 
     def schemas(self) -> ConnectorSchemas:
-        """Return the configuration schemas of the connector, which is asked once.
+        """Return the configuration schemas of the connector.
+
+        A process of ours is asked once. At an address, another connector may serve by now.
 
         Raises:
             FlowError: the call failed.
         """
-        if self._schemas is None:
+        if self._schemas is None or self._process is None:
             response = self._ask(lambda: self.client.spec(pb.SpecRequest(), timeout=_ASK_SECONDS), ())
             self._schemas = parse_schemas(self.name, response)
         return self._schemas
@@ -106,7 +109,7 @@ class Connector:
             raise ProtocolError(f"{self.name} has validated {counts}")
         return response
 
-    def apply(self, request: pb.ApplyRequest, secrets: Collection[str], begun: Collection[int] = ()) -> str:
+    def apply(self, request: pb.ApplyRequest, secrets: Collection[str], begun: Collection[int] = ()) -> Applied:
         """Prepare the endpoint, or return the needed actions of a dry run.
 
         Args:
@@ -114,15 +117,13 @@ class Connector:
             secrets: texts to hide in messages.
             begun: indices of bindings with documents at the endpoint.
 
-        Returns:
-            A text about the actions that were or would be done.
-
         Raises:
             FlowError: the endpoint cannot be prepared.
         """
         metadata = ((BEGUN, ",".join(map(str, begun))),)
         response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS, metadata=metadata), secrets)
-        return hide(response.action_description, secrets).strip()
+        description = hide(response.action_description, secrets).strip()
+        return Applied(description, frozenset(response.refilling), tuple(response.contents))
 
     def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:
         """Return the error of a failed method without secrets; if the process has ended, with its last output."""

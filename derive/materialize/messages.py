@@ -81,7 +81,10 @@ def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
 
 
 def materialization_message(
-    spec: MaterializationSpec, config: JSON, bindings: list[tuple[ValidatedBinding, FieldSelection]]
+    spec: MaterializationSpec,
+    config: JSON,
+    bindings: list[tuple[ValidatedBinding, FieldSelection]],
+    generations: Mapping[str, str] | None = None,
 ) -> flow.MaterializationSpec:
     """Return the message of a materialization.
 
@@ -89,13 +92,15 @@ def materialization_message(
         spec: the materialization.
         config: the endpoint's configuration, with secrets resolved.
         bindings: for each binding, the connector's answer and the selected fields.
+        generations: for each binding (by state key), the generation of its rows; None if the connector does not refill.
     """
+    named = generations or {}
     return flow.MaterializationSpec(
         materialization=spec.name,
         endpoint_type=_endpoint_type(spec.endpoint),
         endpoint_spec_json=_text(config),
         bindings=[
-            _binding_message(spec, binding, validated, selection)
+            _binding_message(spec, binding, validated, selection, named.get(binding.input.state_key, ""))
             for binding, (validated, selection) in zip(spec.bindings, bindings, strict=True)
         ],
     )
@@ -124,7 +129,11 @@ def collection_message(spec: CollectionSpec) -> flow.CollectionSpec:
 
 
 def _binding_message(
-    spec: MaterializationSpec, binding: BindingSpec, validated: ValidatedBinding, selection: FieldSelection
+    spec: MaterializationSpec,
+    binding: BindingSpec,
+    validated: ValidatedBinding,
+    selection: FieldSelection,
+    generation: str,
 ) -> flow.MaterializationSpec.Binding:
     collection = binding.collection
     return flow.MaterializationSpec.Binding(
@@ -147,6 +156,7 @@ def _binding_message(
             uses_source_schema=True,
             priority=binding.input.priority,
         ),
+        generation="" if validated.delta_updates else generation,
     )
 
 

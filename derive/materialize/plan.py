@@ -72,6 +72,11 @@ class StorePlan:
         return (self,)
 
     @property
+    def refilling(self) -> frozenset[str]:
+        """State keys of bindings that are being refilled."""
+        return frozenset(binding.state_key for binding in self.bindings if binding.is_refilling)
+
+    @property
     def extent(self) -> Extent:
         """Return the extent of the transaction."""
         taking_part = frozenset(self.bindings[read.index].state_key for read in self.reads)

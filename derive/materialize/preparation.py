@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from connectors.kit.requests import Applied
 from derive.errors import CatalogError, FlowError, Issue
 from derive.materialize.connector import Connector
 from derive.materialize.fields import FieldSelection, select_fields
@@ -19,6 +20,7 @@ from derive.materialize.messages import (
     validated_binding,
     version_of,
 )
+from derive.materialize.reset_marker import Restart, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
 from derive.protocol.secrets import worth_hiding
 from derive.protocol.specs import JSON, BindingSpec, MaterializationSpec
@@ -61,30 +63,42 @@ class PreparedMaterialization:
     version: str
     secrets: frozenset[str] = field(repr=False)
 
-    def apply(self, connector: Connector, *, dry_run: bool = False, begun: Collection[str] = ()) -> str:
+    def apply(
+        self,
+        connector: Connector,
+        *,
+        dry_run: bool = False,
+        begun: Collection[str] = (),
+        completed: Collection[str] = (),
+    ) -> Applied:
         """Prepare the endpoint, or return the needed actions of a dry run.
 
         Args:
             connector: connector of the endpoint.
             dry_run: whether nothing is changed.
             begun: state keys of bindings with documents at the endpoint.
-
-        Returns:
-            A text about the actions that were or would be done; empty if there are none.
+            completed: state keys of bindings whose refill replaces their rows; if there are some, nothing else is done.
 
         Raises:
             FlowError: the endpoint cannot be prepared.
         """
-        request = pb.ApplyRequest(materialization=self.message, version=self.version, dry_run=dry_run)
+        request = pb.ApplyRequest(
+            materialization=self.message, version=self.version, dry_run=dry_run, completed=self._indices(completed)
+        )
         try:
-            indices = [index for index, one in enumerate(self.bindings) if one.spec.input.state_key in begun]
-            return connector.apply(request, self.secrets, indices)
+            return connector.apply(request, self.secrets, self._indices(begun))
         except FlowError as error:
             raise located(error, self.spec) from error
 
+    def _indices(self, keys: Collection[str]) -> list[int]:
+        return [index for index, binding in enumerate(self.bindings) if binding.spec.input.state_key in keys]
+
 
 def prepare(
-    spec: MaterializationSpec, connector: Connector, stored: Mapping[str, Sequence[str]] | None = None
+    spec: MaterializationSpec,
+    connector: Connector,
+    stored: Mapping[str, Sequence[str]] | None = None,
+    restart: Restart | None = None,
 ) -> PreparedMaterialization:
     """Prepare a materialization.
 
@@ -92,6 +106,7 @@ def prepare(
         spec: the materialization in the catalog.
         connector: connector of its endpoint.
         stored: for each binding (by state key), the fields materialized until now.
+        restart: the last reset; None if there was none.
 
     Raises:
         CatalogError: the catalog conflicts with the connector; the error has all issues.
@@ -129,12 +144,18 @@ def prepare(
     issues += _shared_resources(spec, response)
     if issues:
         raise CatalogError(issues)
-    message = materialization_message(spec, config, bindings)
+    message = materialization_message(spec, config, bindings, _generations(spec, schemas, restart))
     prepared = tuple(
         PreparedBinding(binding, fields, validated.resource_path, validated.delta_updates)
         for binding, (validated, fields) in zip(spec.bindings, bindings, strict=True)
     )
     return PreparedMaterialization(spec, prepared, message, version_of(message, secrets), secrets)
+
+
+def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: Restart | None) -> dict[str, str]:
+    """Return the generation of each binding (by state key); of a connector that does not refill, none."""
+    keys = [binding.input.state_key for binding in spec.bindings] if schemas.refills else []
+    return {key: generation_of(key, restart or Restart()) for key in keys}
 
 
 def config_faults(spec: MaterializationSpec, schemas: ConnectorSchemas, config: JSON) -> Iterator[Issue]:

@@ -1,8 +1,9 @@
 """Restarts: the last reset of a materialization has a name, which is compared with the endpoint's.
 
 An endpoint does not know of resets, and its progress is authoritative. So a reset stores a name in the task's folder. A
-shard whose endpoint has another name starts over: it deletes the stored documents, key by key, and then stores
-everything again. Keys that are no longer in the sources stay.
+shard whose endpoint has another name starts over. If the connector can, it refills the binding beside its rows, and the
+refill replaces them (`refill.py`). Otherwise the shard deletes the stored documents, key by key, and then stores
+everything again; keys that are no longer in the sources stay.
 
 The metadata commit of a reset decides whether the reset happened. The name is announced before the commit (`announce`)
 and becomes valid after it (`settle`): by the reset itself, or by the next run after a reset was killed. A task without
@@ -25,6 +26,7 @@ from pathlib import Path
 import orjson
 
 from derive.durable import make_folders, sync
+from derive.protocol.materialization import FIRST
 from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.frontier import BEGINNING
@@ -101,6 +103,16 @@ def binding_of(key: str) -> str:
     """Return the name of the binding of a state key, with any `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
+
+
+def generation_of(key: str, restart: Restart) -> str:
+    """Return the name of the history that rows of a binding (by state key) are of.
+
+    A reset, and a raised `backfill`, begin another one.
+    """
+    name = binding_of(key)
+    backfill, reset = key[len(name) :], restart.of(name)
+    return f"{backfill.removeprefix('.')}/{reset}" if backfill or reset else FIRST
 
 
 def announce(root: Path, task: str, restart: Restart) -> None:

@@ -32,11 +32,13 @@ class ConnectorSchemas:
         endpoint: JSON Schema of an endpoint's configuration.
         resource: JSON Schema of a binding's resource.
         documentation_url: address of the documentation.
+        refills: whether a binding that starts over is refilled beside its rows.
     """
 
     endpoint: JSON
     resource: JSON
     documentation_url: str = ""
+    refills: bool = False
 
 
 def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
@@ -54,7 +56,7 @@ def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
         except ValueError as exc:
             reason = str(exc).partition("\n")[0]
             raise ProtocolError(f"what {name} gives as the schema of its {kind} is none: {reason}") from exc
-    return ConnectorSchemas(schemas["endpoint"], schemas["resource"], response.documentation_url)
+    return ConnectorSchemas(schemas["endpoint"], schemas["resource"], response.documentation_url, response.refills)
 
 
 def faults(

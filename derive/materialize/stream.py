@@ -12,7 +12,7 @@ from typing import Protocol
 
 import orjson
 
-from derive.errors import ProtocolError
+from derive.errors import EndpointError, ProtocolError
 from derive.failpoint import reach
 from derive.materialize.arena import write_loads, write_stores
 from derive.materialize.binding import CompiledBinding
@@ -220,8 +220,10 @@ class ShardStream:
         offsets = {binding.spec.state_key: binding.spec.offset for binding in self._bindings}
         clearing = {**absent.clearing, **{key: limit - offsets[key] for key, limit in self.clearing.items()}}
         restart = self._restart
+        own = {binding.spec.state_key: binding.spec.contents for binding in self._bindings if binding.spec.contents}
+        contents = {**absent.contents, **own}
         return ShardCheckpoint(
-            token, positions, largest, clearing, restart.name, self._folder, restart.parts
+            token, positions, largest, clearing, restart.name, self._folder, restart.parts, contents
         ).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
@@ -264,6 +266,9 @@ def open_stream(
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())
     opened = _expect(wire.receive(), "opened").opened
     specs = [binding.spec for binding in bindings]
+    contents = list(opened.contents) or [""] * len(specs)
+    if contents != [spec.contents for spec in specs]:
+        raise EndpointError("the tables were changed since the materialization was applied", hint="it is tried again")
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
     return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")
 

@@ -41,11 +41,17 @@ class _Warm:
     keeper: KeptFile
     epoch: int
     version: str
+    refilling: frozenset[str]
 
 
 _streams: dict[_Key, _Warm] = {}
 _opening: dict[_Key, GrpcWire] = {}
 """Streams that connectors have yet to open, so that another thread can end them."""
+_CLEARING = (
+    "{} starts over, and the connector cannot refill it beside its rows. Rows of the keys that its source has now are"
+    " deleted, and missing until they are stored again. Rows of other keys stay, and later documents of these keys are"
+    " reduced onto them: if keys can go, empty the resource first"
+)
 _connectors: Connectors | None = None
 _lock = threading.Lock()
 
@@ -116,7 +122,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
 
 
 def _goes_on(warm: _Warm, plan: StorePlan, number: int) -> bool:
-    is_same = (warm.epoch, warm.version) == (plan.epoch, plan.version)
+    is_same = (warm.epoch, warm.version, warm.refilling) == (plan.epoch, plan.version, plan.refilling)
     return is_same and not warm.stream.is_broken and warm.stream.token == plan.tokens.get(number, "")
 
 
@@ -139,12 +145,14 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
             token = plan.tokens.get(number)
             folder_identity = identity_of(plan.root)
             stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart, folder_identity)
+            if stream.clearing and stream.is_new:
+                tell(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
         except BaseException:
             wire.close()
             raise
         finally:
             _opening.pop(key, None)
-    return _Warm(stream, keeper, plan.epoch, plan.version)
+    return _Warm(stream, keeper, plan.epoch, plan.version, plan.refilling)
 
 
 @contextmanager

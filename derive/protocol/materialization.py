@@ -9,6 +9,9 @@ from derive.position import Position
 from derive.protocol.collection import JSON, CollectionSpec, InputSpec
 from derive.protocol.endpoint import EndpointSpec
 
+FIRST = "first"
+"""The generation of a binding that has never started over, as connectors are told."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldsSpec:

@@ -16,6 +16,7 @@ from postgres_server import server
 
 from connectors.kit import (
     Application,
+    Applied,
     Binding,
     Field,
     Materialization,
@@ -63,7 +64,9 @@ class Database:
         return Materialization(NAME, self.config, here)
 
     def apply(self, *bindings: Binding, dry_run: bool = False) -> str:
-        return self.connector.apply(Application(self.materialization(*bindings), "1", dry_run))
+        applied = self.connector.apply(Application(self.materialization(*bindings), "1", dry_run))
+        assert isinstance(applied, Applied)
+        return applied.description
 
     def validate(self, *proposed: ProposedBinding) -> Sequence[ValidatedBinding]:
         return self.connector.validate(Validation(NAME, self.config, proposed))
@@ -82,6 +85,7 @@ def sqlite(folder: Path) -> Database:
 
     def query(sql: str) -> list[tuple[Any, ...]]:
         with closing(apsw.Connection(path)) as database:
+            database.set_busy_timeout(30_000)  # a connector may take a moment to end
             return list(database.execute(sql))
 
     return Database(MaterializeSqlite(), {"path": path}, query)

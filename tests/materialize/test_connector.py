@@ -182,8 +182,10 @@ def test_a_materialization_is_prepared(connectors: Connectors, address: str) -> 
     assert ready.bindings[0].fields == FieldSelection(("id",), ("flow_published_at", "part", "sum"), "flow_document")
     assert ready.secrets == {"s3cret"}
     assert "s3cret" not in repr(ready)
-    assert ready.apply(connectors.connect(endpoint), dry_run=True) == "would create rows, more in a.db by ***"
-    assert ready.apply(connectors.connect(endpoint)) == "created rows, more in a.db by ***"
+    assert (
+        ready.apply(connectors.connect(endpoint), dry_run=True).description == "would create rows, more in a.db by ***"
+    )
+    assert ready.apply(connectors.connect(endpoint)).description == "created rows, more in a.db by ***"
 
 
 def test_messages_say_what_other_connectors_ask_for(connectors: Connectors, address: str) -> None:

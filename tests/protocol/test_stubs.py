@@ -11,14 +11,14 @@ from derive.protocol.stubs import compute_pb2, flow_pb2, materialize_pb2, protoc
 
 MESSAGES = """\
 materialize.SpecRequest: endpoint_type=1 flow.EndpointType, endpoint_spec_json=2 string
-materialize.SpecResponse: endpoint_spec_schema_json=1 string, resource_spec_schema_json=2 string, documentation_url=3 string
+materialize.SpecResponse: endpoint_spec_schema_json=1 string, resource_spec_schema_json=2 string, documentation_url=3 string, refills=100 bool
 materialize.ValidateRequest: materialization=1 string, endpoint_type=2 flow.EndpointType, endpoint_spec_json=3 string, bindings=4 repeated materialize.ValidateRequest.Binding
 materialize.ValidateRequest.Binding: resource_spec_json=1 string, collection=2 flow.CollectionSpec, field_config_json=3 map<string,string>
 materialize.ValidateResponse: bindings=1 repeated materialize.ValidateResponse.Binding
 materialize.ValidateResponse.Binding: constraints=1 map<string,materialize.Constraint>, resource_path=2 repeated string, delta_updates=3 bool, most_fields=100 uint32
 materialize.Constraint: type=2 materialize.Constraint.Type, reason=3 string
-materialize.ApplyRequest: materialization=1 flow.MaterializationSpec, version=2 string, dry_run=3 bool
-materialize.ApplyResponse: action_description=1 string
+materialize.ApplyRequest: materialization=1 flow.MaterializationSpec, version=2 string, dry_run=3 bool, completed=100 repeated uint32
+materialize.ApplyResponse: action_description=1 string, refilling=100 repeated uint32, contents=101 repeated string
 materialize.TransactionRequest: open=1 materialize.TransactionRequest.Open, load=2 materialize.TransactionRequest.Load, prepare=3 materialize.TransactionRequest.Prepare, store=4 materialize.TransactionRequest.Store, commit=5 materialize.TransactionRequest.Commit
 materialize.TransactionRequest.Open: materialization=1 flow.MaterializationSpec, version=2 string, key_begin=3 fixed32, key_end=4 fixed32, driver_checkpoint_json=5 bytes
 materialize.TransactionRequest.Load: binding=1 uint32, arena=2 bytes, packed_keys=3 repeated flow.Slice
@@ -26,7 +26,7 @@ materialize.TransactionRequest.Prepare: flow_checkpoint=1 bytes
 materialize.TransactionRequest.Store: binding=1 uint32, arena=2 bytes, packed_keys=3 repeated flow.Slice, packed_values=4 repeated flow.Slice, docs_json=5 repeated flow.Slice, exists=6 repeated bool, delete=7 repeated bool
 materialize.TransactionRequest.Commit:
 materialize.TransactionResponse: opened=1 materialize.TransactionResponse.Opened, loaded=2 materialize.TransactionResponse.Loaded, prepared=3 materialize.TransactionResponse.Prepared, committed=4 materialize.TransactionResponse.Committed
-materialize.TransactionResponse.Opened: flow_checkpoint=1 bytes
+materialize.TransactionResponse.Opened: flow_checkpoint=1 bytes, contents=100 repeated string
 materialize.TransactionResponse.Loaded: binding=1 uint32, arena=2 bytes, docs_json=3 repeated flow.Slice
 materialize.TransactionResponse.Prepared: driver_checkpoint_json=1 bytes, rfc7396_merge_patch=2 bool
 materialize.TransactionResponse.Committed:
@@ -37,7 +37,7 @@ flow.Inference.String: content_type=3 string, format=4 string, is_base64=5 bool,
 flow.CollectionSpec: collection=1 string, schema_uri=2 string, key_ptrs=3 repeated string, uuid_ptr=4 string, partition_fields=5 repeated string, projections=6 repeated flow.Projection, ack_json_template=7 string, schema_json=8 string
 flow.FieldSelection: keys=1 repeated string, values=2 repeated string, document=3 string, field_config_json=4 map<string,string>
 flow.MaterializationSpec: materialization=1 string, endpoint_type=2 flow.EndpointType, endpoint_spec_json=3 string, bindings=4 repeated flow.MaterializationSpec.Binding
-flow.MaterializationSpec.Binding: resource_spec_json=1 string, resource_path=2 repeated string, collection=3 flow.CollectionSpec, field_selection=4 flow.FieldSelection, delta_updates=5 bool, shuffle=6 flow.Shuffle
+flow.MaterializationSpec.Binding: resource_spec_json=1 string, resource_path=2 repeated string, collection=3 flow.CollectionSpec, field_selection=4 flow.FieldSelection, delta_updates=5 bool, shuffle=6 flow.Shuffle, generation=100 string
 flow.Shuffle: group_name=1 string, source_collection=2 string, source_partitions=3 protocol.LabelSelector, source_uuid_ptr=4 string, shuffle_key_ptr=5 repeated string, uses_source_key=6 bool, source_schema_uri=8 string, uses_source_schema=9 bool, validate_schema_at_read=10 bool, filter_r_clocks=11 bool, read_delay_seconds=12 uint32, priority=13 uint32
 protocol.LabelSelector: include=1 protocol.LabelSet, exclude=2 protocol.LabelSet
 protocol.LabelSet: labels=1 repeated protocol.Label

@@ -148,20 +148,22 @@ class Shuffle(_message.Message):
 class MaterializationSpec(_message.Message):
     __slots__ = ("materialization", "endpoint_type", "endpoint_spec_json", "bindings")
     class Binding(_message.Message):
-        __slots__ = ("resource_spec_json", "resource_path", "collection", "field_selection", "delta_updates", "shuffle")
+        __slots__ = ("resource_spec_json", "resource_path", "collection", "field_selection", "delta_updates", "shuffle", "generation")
         RESOURCE_SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
         RESOURCE_PATH_FIELD_NUMBER: _ClassVar[int]
         COLLECTION_FIELD_NUMBER: _ClassVar[int]
         FIELD_SELECTION_FIELD_NUMBER: _ClassVar[int]
         DELTA_UPDATES_FIELD_NUMBER: _ClassVar[int]
         SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+        GENERATION_FIELD_NUMBER: _ClassVar[int]
         resource_spec_json: str
         resource_path: _containers.RepeatedScalarFieldContainer[str]
         collection: CollectionSpec
         field_selection: FieldSelection
         delta_updates: bool
         shuffle: Shuffle
-        def __init__(self, resource_spec_json: _Optional[str] = ..., resource_path: _Optional[_Iterable[str]] = ..., collection: _Optional[_Union[CollectionSpec, _Mapping]] = ..., field_selection: _Optional[_Union[FieldSelection, _Mapping]] = ..., delta_updates: _Optional[bool] = ..., shuffle: _Optional[_Union[Shuffle, _Mapping]] = ...) -> None: ...
+        generation: str
+        def __init__(self, resource_spec_json: _Optional[str] = ..., resource_path: _Optional[_Iterable[str]] = ..., collection: _Optional[_Union[CollectionSpec, _Mapping]] = ..., field_selection: _Optional[_Union[FieldSelection, _Mapping]] = ..., delta_updates: _Optional[bool] = ..., shuffle: _Optional[_Union[Shuffle, _Mapping]] = ..., generation: _Optional[str] = ...) -> None: ...
     MATERIALIZATION_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_TYPE_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_SPEC_JSON_FIELD_NUMBER: _ClassVar[int]

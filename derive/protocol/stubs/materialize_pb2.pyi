@@ -17,14 +17,16 @@ class SpecRequest(_message.Message):
     def __init__(self, endpoint_type: _Optional[_Union[_flow_pb2.EndpointType, str]] = ..., endpoint_spec_json: _Optional[str] = ...) -> None: ...
 
 class SpecResponse(_message.Message):
-    __slots__ = ("endpoint_spec_schema_json", "resource_spec_schema_json", "documentation_url")
+    __slots__ = ("endpoint_spec_schema_json", "resource_spec_schema_json", "documentation_url", "refills")
     ENDPOINT_SPEC_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_SPEC_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTATION_URL_FIELD_NUMBER: _ClassVar[int]
+    REFILLS_FIELD_NUMBER: _ClassVar[int]
     endpoint_spec_schema_json: str
     resource_spec_schema_json: str
     documentation_url: str
-    def __init__(self, endpoint_spec_schema_json: _Optional[str] = ..., resource_spec_schema_json: _Optional[str] = ..., documentation_url: _Optional[str] = ...) -> None: ...
+    refills: bool
+    def __init__(self, endpoint_spec_schema_json: _Optional[str] = ..., resource_spec_schema_json: _Optional[str] = ..., documentation_url: _Optional[str] = ..., refills: _Optional[bool] = ...) -> None: ...
 
 class ValidateRequest(_message.Message):
     __slots__ = ("materialization", "endpoint_type", "endpoint_spec_json", "bindings")
@@ -101,20 +103,26 @@ class ValidateResponse(_message.Message):
     def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("materialization", "version", "dry_run")
+    __slots__ = ("materialization", "version", "dry_run", "completed")
     MATERIALIZATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
     materialization: _flow_pb2.MaterializationSpec
     version: str
     dry_run: bool
-    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    completed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., completed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("action_description",)
+    __slots__ = ("action_description", "refilling", "contents")
     ACTION_DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    REFILLING_FIELD_NUMBER: _ClassVar[int]
+    CONTENTS_FIELD_NUMBER: _ClassVar[int]
     action_description: str
-    def __init__(self, action_description: _Optional[str] = ...) -> None: ...
+    refilling: _containers.RepeatedScalarFieldContainer[int]
+    contents: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, action_description: _Optional[str] = ..., refilling: _Optional[_Iterable[int]] = ..., contents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TransactionRequest(_message.Message):
     __slots__ = ("open", "load", "prepare", "store", "commit")
@@ -180,10 +188,12 @@ class TransactionRequest(_message.Message):
 class TransactionResponse(_message.Message):
     __slots__ = ("opened", "loaded", "prepared", "committed")
     class Opened(_message.Message):
-        __slots__ = ("flow_checkpoint",)
+        __slots__ = ("flow_checkpoint", "contents")
         FLOW_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+        CONTENTS_FIELD_NUMBER: _ClassVar[int]
         flow_checkpoint: bytes
-        def __init__(self, flow_checkpoint: _Optional[bytes] = ...) -> None: ...
+        contents: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, flow_checkpoint: _Optional[bytes] = ..., contents: _Optional[_Iterable[str]] = ...) -> None: ...
     class Loaded(_message.Message):
         __slots__ = ("binding", "arena", "docs_json")
         BINDING_FIELD_NUMBER: _ClassVar[int]

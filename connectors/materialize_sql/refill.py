@@ -1,0 +1,138 @@
+"""Refills: a binding that starts over is stored in a table beside its own, whose rows it replaces at once.
+
+Readers of a table see the rows of before until the transaction that replaces them commits. Rows that do not change stay
+where they are, and so do the table's indexes, views, rights and foreign keys.
+
+The table of checkpoints has a row of a range that no key is in. It holds, for each table of a materialization, the
+history that its rows are of, and the refill that is under way. Each refill has an identity of its own, which its rows
+keep when they have replaced those of before. A session gives the identity of its rows to the runtime, whose checkpoints
+name it: so a checkpoint never counts for other rows, such as those of a refill that was dropped and begun again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import orjson
+
+from connectors.materialize_sql.column import Table
+from connectors.materialize_sql.dialect import Dialect
+from connectors.materialize_sql.names import Naming, quote
+from connectors.materialize_sql.statements import upsert
+
+Query: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Executes a statement with parameters, and returns its rows."""
+
+_NO_KEYS = -1
+"""Begin and end of the range of the row with the notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table, or of a refill beside it.
+
+    Attributes:
+        generation: names the history that they are of; empty if that is not known.
+        contents: their identity; empty if they were never refilled.
+    """
+
+    generation: str
+    contents: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The rows that a table has.
+
+    Attributes:
+        rows: those of the table itself.
+        refill: those beside it, which are to replace them; None if there are none.
+    """
+
+    rows: Rows
+    refill: Rows | None = None
+
+    def begin(self, generation: str) -> Note:
+        """Return the note of a refill that begins from nothing."""
+        return Note(self.rows, Rows(generation, uuid.uuid4().hex))
+
+    def complete(self) -> Note:
+        """Return the note after the refill has replaced the rows."""
+        assert self.refill is not None
+        return Note(self.refill)
+
+
+def read_notes(query: Query, dialect: Dialect, path: Sequence[str], materialization: str) -> dict[str, Note]:
+    """Return the note of each table of a materialization, by the table's name.
+
+    Args:
+        query: executes a statement with parameters.
+        dialect: the database's.
+        path: of the table of checkpoints, which is there.
+        materialization: its name.
+    """
+    one, two = dialect.parameter(1), dialect.parameter(2)
+    where = f'"materialization" = {one} AND "key_begin" = {two}'
+    rows = query(f'SELECT "checkpoint" FROM {dialect.table(path)} WHERE {where}', [materialization, _NO_KEYS])
+    return {name: _note_of(value) for (text,) in rows for name, value in orjson.loads(bytes(text)).items()}
+
+
+def write_notes(
+    query: Query, dialect: Dialect, path: Sequence[str], materialization: str, notes: Mapping[str, Note]
+) -> None:
+    """Replace the notes of a materialization, in the transaction that is under way."""
+    table, text = dialect.table(path), orjson.dumps(dict(notes))
+    one, two, three = map(dialect.parameter, (1, 2, 3))
+    key = [materialization, _NO_KEYS]
+    if query(f'SELECT 1 FROM {table} WHERE "materialization" = {one} AND "key_begin" = {two}', key):
+        where = f'"materialization" = {two} AND "key_begin" = {three}'
+        query(f'UPDATE {table} SET "checkpoint" = {one} WHERE {where}', [text, *key])
+    else:
+        query(f"INSERT INTO {table} VALUES ({dialect.parameters(5)})", [*key, _NO_KEYS, 0, text])
+
+
+def table_beside(table: Table, rows: Rows, naming: Naming) -> Table:
+    """Return the table that a refill stores into.
+
+    Args:
+        table: of the binding, with its columns as they are stored.
+        rows: of the refill.
+        naming: the database's.
+    """
+    *schema, name = table.path
+    ending = f"__refill_{rows.contents[:12]}"
+    begin = name.encode()[: naming.most_bytes - len(ending)].decode(errors="ignore")
+    return replace(table, path=(*schema, begin + ending), comment=f"Rows that are to replace those of {name}.")
+
+
+def replacement(table: Table, beside: Table, dialect: Dialect) -> list[str]:
+    """Return the statements that replace a table's rows by those of its refill, and drop that.
+
+    Rows without a document are not the runtime's, and stay.
+
+    Args:
+        table: of the binding.
+        beside: the refill's, with the same columns.
+        dialect: the database's.
+    """
+    name, other = dialect.table(table.path), dialect.table(beside.path)
+    names = ", ".join(quote(column.name) for column in table.columns)
+    matches = " AND ".join(f"refilled.{quote(column.name)} = stored.{quote(column.name)}" for column in table.keys)
+    is_ours = "" if table.document is None else f"stored.{quote(table.document)} IS NOT NULL AND "
+    return [
+        f"DELETE FROM {name} AS stored WHERE {is_ours}NOT EXISTS (SELECT 1 FROM {other} AS refilled WHERE {matches})",
+        upsert(dialect, table, f"SELECT {names} FROM {other} WHERE true"),
+        drop(beside, dialect),
+    ]
+
+
+def drop(beside: Table, dialect: Dialect) -> str:
+    """Return the statement that drops a refill's table."""
+    return f"DROP TABLE IF EXISTS {dialect.table(beside.path)}"
+
+
+def _note_of(value: Mapping[str, Any]) -> Note:
+    return Note(Rows(**value["rows"]), Rows(**value["refill"]) if value["refill"] else None)

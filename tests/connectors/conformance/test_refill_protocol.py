@@ -1,0 +1,100 @@
+"""What connectors that refill owe: readers see the rows of before until those beside them replace them, at once."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from raw_client import COMMIT, DEADLINE, Document, key_of, prepare, thing
+from served import Client, opening
+from subject import Subject
+
+from derive.protocol.stubs import flow_pb2
+from derive.protocol.stubs import materialize_pb2 as pb
+
+OLD = [thing(number, "old", amount=1) for number in range(3)]
+NEW = [thing(0, "old", amount=2), thing(7, "new", amount=2)]
+
+
+@pytest.fixture(autouse=True)
+def refills(client: Client) -> None:
+    if not client.spec().refills:
+        pytest.skip("it does not refill")
+
+
+def spec_of(client: Client, generation: str, *tables: str) -> flow_pb2.MaterializationSpec:
+    spec = client.materialization(tables or ("things",))
+    for binding in spec.bindings:
+        binding.generation = generation
+    return spec
+
+
+def apply(client: Client, spec: flow_pb2.MaterializationSpec, *completed: int) -> pb.ApplyResponse:
+    call = client.channel.unary_unary(
+        "/materialize.Driver/Apply",
+        request_serializer=pb.ApplyRequest.SerializeToString,
+        response_deserializer=pb.ApplyResponse.FromString,
+    )
+    answer: pb.ApplyResponse = call(
+        pb.ApplyRequest(materialization=spec, version="v1", completed=completed), timeout=DEADLINE
+    )
+    return answer
+
+
+def store(client: Client, spec: flow_pb2.MaterializationSpec, documents: list[Document], binding: int = 0) -> None:
+    stream, _ = client.open(spec)
+    stream.transact(b"1", stream.store(documents, binding=binding))
+    stream.end()
+
+
+def rows(subject: Subject, documents: list[Document]) -> bool:
+    return subject.rows("things") == {key_of(document): document for document in documents}
+
+
+def test_rows_are_replaced_at_once(client: Client, subject: Subject) -> None:
+    first, second = spec_of(client, "first"), spec_of(client, "second")
+    assert list(apply(client, first).contents) == [""]
+    store(client, first, OLD)
+    applied = apply(client, second)
+    assert list(applied.refilling) == [0]
+    assert applied.contents[0]
+    store(client, second, NEW)
+    assert rows(subject, OLD)
+    done = apply(client, second, 0)
+    assert rows(subject, NEW)
+    assert (list(done.refilling), list(done.contents)) == ([], list(applied.contents))
+    again = apply(client, second, 0)
+    assert (again.action_description, list(again.contents)) == ("", list(applied.contents))
+
+
+def test_sessions_say_what_they_store_into(client: Client) -> None:
+    spec = spec_of(client, "first", "things", "others")
+    apply(client, spec)
+    spec.bindings[1].generation = "second"
+    applied = apply(client, spec)
+    assert list(applied.refilling) == [1]
+    assert applied.contents[0] == "" != applied.contents[1]
+    stream = client.stream(opening(spec))
+    assert stream.expect("opened").contents == applied.contents
+    stream.end()
+
+
+def test_refill_that_is_not_there_replaces_nothing(client: Client, subject: Subject) -> None:
+    first = spec_of(client, "first")
+    apply(client, first)
+    store(client, first, OLD)
+    with pytest.raises(grpc.RpcError):
+        apply(client, spec_of(client, "second"), 0)
+    assert rows(subject, OLD)
+
+
+def test_sessions_are_fenced_off_by_completion(client: Client, subject: Subject) -> None:
+    first, second = spec_of(client, "first"), spec_of(client, "second")
+    apply(client, first)
+    apply(client, second)
+    stream, _ = client.open(second)
+    apply(client, second, 0)
+    stream.send(prepare(b"1"))
+    stream.expect("prepared")
+    stream.send(stream.store(OLD), COMMIT)
+    stream.failure()
+    assert rows(subject, [])

@@ -1,0 +1,184 @@
+"""Refills of tables: what is beside them, what replaces their rows, and what stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sql_databases import DATABASES, Database, commit, load, source
+
+from connectors.kit import FIRST, Application, Applied, Binding, RefillingSession
+from derive.errors import EndpointError, FencedError
+
+BALANCES = source({"account": ["string"]}, {"balance": ["integer"], "note": ["null", "string"]})
+OLD = [{"account": name, "balance": 1, "note": None} for name in ("a", "b", "c")]
+NEW = [{"account": name, "balance": 2, "note": "new"} for name in ("b", "c", "d")]
+
+
+@pytest.fixture(params=sorted(DATABASES))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    return DATABASES[request.param](tmp_path)
+
+
+def binding(generation: str = FIRST, table: str = "balances", **said: Any) -> Binding:
+    return replace(BALANCES.binding(table, **said), generation=generation)
+
+
+def apply(database: Database, *bindings: Binding, completed: bool = False, begun: bool = False) -> Applied:
+    indices = frozenset(range(len(bindings)))
+    request = Application(
+        database.materialization(*bindings),
+        "1",
+        begun=indices if begun else frozenset(),
+        completed=indices if completed else frozenset(),
+    )
+    applied = database.connector.apply(request)
+    assert isinstance(applied, Applied)
+    return applied
+
+
+def store(database: Database, one: Binding, documents: list[dict[str, Any]], *, exists: bool = False) -> str:
+    """Store documents; the identity of the rows that they are among."""
+    with database.session(one) as session:
+        commit(session, one, documents, exists=exists)
+        assert isinstance(session, RefillingSession)
+        return session.contents[0]
+
+
+def balances(database: Database, table: str = "balances") -> dict[str, int]:
+    rows = database.query(f'SELECT "account", "balance" FROM "{table}" WHERE "flow_document" IS NOT NULL')
+    return {account: int(balance) for account, balance in rows}
+
+
+def refilled(database: Database, generation: str = "second", **said: Any) -> tuple[Binding, str]:
+    """A table with old rows that is being refilled with new ones."""
+    apply(database, binding(**said))
+    store(database, binding(**said), OLD)
+    one = binding(generation, **said)
+    applied = apply(database, one)
+    assert applied.refilling == {0}
+    assert store(database, one, NEW) == applied.contents[0] != ""
+    return one, applied.contents[0]
+
+
+def test_refill_replaces_the_rows_when_it_is_complete(database: Database) -> None:
+    one, identity = refilled(database)
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+    assert apply(database, one) == Applied("", frozenset({0}), (identity,))
+    done = apply(database, one, completed=True)
+    assert (done.refilling, done.contents) == (frozenset(), (identity,))
+    assert balances(database) == {"b": 2, "c": 2, "d": 2}
+    for completed in (True, False):
+        assert apply(database, one, completed=completed) == Applied("", frozenset(), (identity,))
+    assert store(database, one, [{"account": "d", "balance": 3, "note": None}], exists=True) == identity
+    assert balances(database) == {"b": 2, "c": 2, "d": 3}
+
+
+def test_refill_is_what_its_sessions_load_from(database: Database) -> None:
+    one, _ = refilled(database)
+    with database.session(one) as session:
+        assert len(load(session, [("a",), ("b",)])) == 1
+
+
+def test_completion_fences_all_sessions_off(database: Database) -> None:
+    one, _ = refilled(database)
+    with database.session(one, end=9) as lower, database.session(one, begin=10) as upper:
+        apply(database, one, completed=True)
+        for session in (lower, upper):
+            with pytest.raises((FencedError, EndpointError)):
+                commit(session, one, [{"account": "z", "balance": 9, "note": None}])
+    assert balances(database) == {"b": 2, "c": 2, "d": 2}
+
+
+def test_refill_of_another_generation_begins_from_nothing(database: Database) -> None:
+    one, identity = refilled(database)
+    other = binding("third")
+    applied = apply(database, other)
+    assert applied.refilling == {0}
+    assert applied.contents[0] not in ("", identity)
+    with pytest.raises(EndpointError, match="is not being refilled"):
+        database.open(one)
+    with pytest.raises(EndpointError, match="is not being refilled any more"):
+        apply(database, one, completed=True)
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+    apply(database, other, completed=True)
+    assert balances(database) == {}
+
+
+def test_refill_is_dropped_if_the_rows_are_wanted_again(database: Database) -> None:
+    refilled(database)
+    applied = apply(database, binding())
+    assert (applied.refilling, applied.contents) == (frozenset(), ("",))
+    assert "DROP TABLE" in applied.description
+    assert apply(database, binding()).description == ""
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_refill_of_a_binding_that_is_gone_is_dropped(database: Database) -> None:
+    refilled(database)
+    assert "DROP TABLE" in apply(database, binding(table="others")).description
+    assert apply(database, binding("second")).refilling == {0}
+
+
+def test_refill_begins_again_when_a_field_is_added(database: Database) -> None:
+    one, identity = refilled(database, leave_out=["note"])
+    applied = apply(database, binding("second"))
+    assert applied.contents[0] not in ("", identity)
+    store(database, binding("second"), NEW)
+    apply(database, binding("second"), completed=True)
+    assert sorted(database.query('SELECT "note" FROM "balances"')) == [("new",)] * 3
+    assert one.generation == "second"
+
+
+def test_rows_of_others_stay(tmp_path: Path) -> None:
+    """They have no document, as nobody has stored them by the runtime."""
+    database = DATABASES["postgres"](tmp_path)
+    apply(database, binding())
+    for column in ("balance", "flow_document"):
+        database.query(f'ALTER TABLE "balances" ALTER COLUMN "{column}" DROP NOT NULL')
+    database.query("""INSERT INTO "balances" ("account") VALUES ('somebody')""")
+    store(database, binding(), OLD)
+    apply(database, binding("second"))
+    store(database, binding("second"), NEW)
+    apply(database, binding("second"), completed=True)
+    assert sorted(database.query('SELECT "account" FROM "balances"')) == [("b",), ("c",), ("d",), ("somebody",)]
+
+
+@pytest.mark.parametrize(
+    ("generation", "begun", "is_refilled"), [(FIRST, False, False), ("second", True, False), ("second", False, True)]
+)
+def test_table_without_a_note_is_of_the_generation_that_has_begun(
+    database: Database, generation: str, *, begun: bool, is_refilled: bool
+) -> None:
+    """It was made before there were notes, or by somebody else."""
+    apply(database, binding(""))
+    store(database, binding(""), OLD)
+    applied = apply(database, binding(generation), begun=begun)
+    assert (applied.refilling == {0}) is is_refilled
+    assert (applied.contents[0] != "") is is_refilled
+
+
+def test_first_refill_of_nothing_is_stored_into_the_table(database: Database) -> None:
+    assert apply(database, binding("tenth")).refilling == set()
+
+
+def test_long_names_are_told_apart(database: Database) -> None:
+    """A refill's table has a name of its own, whatever the database's limit."""
+    name = "b" * 63
+    one, identity = refilled(database, table=name)
+    apply(database, one, completed=True)
+    assert balances(database, name) == {"b": 2, "c": 2, "d": 2}
+    assert apply(database, one).contents == (identity,)
+
+
+def test_dropped_table_of_a_refill_begins_again(database: Database) -> None:
+    one, identity = refilled(database)
+    with database.session(one) as session:
+        other = apply(database, binding("third")).contents
+        with pytest.raises((FencedError, EndpointError)):
+            commit(session, one, NEW)
+    again = apply(database, one).contents[0]
+    assert again not in ("", identity, *other)
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}

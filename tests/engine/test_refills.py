@@ -1,0 +1,259 @@
+"""Bindings that start over: readers see the rows of before until those that replace them are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from refilled import DAY, VIEW, Shop, opened
+from sql_databases import DATABASES
+
+from derive.engine.reset import start_over
+from derive.engine.split import split
+from derive.materialize.refill import read_refills
+from derive.materialize.streams import close_streams
+from derive.storage.task_log import recent_entries
+from derive.time.limits import Limits
+
+FEW = Limits(documents=3)
+FIRST = [(f"k{number}", 10 * number) for number in range(12)]
+
+
+@pytest.fixture(params=sorted(DATABASES))
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    with opened(tmp_path, DATABASES[request.param](tmp_path)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Shop]:
+    """A shop that materializes into SQLite."""
+    with opened(tmp_path, DATABASES["sqlite"](tmp_path)) as shop:
+        yield shop
+
+
+def is_refilling(shop: Shop) -> bool:
+    return bool(read_refills(shop.world.root, VIEW))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_key_that_is_gone_is_not_reduced_onto(shop: Shop, shards: int) -> None:
+    """A key that the new history lacks goes from the table, and a later document of it begins from nothing."""
+    shop.ingest(*FIRST)
+    shop.world.step(shards=shards)
+    shop.check()
+    before = shop.rows()
+    shop.edit(LEAST="60")
+    shop.reset("shop/sums")
+    shop.seen.clear()
+    shop.world.step(shards=shards, limits=FEW)
+    after = shop.rows()
+    assert sorted(after) == ["k10", "k11", "k6", "k7", "k8", "k9"]
+    assert len(shop.seen) > shards
+    assert [seen for seen in shop.seen if seen not in (before, after)] == []
+    assert shop.seen.index(after) == max(number for number, seen in enumerate(shop.seen) if seen == before) + 1
+    shop.check()
+    assert shop.others() == []
+
+    shop.ingest(("k5", 100), ("k6", 100))
+    shop.world.step(shards=shards)
+    assert shop.rows() == {**after, "k5": 100, "k6": 160}
+    shop.check()
+
+
+def test_a_reset_of_all_replaces_each_table_at_once(shop: Shop) -> None:
+    shop.ingest(*FIRST)
+    shop.world.step(shards=2)
+    before = shop.rows()
+    shop.reset(VIEW)
+    shop.seen.clear()
+    shop.ingest(("k3", 5), ("new", 7))
+    shop.world.step(limits=FEW)
+    shop.check()
+    assert [seen for seen in shop.seen if seen not in (before, {**before, "k3": 35, "new": 7})] == []
+
+
+def test_a_raised_backfill_and_back_again(table: Shop) -> None:
+    """The rows are those of the former `backfill` until the refill is complete, and go on if that comes back."""
+    table.ingest(*FIRST)
+    table.world.step(shards=2)
+    for backfill in ("1", "0", "2", "3", "2"):
+        table.edit(BACKFILL=backfill)
+        close_streams()
+        table.ingest((f"k{backfill}", 1))
+        table.world.step()
+        table.check()
+    before = table.rows()
+    table.edit(BACKFILL="4")
+    close_streams()
+    table.begin_half()
+    assert is_refilling(table)
+    assert table.rows() == before
+    table.edit(BACKFILL="2")
+    table.world.wall += DAY
+    table.seen.clear()
+    table.world.step()
+    assert not is_refilling(table)
+    assert {**before} in table.seen
+    table.ingest(("k1", 1))
+    table.world.step()
+    assert table.rows() == {**before, "k1": before["k1"] + 1}
+    table.check()
+    assert table.others() == []
+
+
+def test_a_second_reset_in_the_middle(table: Shop) -> None:
+    table.ingest(*FIRST)
+    table.world.step(shards=2)
+    before = table.rows()
+    table.edit(LEAST="60")
+    table.reset("shop/sums")
+    table.begin_half()
+    assert is_refilling(table)
+    assert len(table.others()) == 1
+    assert table.rows() == before
+    table.edit(LEAST="90")
+    table.reset("shop/sums")
+    table.seen.clear()
+    table.world.step(limits=FEW)
+    assert [seen for seen in table.seen if seen not in (before, {"k10": 100, "k11": 110, "k9": 90})] == []
+    table.check()
+    assert table.others() == []
+
+
+def test_a_split_in_the_middle(shop: Shop) -> None:
+    shop.ingest(*FIRST)
+    shop.world.step(shards=1)
+    before = shop.rows()
+    shop.edit(LEAST="60")
+    shop.reset("shop/sums")
+    shop.begin_half()
+    assert is_refilling(shop)
+    close_streams()
+    split(shop.world.store, VIEW, is_materialized=True)
+    shop.ingest(("k3", 70))
+    shop.seen.clear()
+    shop.world.step(limits=FEW)
+    assert [seen for seen in shop.seen if seen not in (before, shop.rows())] == []
+    shop.check()
+
+
+def test_other_shards_after_a_reset(table: Shop) -> None:
+    """A refill of fewer shards replaces the rows that more of them have stored."""
+    table.ingest(*FIRST)
+    table.world.step(shards=4)
+    table.edit(LEAST="60")
+    table.reset("shop/sums", VIEW)
+    table.world.step(shards=1)
+    table.check()
+    table.ingest(("k1", 100), ("k11", 1))
+    table.world.step()
+    table.check()
+
+
+def test_a_shard_without_documents_of_a_refill(table: Shop) -> None:
+    """A shard that the refill has nothing for goes on from nothing when a document comes for it."""
+    table.ingest(*FIRST)
+    table.world.step(shards=4)
+    table.edit(LEAST="110")
+    table.reset("shop/sums")
+    table.world.step()
+    assert table.rows() == {"k11": 110}
+    for name, _ in FIRST:
+        close_streams()
+        table.ingest((name, 200))
+        table.world.step()
+        table.check()
+    messages = [entry["message"] for entry in recent_entries(table.world.root, VIEW)]
+    assert not [message for message in messages if "less than was known" in message]
+
+
+def test_a_refill_that_a_person_drops_begins_again(shop: Shop) -> None:
+    shop.ingest(*FIRST)
+    shop.world.step(shards=2)
+    before = shop.rows()
+    shop.edit(LEAST="60")
+    shop.reset("shop/sums")
+    shop.begin_half()
+    (beside,) = shop.others()
+    shop.database.query(f'DROP TABLE "{beside}"')
+    close_streams()
+    shop.seen.clear()
+    shop.world.step(limits=FEW)
+    assert [seen for seen in shop.seen if seen not in (before, shop.rows())] == []
+    assert "k5" not in shop.rows()
+    shop.check()
+
+
+def test_a_field_that_is_added_in_the_middle(table: Shop) -> None:
+    """The refill begins again, so that all its rows have the field."""
+    table.ingest(*FIRST)
+    table.world.step(shards=2)
+    table.edit(BACKFILL="1")
+    table.begin_half()
+    (before,) = table.others()
+    table.edit(FIELD="title: { type: string, default: none }")
+    table.begin_half()
+    (after,) = table.others()
+    assert after != before
+    table.world.step()
+    table.check()
+    assert table.others() == []
+
+
+def test_a_table_keeps_what_people_have_made_of_it(shop: Shop) -> None:
+    """Views, indexes, other columns and rows without a document stay; rows that do not change stay where they are."""
+    shop.ingest(*FIRST)
+    shop.world.step(shards=2)
+    shop.database.query('CREATE VIEW "large" AS SELECT "id" FROM "sums" WHERE "value" >= 100')
+    shop.database.query('CREATE INDEX "by_value" ON "sums" ("value")')
+    shop.edit(LEAST="60")
+    shop.reset("shop/sums")
+    shop.world.step()
+    shop.check()
+    assert sorted(shop.database.query('SELECT "id" FROM "large"')) == [("k10",), ("k11",)]
+
+
+def test_the_log_and_the_status_tell_of_a_refill(table: Shop) -> None:
+    table.ingest(*FIRST)
+    table.world.step()
+    table.edit(LEAST="60")
+    table.reset("shop/sums")
+    table.begin_half()
+    limits = read_refills(table.world.root, VIEW)
+    assert list(limits) == ["shop/sums -> sums"]
+    table.world.step()
+    assert read_refills(table.world.root, VIEW) == {}
+    messages = [entry["message"] for entry in recent_entries(table.world.root, VIEW)]
+    told = [message for message in messages if "stored anew" in message]
+    assert len(told) == 2
+    assert told[0].startswith(
+        "'shop/sums -> sums' is stored anew beside its rows, and replaces them once it has come to 2024-"
+    )
+    assert told[1] == "'shop/sums -> sums' was stored anew, and has replaced its rows of before"
+
+
+def test_counts_are_of_what_is_stored_once(table: Shop) -> None:
+    table.ingest(*FIRST)
+    table.world.step()
+    table.reset(VIEW)
+    table.world.step(limits=FEW)
+    state = table.world.store.task(VIEW)
+    assert state is not None
+    assert (state.documents_in, state.documents_out) == (24, 24)
+
+
+def test_a_follower_starts_over_only_the_binding_whose_source_was_reset(table: Shop) -> None:
+    table.edit(RESET="follow")
+    table.ingest(*FIRST)
+    table.world.step()
+    state = table.world.store.task(VIEW)
+    assert state is not None
+    table.database.query("UPDATE events SET value = value + 1000 WHERE number = 1")
+    table.edit(LEAST="60")
+    close_streams()
+    start_over(table.world.store, ["shop/sums"], [])
+    table.world.step()
+    assert table.rows() == table.contents()
+    assert table.rows("events")[1] == 1010
