@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+_logger = logging.getLogger(__name__)
 
 _MOST_DOUBLINGS = 64
 """A pause does not grow beyond `first * 2 ** 64`, which keeps the power small where failures go on for months."""
@@ -57,7 +60,9 @@ class Retries(Generic[K]):
     def fail(self, key: K) -> None:
         """Record a failure of an operation, which becomes due after a pause."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self._due[key] = self._clock() + self._backoff.pause(failures)
+        pause = self._backoff.pause(failures)
+        self._due[key] = self._clock() + pause
+        _logger.debug("%s: retried in %.1f s after failure %d", key, pause, failures)
 
     def hasten(self, key: K) -> None:
         """Make an operation that waits due now, because the cause of the failure may be gone."""

@@ -130,13 +130,27 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
 
     Args:
         text: the note, for people.
-        level: `info` or `warn`.
+        level: `debug`, `info` or `warn`.
         fields: more about the note, for programs: only JSON shows them.
     """
     if _form.is_json:
         _print_entry(level, message=text, **fields)
     else:
         _print(text)
+
+
+def log_decisions() -> None:
+    """Write a note for each decision that a module of `derive` logs, with the module's name."""
+    import logging
+
+    class NoteHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(f"{record.name.removeprefix('derive.')}: {record.getMessage()}", level=record.levelname.lower())
+
+    logger = logging.getLogger("derive")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(NoteHandler())
+    logger.propagate = False
 
 
 def _print_entry(level: str, **fields: Any) -> None:

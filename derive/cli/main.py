@@ -98,7 +98,15 @@ class LazyGroup(click.Group):
     envvar="FLOW_LOG_FORMAT",
     help="Format of standard error; json writes one object per line.  [default: text; env FLOW_LOG_FORMAT]",
 )
-def flowctl(*, log_format: str, debug: bool) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(["info", "debug"]),
+    default="info",
+    envvar="FLOW_LOG_LEVEL",
+    help="With debug, standard error has a line for each decision: extents, executors, retries, plans of SQL.  "
+    "[default: info; env FLOW_LOG_LEVEL]",
+)
+def flowctl(*, log_format: str, log_level: str, debug: bool) -> None:
     """Keep derived collections of JSON documents correct and up to date.
 
     \b
@@ -112,6 +120,10 @@ def flowctl(*, log_format: str, debug: bool) -> None:
         from derive.cli.console import use_json
 
         use_json()
+    if log_level == "debug":
+        from derive.cli.console import log_decisions
+
+        log_decisions()
     if debug:
         os.environ["FLOW_DEBUG"] = "1"
 

@@ -6,6 +6,7 @@ over soon. The place of a transaction changes only its speed (law L1).
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from derive.shard.message import Message
 from derive.shard.progress import Progress
 from derive.time.extent import size_of
 from derive.time.limits import Limits, Load
+
+_logger = logging.getLogger(__name__)
 
 _POLL_SECONDS, _PATIENCE = 0.05, 5.0
 
@@ -110,6 +113,8 @@ class TakeoverExecutor:
                 self._begin(f"{sum(work.documents for work in works.values()):,} documents wait: starting Spark")
             is_spark = task in self._lost or (self._is_up and self._worth.is_job(works[task], works.values()))
             (self._elsewhere.add if is_spark else self._elsewhere.discard)(task)
+            work, place = works[task], "on Spark" if is_spark else "in this process"
+            _logger.debug("%s: %d documents, about %.2f s of work; %s", task, work.documents, work.seconds, place)
         if is_spark:
             self._require()
             return self._spark.prepare(load, limits)

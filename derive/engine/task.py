@@ -7,6 +7,7 @@ garbage and its message, which is recorded with the task.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ from derive.time.pace import Pace
 from derive.time.positions import Place
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,10 @@ class Task:
             if step.has_documents:
                 limits = self._transactor.prepare(size_of(reads), self.shards, limits)
             end = choose_end(reads, position, bound, tick, limits)
+            if step.has_documents and _logger.isEnabledFor(logging.DEBUG):
+                waiting = f"{size_of(reads).documents:,} documents wait up to {format_rfc3339(bound)}"
+                limit = f"at most about {limits.documents:,} at once"
+                _logger.debug("%s: extent up to %s; %s, %s", self.spec.name, format_rfc3339(end), waiting, limit)
             transaction = self.begin(inputs, step.behind, end, limits)
             self._reached = max(self._reached, end)
             try:

@@ -6,6 +6,7 @@ that the timeline gives at that moment. Whatever may have to wait, or to be undo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from derive.algebra.types import Datum, Row
@@ -16,6 +17,8 @@ from derive.sql.parser.statement import SelectStatement
 from derive.sql.parser.text_cache import MOST_CHARACTERS
 from derive.sql.preparation.point_lookup_plans import Lookup
 from derive.sql.preparation.prepare import Plan
+
+_logger = logging.getLogger(__name__)
 
 
 def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Row] | None:
@@ -38,7 +41,12 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
         time = coordinator.timeline.time_at_once(*coordinator.ledger.bounds(lookup.sources), least=frontiers[0])
     except FlowError:
         return None
-    return rows_at_once(state, lookup, time, arguments) if time is not None and time < frontiers[1] else None
+    if time is None or time >= frontiers[1]:
+        return None
+    rows = rows_at_once(state, lookup, time, arguments)
+    if rows is not None:
+        _logger.debug("point lookup: %s", plan.text)
+    return rows
 
 
 def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:

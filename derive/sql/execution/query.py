@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -29,6 +30,8 @@ from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation.prepare import Plan
 from derive.sql.transactions.timeline import told
+
+_logger = logging.getLogger(__name__)
 
 _HEDGE_SECONDS = 0.05
 """How long one replica is waited for before others are asked as well."""
@@ -137,6 +140,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     rows = await _look_up(state, plan.query, arguments) if as_of is None and is_short else None
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments), as_of)
+    else:
+        _logger.debug("point lookup: %s", plan.text)
     return Result(lambda count: f"SELECT {count}", plan.columns, rows)
 
 
@@ -178,7 +183,9 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
         is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
+        _logger.debug("read of maintained relations %s at %s", sorted(ids), told(time))
         return rows
+    _logger.debug("evaluation over stored relations %s at %s", sorted(ids), told(time))
     if asked is None:
         await _check_views(state, query.relation, time)
     return in_thread(rows_at(state, query, time), state.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -156,6 +157,8 @@ def _oids(types: Sequence[Type], given: Sequence[int]) -> tuple[int, ...]:
     )
 
 
+_logger = logging.getLogger(__name__)
+
 _MOST_PLANS = 1000
 
 
@@ -173,4 +176,8 @@ class Plans:
         if len(text) > MOST_CHARACTERS:
             return plan(text, oids, objects)
         key = objects.version, text, tuple(oids)
-        return self._plans.get(key) or self._plans.put(key, plan(text, oids, objects))
+        known = self._plans.get(key)
+        if known is None:
+            _logger.debug("plan of version %d: %s", objects.version, text)
+            known = self._plans.put(key, plan(text, oids, objects))
+        return known
