@@ -231,6 +231,7 @@ class Metadata:
         self._turn = threading.RLock()
         self._telling = threading.Condition()
         self._count: CommitCount | None = None
+        self._inode: tuple[int, int] | None = None
         require_known(path)
         with _of_flowctl(path):
             self._db = (
@@ -249,6 +250,8 @@ class Metadata:
             elif version < FORMAT:
                 older = "ingest the sources into a new data folder, and derive from them again"
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+        self._file = path.absolute()
+        self._inode = _inode_of(self._file) if access == "write" else None
         if access == "write":
             self._count = CommitCount(path)
 
@@ -285,6 +288,7 @@ class Metadata:
         """
         with self._turn, _of_flowctl(self.path):
             self.guard()
+            self._require_present()
             if self._durable and synced != self._synced:
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
@@ -312,6 +316,20 @@ class Metadata:
                 self._count.write(count)
             self._own_calls += calls
         self.tell(others=calls)
+
+    def _require_present(self) -> None:
+        """Raise an error if the file is not at its path any more: a commit would reach a file that nobody opens again.
+
+        Raises:
+            StorageError: the file was removed or replaced, for example by `flowctl restore`.
+        """
+        if self._inode is None or (inode := _inode_of(self._file)) == self._inode:
+            return
+        event = "replaced" if inode else "removed"
+        raise StorageError(
+            f"{self.path} was {event} while this process used it, so nothing more is written",
+            hint="if the folder was restored, run the command again",
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -369,6 +387,15 @@ class Metadata:
             if self._count:
                 self._count.close()
                 self._count = None
+
+
+def _inode_of(file: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it does not exist."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:
