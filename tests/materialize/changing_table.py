@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -96,11 +97,13 @@ class ChangingTable:
 
     Attributes:
         changes: how often each kind of change was made.
+        statements: since the tables were created, each with the second at which it was begun.
     """
 
     def __init__(self, catalog: CatalogSpec, chance: random.Random) -> None:
         self._catalog, self._chance = catalog, chance
         self.changes: Counter[str] = Counter()
+        self.statements: list[tuple[float, str]] = []
         self._kinds: dict[str, Callable[[Collection[str]], list[str]]] = {
             "insert": self._insert,
             "update": self._update,
@@ -149,6 +152,7 @@ class ChangingTable:
             for change in changes:
                 tables = {str(row[0]) for row in await client("SHOW TABLES")}
                 for text in ("BEGIN", *change(tables), "COMMIT"):
+                    self.statements.append((time.time(), text))
                     await client(text)
             tables = {str(row[0]) for row in await client("SHOW TABLES")}
             rows = await client("SELECT id, g, v FROM items") if "items" in tables else []

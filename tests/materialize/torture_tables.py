@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -95,6 +96,7 @@ class MaterializeTorture(Torture):
     def _fresh(self, name: str) -> Path:
         for file in self.folder.glob("tables.*"):
             file.unlink()
+        self.table.statements.clear()
         with closing(self.server.connect()) as connection:
             connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         return super()._fresh(name)
@@ -142,6 +144,13 @@ class MaterializeTorture(Torture):
                     raise SystemExit(
                         f"{self._told()}: {name} in {kind} has {rows}, and not {expected[name]}; see {self._kept(data)}"
                     )
+
+    def _kept(self, data: Path) -> Path:
+        kept = super()._kept(data)
+        for file in self.folder.glob("tables.*"):
+            shutil.copy(file, kept)
+        (kept / "statements.txt").write_text("\n".join(f"{at:.6f} {text}" for at, text in self.table.statements))
+        return kept
 
     def _told(self) -> str:
         changes = ", ".join(f"{count} {kind}" for kind, count in sorted(self.table.changes.items()))
