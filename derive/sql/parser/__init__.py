@@ -1,1 +1,1 @@
-"""From the text of SQL to statements: what was written, with its positions."""
+"""The parser of SQL: from text to statements with positions."""

@@ -1,4 +1,4 @@
-"""Expressions and queries as they were written. Every node has an `offset` in characters of the statement."""
+"""Syntax trees of expressions and queries. The `offset` of a node counts characters of the statement."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class QualifiedName:
     """The name of a relation, a type or a function.
 
     Attributes:
-        schema: None if none was written.
-        name: without quotes.
-        offset: where it begins.
+        schema: schema; None if the text has none.
+        name: name, without quotes.
+        offset: start of the name.
     """
 
     schema: str | None
@@ -30,10 +30,10 @@ class TypeName:
     """The name of a type, such as `varchar(10)`.
 
     Attributes:
-        name: in PostgreSQL's canonical short form, such as `int4`, or as it was written.
+        name: PostgreSQL's canonical short form, such as `int4`, or the name in the text.
         modifiers: numbers in parentheses.
-        offset: where it begins.
-        is_array: whether brackets are behind it.
+        offset: start of the name.
+        is_array: whether brackets follow the name.
     """
 
     name: str
@@ -44,7 +44,7 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class NumberLiteral:
-    """A number, with a minus where it had one, as its text."""
+    """The text of a number, with its minus sign if there is one."""
 
     text: str
     offset: int
@@ -52,7 +52,7 @@ class NumberLiteral:
 
 @dataclass(frozen=True, slots=True)
 class StringLiteral:
-    """A string, whose type is not decided by how it is written."""
+    """A string literal, whose type depends on the context."""
 
     value: str
     offset: int
@@ -75,14 +75,14 @@ class NullLiteral:
 
 @dataclass(frozen=True, slots=True)
 class DefaultMarker:
-    """`DEFAULT`, where a row is written."""
+    """`DEFAULT` in a row of INSERT or UPDATE."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterReference:
-    """`$1` is the parameter of index 0."""
+    """A parameter: `$1` has index 0."""
 
     index: int
     offset: int
@@ -90,7 +90,7 @@ class ParameterReference:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReference:
-    """A column's name, behind those of its relation and schema if they are written."""
+    """A column's name; the names of its schema and relation precede it, if present."""
 
     parts: tuple[str, ...]
     offset: int
@@ -106,7 +106,7 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class SortItem:
-    """What rows are ordered by; `nulls_first` is None if it was not written."""
+    """An item of ORDER BY; `nulls_first` is None if the text does not specify it."""
 
     expression: SyntaxNode
     is_descending: bool
@@ -116,12 +116,12 @@ class SortItem:
 
 @dataclass(frozen=True, slots=True)
 class FrameBound:
-    """Where a window's frame begins or ends.
+    """The start or end of a window's frame.
 
     Attributes:
         kind: `unbounded preceding`, `preceding`, `current row`, `following` or `unbounded following`.
-        distance: for `preceding` and `following`.
-        offset: where it begins.
+        distance: distance for `preceding` and `following`.
+        offset: start of the bound.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class FrameBound:
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """`unit` is `rows`, `range` or `groups`; `exclusion` is what is behind EXCLUDE, if it is not NO OTHERS."""
+    """A window's frame: `unit` is `rows`, `range` or `groups`; `exclusion` is None for EXCLUDE NO OTHERS."""
 
     unit: str
     begin: FrameBound
@@ -142,7 +142,7 @@ class WindowFrame:
 
 @dataclass(frozen=True, slots=True)
 class WindowDefinition:
-    """What is behind OVER; `base` names another one that it goes on from."""
+    """A window definition after OVER; `base` is the name of the window that it extends."""
 
     base: str | None
     partition: tuple[SyntaxNode, ...]
@@ -153,7 +153,7 @@ class WindowDefinition:
 
 @dataclass(frozen=True, slots=True)
 class WindowReference:
-    """A window that is defined behind WINDOW."""
+    """A reference to a window of the WINDOW clause."""
 
     name: str
     offset: int
@@ -164,16 +164,16 @@ class FunctionCall:
     """A call of a function, an aggregate or a window function.
 
     Attributes:
-        name: of the function, in its schema if one was written.
-        arguments: in their order.
-        offset: where it begins.
-        is_star: whether it was called with `*`.
-        is_distinct: whether with DISTINCT.
-        order: of the arguments of an aggregate.
-        condition: behind FILTER.
-        over: the window, or a reference to it.
-        is_within_group: whether the order was written behind WITHIN GROUP.
-        is_special: whether SQL has a form of its own for it, such as `COALESCE` or `EXTRACT(… FROM …)`.
+        name: name of the function.
+        arguments: arguments, in order.
+        offset: start of the call.
+        is_star: whether the argument is `*`.
+        is_distinct: whether DISTINCT precedes the arguments.
+        order: ORDER BY of an aggregate's arguments.
+        condition: FILTER condition.
+        over: window, or reference to one.
+        is_within_group: whether the order is in WITHIN GROUP.
+        is_special: whether the call has a syntax of its own, such as `COALESCE` or `EXTRACT(… FROM …)`.
     """
 
     name: QualifiedName
@@ -190,7 +190,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator with one or two operands; `offset` is the operator's."""
+    """An operator with one or two operands; `offset` is the operator's offset."""
 
     symbol: str
     operands: tuple[SyntaxNode, ...]
@@ -199,7 +199,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """`AND` or `OR` of at least two operands, or `NOT` of one: `connective` in lower case, and its offset."""
+    """`AND` or `OR` of at least two operands, or `NOT` of one; `connective` is in lower case."""
 
     connective: str
     operands: tuple[SyntaxNode, ...]
@@ -208,7 +208,7 @@ class Logical:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """`IS [NOT] NULL`, `TRUE`, `FALSE` or `UNKNOWN`; `what` in lower case."""
+    """`IS [NOT] NULL`, `TRUE`, `FALSE` or `UNKNOWN`; `what` is in lower case."""
 
     __test__ = False
 
@@ -242,7 +242,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class InList:
-    """`[NOT] IN (…)` with values."""
+    """`[NOT] IN (…)` with a list of values."""
 
     operand: SyntaxNode
     items: tuple[SyntaxNode, ...]
@@ -255,13 +255,13 @@ class Quantified:
     """`operator ANY (…)`, `operator ALL (…)`, and `[NOT] IN (query)`.
 
     Attributes:
-        operand: on the left.
-        symbol: of the operator.
-        is_all: ALL rather than ANY.
-        source: a query, or an expression that is an array.
-        is_in: whether it was written with IN.
-        is_negated: whether with NOT IN.
-        offset: of the operator.
+        operand: left operand.
+        symbol: symbol of the operator.
+        is_all: whether the quantifier is ALL, and not ANY.
+        source: a query, or an array expression.
+        is_in: whether the text has IN.
+        is_negated: whether the text has NOT IN.
+        offset: offset of the operator.
     """
 
     operand: SyntaxNode
@@ -283,7 +283,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuery:
-    """A query in parentheses, as a value."""
+    """A scalar subquery."""
 
     query: Query
     offset: int
@@ -310,7 +310,7 @@ class TypeCast:
 
 @dataclass(frozen=True, slots=True)
 class RowValue:
-    """Several values in parentheses, or behind ROW."""
+    """A row: values in parentheses, or after ROW."""
 
     items: tuple[SyntaxNode, ...]
     offset: int
@@ -337,11 +337,11 @@ class Subscript:
     """`x[i]`, or `x[i:j]`.
 
     Attributes:
-        operand: what is looked into.
-        index: of the element, or where the slice begins; None for its beginning.
-        offset: of the bracket.
-        is_slice: whether a slice is meant.
-        end: where the slice ends; None for the end.
+        operand: the array or document.
+        index: index of the element, or start of the slice; None for the first element.
+        offset: offset of the bracket.
+        is_slice: whether the subscript is a slice.
+        end: end of the slice; None for the last element.
     """
 
     operand: SyntaxNode
@@ -387,12 +387,12 @@ SyntaxNode: TypeAlias = (
     | Subscript
     | Collation
 )
-"""What stands where a value is asked for."""
+"""An expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another name of a relation, and of its first columns."""
+    """An alias of a relation, and of its first columns."""
 
     name: str
     columns: tuple[str, ...]
@@ -401,7 +401,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class RelationReference:
-    """A relation by its name."""
+    """A reference to a relation by name."""
 
     name: QualifiedName
     alias: Alias | None
@@ -410,7 +410,7 @@ class RelationReference:
 
 @dataclass(frozen=True, slots=True)
 class DerivedTable:
-    """A query in FROM; a lateral one may refer to what stands on its left."""
+    """A query in FROM; a lateral query may refer to relations on its left."""
 
     query: Query
     is_lateral: bool
@@ -420,7 +420,7 @@ class DerivedTable:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTable:
-    """A call in FROM of a function that returns rows."""
+    """A call of a set-returning function in FROM."""
 
     call: FunctionCall
     has_ordinality: bool
@@ -429,7 +429,7 @@ class FunctionTable:
 
 
 class JoinKind(Enum):
-    """How two relations are joined."""
+    """The kind of a join."""
 
     CROSS = "CROSS"
     INNER = "INNER"
@@ -440,17 +440,17 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JoinedTable:
-    """Two relations joined.
+    """A join of two relations.
 
     Attributes:
-        kind: how.
-        left: the first.
-        right: the second.
-        condition: behind ON.
-        using: names of columns, each with its offset; None if USING was not written.
-        is_natural: whether the names are those that both have.
-        alias: of the join in parentheses.
-        offset: of the join's keyword.
+        kind: kind of the join.
+        left: left relation.
+        right: right relation.
+        condition: ON condition.
+        using: column names of USING, each with its offset; None without USING.
+        is_natural: whether the join is NATURAL.
+        alias: alias of a join in parentheses.
+        offset: offset of the join's keyword.
     """
 
     kind: JoinKind
@@ -464,12 +464,12 @@ class JoinedTable:
 
 
 FromItem: TypeAlias = RelationReference | DerivedTable | FunctionTable | JoinedTable
-"""What stands in FROM."""
+"""An item of FROM."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """A column of a result; its name if one was written."""
+    """A result column; `name` is None without an alias."""
 
     expression: SyntaxNode
     name: str | None
@@ -478,11 +478,11 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What is behind GROUP BY.
+    """A GROUP BY clause.
 
     Attributes:
-        nodes: what rows are grouped by.
-        sets: those that they are grouped by one after the other; empty for all at once.
+        nodes: grouping expressions.
+        sets: grouping sets; empty if there is one grouping by all expressions.
         is_distinct: whether equal sets count once.
     """
 
@@ -496,15 +496,15 @@ class Select:
     """`SELECT … FROM … WHERE … GROUP BY … HAVING … WINDOW …`.
 
     Attributes:
-        items: columns of the result.
-        is_distinct: whether every row is wanted once.
-        distinct_on: expressions of which every combination is wanted once; empty for none.
-        tables: behind FROM.
-        condition: behind WHERE.
-        groups: behind GROUP BY; None if it was not written.
-        having: behind HAVING.
-        windows: named ones.
-        offset: where it begins.
+        items: result columns.
+        is_distinct: whether DISTINCT is present.
+        distinct_on: expressions of DISTINCT ON; empty without it.
+        tables: items of FROM.
+        condition: WHERE condition.
+        groups: GROUP BY clause; None without it.
+        having: HAVING condition.
+        windows: windows of the WINDOW clause.
+        offset: start of the query.
     """
 
     items: tuple[SelectItem, ...]
@@ -528,7 +528,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class SetQuery:
-    """`left UNION [ALL] right`, and so with EXCEPT and INTERSECT; `operator` in capitals."""
+    """`left UNION [ALL] right`, also with EXCEPT and INTERSECT; `operator` is in capitals."""
 
     operator: str
     is_all: bool
@@ -539,7 +539,7 @@ class SetQuery:
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A query that WITH names."""
+    """A common table expression."""
 
     name: str
     columns: tuple[str, ...]
@@ -560,16 +560,16 @@ NO_WITH = With()
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query with what stands around it.
+    """A query with its WITH, ORDER BY and LIMIT.
 
     Attributes:
-        body: what gives rows.
-        common_tables: behind WITH.
-        is_recursive: whether behind WITH RECURSIVE.
-        order: behind ORDER BY.
-        limit: how many rows at most; None for all.
-        limit_offset: after how many, behind OFFSET.
-        offset: where it begins.
+        body: the query that yields rows.
+        common_tables: common table expressions of WITH.
+        is_recursive: whether WITH is RECURSIVE.
+        order: items of ORDER BY.
+        limit: greatest number of rows; None for all.
+        limit_offset: number of rows to skip, from OFFSET.
+        offset: start of the query.
     """
 
     body: QueryBody
@@ -582,4 +582,4 @@ class Query:
 
 
 QueryBody: TypeAlias = Select | Values | SetQuery | Query
-"""What gives the rows of a query; a `Query` here stands in parentheses."""
+"""The part of a query that yields rows; a `Query` here is in parentheses."""

@@ -17,7 +17,7 @@ _FORMATS = frozenset({"text", "csv", "binary"})
 
 
 def parse_copy(reader: TokenReader, queries: QueryParser) -> Copy:
-    """Read a `COPY`."""
+    """Read a `COPY` statement."""
     reader.expect_word("copy")
     source: QualifiedName | SelectStatement | Subscribe
     columns: tuple[tuple[str, int], ...] = ()

@@ -37,7 +37,7 @@ from derive.sql.parser.type_names import parse_type
 
 
 def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:
-    """Read what is behind FROM in `CREATE SOURCE`."""
+    """Read the origin of a source, from FROM in `CREATE SOURCE` on."""
     reader.expect_word("from")
     offset = reader.offset
     if reader.accept_word("collection"):
@@ -105,7 +105,7 @@ _CLUSTER = "default"
 
 
 def parse_create_replica(reader: TokenReader) -> CreateReplica:
-    """Read what follows `CREATE REPLICA`."""
+    """Read the part of `CREATE REPLICA` after these words."""
     if_not_exists = reader.accept_words("if", "not", "exists")
     name, offset = _name(reader)
     address: str | None = None
@@ -118,13 +118,13 @@ def parse_create_replica(reader: TokenReader) -> CreateReplica:
 
 
 def parse_drop_replica(reader: TokenReader) -> DropReplica:
-    """Read what follows `DROP REPLICA`."""
+    """Read the part of `DROP REPLICA` after these words."""
     if_exists = reader.accept_words("if", "exists")
     return DropReplica(*_name(reader), if_exists)
 
 
 def _name(reader: TokenReader) -> tuple[str, int]:
-    """The name of a replica, maybe behind that of the cluster, of which there is one."""
+    """Read the name of a replica, with an optional prefix: the name of the one cluster."""
     offset = reader.offset
     name = reader.any_name() if reader.is_word(_CLUSTER) else reader.name()
     if name != _CLUSTER and not reader.is_symbol("."):
@@ -151,7 +151,7 @@ _TABLE_CONSTRAINTS = {
     "constraint": ("constraints", "Leave it out. A column may be NOT NULL."),
     "exclude": ("exclusions", _CONDITIONS),
 }
-"""By first word, what it is, and what to do instead."""
+"""By first word, the name of an unsupported constraint, and a hint."""
 _ROLES = "roles", "A password file says who may connect, and all may do everything."
 _KINDS = {
     "database": ("databases", "A server has one, whose name does not matter: another data folder has another server."),
@@ -163,13 +163,13 @@ _KINDS = {
     "trigger": ("triggers", "A materialized view follows what is written, and SUBSCRIBE sends it."),
     "extension": ("extensions", "Leave it out: what there is needs none."),
 }
-"""What has no statement to create it, and what to do instead."""
+"""By first word, the name of an object that CREATE does not support, and a hint."""
 
 Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateReplica
 
 
 def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
-    """Read a `CREATE`."""
+    """Read a `CREATE` statement."""
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
     if reader.is_word("temp", "temporary"):
@@ -232,7 +232,7 @@ def _is_list_of_names(reader: TokenReader) -> bool:
 
 
 def parse_column(reader: TokenReader, queries: QueryParser) -> ColumnDefinition:
-    """Read a column of a new table."""
+    """Read a column definition."""
     offset = reader.offset
     if reader.is_word(*_TABLE_CONSTRAINTS):
         raise _unsupported(reader.token.value, offset)
@@ -265,7 +265,7 @@ def parse_column(reader: TokenReader, queries: QueryParser) -> ColumnDefinition:
 def _default(reader: TokenReader, queries: QueryParser) -> Default:
     reader.expect_word("default")
     begin = reader.offset
-    expression = queries.expressions.parse(OTHER)  # which ends before NOT NULL
+    expression = queries.expressions.parse(OTHER)  # stops before NOT NULL
     return Default(expression, reader.text[begin : reader.end_before])
 
 
@@ -327,7 +327,7 @@ def _index_column(reader: TokenReader) -> tuple[str, int]:
 
 
 def parse_drop(reader: TokenReader) -> Drop | DropReplica:
-    """Read a `DROP`."""
+    """Read a `DROP` statement."""
     reader.expect_word("drop")
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_drop_replica(reader)
@@ -338,7 +338,7 @@ def parse_drop(reader: TokenReader) -> Drop | DropReplica:
 
 
 def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTable:
-    """Read an `ALTER … RENAME TO`, or one of a table's columns."""
+    """Read an `ALTER … RENAME TO`, or an ALTER of a table's columns."""
     reader.expect_word("alter")
     kind = _kind(reader, "altered")
     if_exists = reader.accept_words("if", "exists")

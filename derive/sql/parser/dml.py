@@ -10,7 +10,7 @@ from derive.sql.parser.token_reader import TokenReader
 
 
 def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
-    """Read an `INSERT`."""
+    """Read an `INSERT` statement."""
     reader.expect_words("insert", "into")
     relation = reader.qualified_name()
     alias = None
@@ -30,7 +30,7 @@ def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
 
 
 def parse_update(reader: TokenReader, queries: QueryParser) -> Update:
-    """Read an `UPDATE`."""
+    """Read an `UPDATE` statement."""
     reader.expect_word("update")
     reader.accept_word("only")
     relation = reader.qualified_name()
@@ -43,7 +43,7 @@ def parse_update(reader: TokenReader, queries: QueryParser) -> Update:
 
 
 def parse_delete(reader: TokenReader, queries: QueryParser) -> Delete:
-    """Read a `DELETE`."""
+    """Read a `DELETE` statement."""
     reader.expect_words("delete", "from")
     reader.accept_word("only")
     relation = reader.qualified_name()
@@ -56,7 +56,7 @@ def parse_delete(reader: TokenReader, queries: QueryParser) -> Delete:
 
 
 def parse_truncate(reader: TokenReader) -> Truncate:
-    """Read a `TRUNCATE`."""
+    """Read a `TRUNCATE` statement."""
     reader.expect_word("truncate")
     reader.accept_word("table")
     reader.accept_word("only")

@@ -51,7 +51,7 @@ _ORDERS = {"<": False, ">": True}
 
 
 def parse_sort_items(reader: TokenReader, expressions: ExpressionParser) -> tuple[SortItem, ...]:
-    """Read `ORDER BY` and what is behind it."""
+    """Read an `ORDER BY` clause."""
     reader.expect_words("order", "by")
     return reader.list_of(lambda: _sort_item(reader, expressions))
 
@@ -72,7 +72,7 @@ def _sort_item(reader: TokenReader, expressions: ExpressionParser) -> SortItem:
 
 
 def parse_window(reader: TokenReader, expressions: ExpressionParser) -> WindowDefinition:
-    """Read a window's definition in parentheses."""
+    """Read a window definition in parentheses."""
     offset = reader.expect_symbol("(").offset
     base = None
     is_clause = reader.is_words("partition", "by") or reader.is_words("order", "by") or _begins_frame(reader)
@@ -148,7 +148,7 @@ _PLAIN = frozenset({"coalesce", "nullif", "greatest", "least"})
 
 
 class CallParser:
-    """Reads calls."""
+    """Parser of function calls."""
 
     def __init__(self, reader: TokenReader, expressions: ExpressionParser) -> None:
         self._reader = reader
@@ -163,7 +163,7 @@ class CallParser:
         }
 
     def special(self) -> SyntaxNode | None:
-        """A call that has a form of its own, if one is next."""
+        """Read a call with a syntax of its own, such as `EXTRACT`; return None if there is none here."""
         reader, offset = self._reader, self._reader.offset
         word = reader.token.value
         is_called = reader.ahead().value == "(" and reader.ahead().kind is TokenKind.SYMBOL
@@ -258,7 +258,7 @@ class CallParser:
         return self._plain_call(name, first, offset)
 
     def call(self, parts: tuple[str, ...], offset: int) -> SyntaxNode:
-        """Read a call's arguments and what is behind them; its name was read."""
+        """Read a call's arguments and clauses, after its name."""
         reader = self._reader
         name = QualifiedName(parts[-2] if len(parts) > 1 else None, parts[-1], offset)
         reader.expect_symbol("(")
@@ -315,7 +315,7 @@ _CONSTANTS: Mapping[str, Callable[[int], SyntaxNode]] = {
 
 
 class PrimaryParser:
-    """Reads operands."""
+    """Parser of operands."""
 
     def __init__(self, reader: TokenReader, queries: QueryParser, expressions: ExpressionParser) -> None:
         self._reader = reader
@@ -427,7 +427,7 @@ class PrimaryParser:
         return CaseExpression(operand, tuple(branches), otherwise, offset)
 
     def _typed_literal(self) -> SyntaxNode | None:
-        """A type's name and a string, such as `date '2020-01-01'`."""
+        """Read a typed literal, such as `date '2020-01-01'`; return None if there is none here."""
         reader = self._reader
         is_type = begins_type(reader)
         if not is_type and reader.ahead().kind is not TokenKind.STRING:
@@ -447,7 +447,7 @@ class PrimaryParser:
         return TypeCast(literal, target, offset)
 
     def _name(self) -> SyntaxNode:
-        """A column, a star behind its relation, or a call."""
+        """Read a column, a qualified star, or a call."""
         reader, offset = self._reader, self._reader.offset
         is_column = reader.is_name()
         if not is_column and not reader.is_name(of_function=True):
@@ -465,7 +465,7 @@ class PrimaryParser:
 
 
 OR, AND, NOT, IS, COMPARISON, MEMBERSHIP, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATE, SIGN, SUFFIX = range(1, 15)
-"""Precedences, of what binds least first."""
+"""Precedences of operators, in ascending order."""
 
 _COMPARISONS = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _PRECEDENCES = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "%": PRODUCT, "^": POWER}
@@ -478,7 +478,7 @@ _TESTED = {"null", "true", "false", "unknown"}
 
 
 class ExpressionParser:
-    """Reads expressions."""
+    """Parser of expressions."""
 
     def __init__(self, reader: TokenReader, queries: QueryParser) -> None:
         self._reader = reader
@@ -486,14 +486,14 @@ class ExpressionParser:
         self._primary = PrimaryParser(reader, queries, self)
 
     def parse(self, least: int = OR) -> SyntaxNode:
-        """Read an expression whose operators bind at least as `least` does."""
+        """Read an expression whose operators have at least the precedence `least`."""
         token, behind = self._reader.token, self._reader.ahead()
         if token.kind in _LITERALS and behind.kind is TokenKind.SYMBOL and behind.value in _ENDS:
             self._reader.next()
             make = NumberLiteral if token.kind is TokenKind.NUMBER else StringLiteral
             return make(token.value, token.offset)
         left = self._prefix()
-        refused = 0  # a comparison is no operand of another one without parentheses
+        refused = 0  # comparisons do not chain without parentheses
         while True:
             precedence = self._precedence()
             if precedence < max(least, OR):
@@ -506,11 +506,11 @@ class ExpressionParser:
             refused = precedence if is_open or isinstance(left, DistinctTest) else 0
 
     def parse_call(self) -> SyntaxNode:
-        """Read an operand, as a call in FROM is one."""
+        """Read an operand, such as a call in FROM."""
         return self._primary.parse()
 
     def _precedence(self) -> int:
-        """Of the operator that is next; 0 if none is."""
+        """Return the precedence of the next operator; 0 if the next token is no operator."""
         token = self._reader.token
         if token.kind is TokenKind.SYMBOL:
             if token.value in {"::", "["}:

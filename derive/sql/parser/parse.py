@@ -1,4 +1,4 @@
-"""Parser of statements: kinds of statements by their first words, and texts of several statements."""
+"""The parser's entry points: one statement, a text of several statements, and an expression."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _UNSUPPORTED = {
     "security": None,
     "vacuum": _UPKEEP,
 }
-"""By first word, what to do instead."""
+"""By first word, a hint for an unsupported statement."""
 
 
 _WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | Delete]] = {
@@ -70,7 +70,7 @@ _WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | De
 
 
 class StatementParser:
-    """Reads one statement."""
+    """Parser of one statement."""
 
     def __init__(self, reader: TokenReader) -> None:
         self._reader = reader
@@ -205,7 +205,7 @@ class StatementParser:
         return Deallocate(None if reader.accept_word("all") else reader.name(), offset)
 
     def _option_of_explain(self) -> None:
-        """An option of EXPLAIN, which there is one way to fulfil."""
+        """Read an option of EXPLAIN, and raise an error for an unsupported one."""
         reader = self._reader
         offset, name = reader.offset, reader.any_name().lower()
         value = "on" if reader.is_symbol(",", ")") else reader.next().value.lower()
@@ -241,10 +241,10 @@ def _not_measured(offset: int) -> SqlError:
 
 @remembering
 def split(text: str) -> tuple[tuple[int, str], ...]:
-    """The statements of a text, each behind where it begins, without the empty ones and without semicolons.
+    """Return the statements of a text with their offsets, without semicolons and empty statements.
 
     Raises:
-        SqlError: 42601, for a text that cannot be cut into tokens.
+        SqlError: 42601 for an invalid token.
     """
     statements = []
     begin: int | None = None
@@ -262,13 +262,13 @@ def split(text: str) -> tuple[tuple[int, str], ...]:
 
 @remembering
 def parse(text: str) -> Statement | None:
-    """The statement of a text; None if there is none.
+    """Return the statement of a text; None if the text is empty.
 
     Args:
-        text: of one statement, with or without a semicolon behind it.
+        text: text of one statement, with or without a semicolon.
 
     Raises:
-        SqlError: 42601 for what is no SQL, 0A000 for SQL that is not supported, and others.
+        SqlError: 42601 for invalid SQL, 0A000 for unsupported SQL, and others.
     """
     try:
         return _parse(TokenReader(text))
@@ -293,7 +293,7 @@ def _parse(reader: TokenReader) -> Statement | None:
 
 
 def parse_expression(text: str) -> SyntaxNode:
-    """The expression of a text, and nothing else."""
+    """Return the expression of a text."""
     reader = TokenReader(text)
     expression = QueryParser(reader).expressions.parse()
     reader.expect_end()
@@ -301,7 +301,7 @@ def parse_expression(text: str) -> SyntaxNode:
 
 
 def parse_type_name(text: str) -> TypeName:
-    """The type that a text names."""
+    """Return the type name of a text."""
     reader = TokenReader(text)
     name = parse_type(reader)
     reader.expect_end()
@@ -309,6 +309,6 @@ def parse_type_name(text: str) -> TypeName:
 
 
 def too_complex() -> SqlError:
-    """An expression is nested so deeply that it cannot be worked out."""
+    """Return the error of an expression that is nested too deeply."""
     hint = "Write it with fewer parentheses, or in several steps."
     return SqlError("54001", "stack depth limit exceeded", hint=hint)

@@ -38,14 +38,14 @@ from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind
 
 GroupingSet: TypeAlias = tuple[SyntaxNode, ...]
-"""What rows are grouped by at once."""
+"""Expressions of one grouping set."""
 
 MOST_SETS = 256
 _MOST_CUBED = 8
 
 
 def parse_groups(reader: TokenReader, expressions: ExpressionParser) -> Groups | None:
-    """Read GROUP BY, if it is next."""
+    """Read a GROUP BY clause; return None if there is none."""
     if not reader.accept_words("group", "by"):
         return None
     offset = reader.offset
@@ -63,12 +63,12 @@ def parse_groups(reader: TokenReader, expressions: ExpressionParser) -> Groups |
 
 
 def _nodes(sets: Sequence[GroupingSet]) -> GroupingSet:
-    """What any of some sets groups by, each once."""
+    """Return the distinct expressions of some grouping sets."""
     return tuple(dict.fromkeys(node for nodes in sets for node in nodes))
 
 
 def _sets(reader: TokenReader, expressions: ExpressionParser) -> Sequence[GroupingSet]:
-    """One item of GROUP BY as the sets that it stands for."""
+    """Read an item of GROUP BY, and return its grouping sets."""
     behind = reader.ahead()
     is_call = behind.kind is TokenKind.SYMBOL and behind.value == "("
     if reader.accept_words("grouping", "sets"):
@@ -91,7 +91,7 @@ def _joined(elements: Sequence[GroupingSet]) -> GroupingSet:
 
 
 def _element(reader: TokenReader, expressions: ExpressionParser) -> GroupingSet:
-    """An expression, several in parentheses, or `()`, which is nothing."""
+    """Read an expression, a list in parentheses, or `()`."""
     if reader.is_symbol("(") and reader.ahead().value == ")":
         reader.next()
         reader.next()
@@ -101,14 +101,14 @@ def _element(reader: TokenReader, expressions: ExpressionParser) -> GroupingSet:
 
 
 class FromParser:
-    """Reads what stands in FROM."""
+    """Parser of FROM items."""
 
     def __init__(self, reader: TokenReader, queries: QueryParser) -> None:
         self._reader = reader
         self._queries = queries
 
     def parse(self) -> FromItem:
-        """Read a relation and all that is joined to it."""
+        """Read a relation with all its joins."""
         left = self._primary()
         while (joined := self._joined(left)) is not None:
             left = joined
@@ -138,7 +138,7 @@ class FromParser:
         return JoinedTable(kind, left, right, condition, None, False, None, offset)
 
     def _right(self) -> FromItem:
-        """The right side of a join, with joins that come before its own ON or USING."""
+        """Read the right side of a join, with the joins before its ON or USING."""
         right = self._primary()
         while not self._reader.is_word("on", "using"):
             joined = self._joined(right)
@@ -204,7 +204,7 @@ class FromParser:
         )
 
     def _query(self, mark: int) -> Query | None:
-        """A query in parentheses, or nothing if it is only the first table of a join in parentheses."""
+        """Read a query in parentheses; return None if it is only the first table of a join in parentheses."""
         reader = self._reader
         is_nested = reader.is_symbol("(")
         query = self._queries.parse()
@@ -224,7 +224,7 @@ class FromParser:
         return FunctionTable(call, has_ordinality, self.alias(), offset)
 
     def alias(self) -> Alias | None:
-        """Read another name of a relation and of its columns, if one is next."""
+        """Read an alias of a relation and its columns; return None if there is none."""
         reader, offset = self._reader, self._reader.offset
         if self._queries.begins_as_of():
             return None
@@ -237,11 +237,11 @@ class FromParser:
 
 
 _DEEPEST = 500
-"""So many parentheses may be open at once."""
+"""Greatest number of nested parentheses."""
 
 
 class QueryParser:
-    """Reads queries."""
+    """Parser of queries."""
 
     def __init__(self, reader: TokenReader) -> None:
         self._reader = reader
@@ -249,7 +249,7 @@ class QueryParser:
         self.tables = FromParser(reader, self)
 
     def begins_query(self) -> bool:
-        """Whether a query is next; where parentheses are, it may still be an expression."""
+        """Return whether a query is next; after parentheses, an expression is possible, too."""
         reader = self._reader
         index = 0
         while reader.ahead(index).kind is TokenKind.SYMBOL and reader.ahead(index).value == "(":
@@ -265,7 +265,7 @@ class QueryParser:
         return token.kind is TokenKind.WORD and token.value in {"select", "values", "with", "table"}
 
     def parse_if_query(self) -> Query | None:
-        """Read a query that ends before a closing parenthesis, or nothing if it is an expression instead."""
+        """Read a query before a closing parenthesis; return None if the text is an expression."""
         mark = self._reader.mark()
         if not self._reader.is_symbol("("):
             return self.parse()
@@ -281,7 +281,7 @@ class QueryParser:
         return self.parse_behind(self.parse_with(), offset)
 
     def parse_behind(self, common: With, offset: int) -> Query:
-        """Read a query of which WITH, at an offset, was read."""
+        """Read a query after its WITH clause, which starts at `offset`."""
         reader, common_tables = self._reader, common.common_tables
         body = self._body()
         order: tuple[SortItem, ...] = ()
@@ -294,7 +294,7 @@ class QueryParser:
         return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset)
 
     def parse_with(self) -> With:
-        """Read WITH, if it is there."""
+        """Read a WITH clause, if there is one."""
         if not self._reader.accept_word("with"):
             return NO_WITH
         is_recursive = self._reader.accept_word("recursive") is not None
@@ -392,7 +392,7 @@ class QueryParser:
         return False, self._reader.in_parentheses(self.expressions.parse)
 
     def item(self) -> SelectItem:
-        """Read a column of a result, with its name."""
+        """Read a result column with its alias."""
         reader, offset = self._reader, self._reader.offset
         if reader.accept_symbol("*"):
             return SelectItem(Star((), offset), None, offset)
@@ -406,7 +406,7 @@ class QueryParser:
         return SelectItem(expression, name, offset)
 
     def begins_as_of(self) -> bool:
-        """Whether `AS OF` and a time are next, rather than the alias `of`."""
+        """Return whether `AS OF` and a time are next, and not an alias `of`."""
         reader = self._reader
         if not reader.is_words("as", "of"):
             return False

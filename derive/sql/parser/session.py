@@ -1,4 +1,4 @@
-"""Statements about a session: its transactions and its settings."""
+"""Parser of statements about transactions and settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = (
     " maintenance replicas"
 )
 SHOWN_OBJECTS = frozenset(_WORDS.split())
-"""What SHOW lists, beside settings."""
+"""Kinds of objects that SHOW lists, in addition to settings."""
 
 
 def _begin(reader: TokenReader) -> Statement:
@@ -99,7 +99,7 @@ def _release(reader: TokenReader) -> Statement:
 
 
 def _name_of_savepoint(reader: TokenReader) -> tuple[str, int]:
-    """A name behind the word SAVEPOINT, which may be left out, and may be the name."""
+    """Read a savepoint's name after the optional word SAVEPOINT, which may be the name itself."""
     if reader.ahead().kind is not TokenKind.END:
         reader.accept_word("savepoint")
     return reader.located_name()
@@ -127,7 +127,7 @@ def _set(reader: TokenReader) -> Statement:
 
 
 def _special_setting(reader: TokenReader) -> str | None:
-    """A setting that SQL has a form of its own for."""
+    """Read a setting with a syntax of its own; return None if there is none here."""
     if reader.accept_words("time", "zone"):
         return "timezone"
     if reader.is_word("names") and reader.ahead().kind in {TokenKind.STRING, TokenKind.WORD}:
@@ -140,10 +140,13 @@ def _special_setting(reader: TokenReader) -> str | None:
 
 
 def _is_own_role(reader: TokenReader) -> bool:
-    """Whether somebody is to be who has connected, who is the only one there is.
+    """Read a change of role, which must be to the session's own role.
+
+    Returns:
+        False if there is none here.
 
     Raises:
-        SqlError: 0A000, somebody else is meant.
+        SqlError: 0A000, the role is another one.
     """
     offset = reader.offset
     if reader.accept_words("role", "none") or reader.accept_words("session", "authorization", "default"):
@@ -239,4 +242,4 @@ SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "discard": _discard,
     "unlisten": _unlisten,
 }
-"""What reads a statement, by its first keyword."""
+"""By first keyword, the parser of a statement."""

@@ -1,4 +1,4 @@
-"""Statements as they were written. Offsets count characters of the statement's text from 0 on."""
+"""Syntax trees of statements. Offsets count characters of the statement's text from 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from derive.sql.parser.ast import NO_WITH, Alias, FromItem, QualifiedName, Query
 
 
 class ObjectKind(Enum):
-    """What a catalog names."""
+    """The kind of a catalog object."""
 
     TABLE = "table"
     VIEW = "view"
@@ -21,7 +21,7 @@ class ObjectKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """`DEFAULT expression` of a column; `text` is the expression's."""
+    """`DEFAULT expression` of a column; `text` is the text of the expression."""
 
     expression: SyntaxNode
     text: str
@@ -29,7 +29,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of a new table."""
+    """A column definition of a table."""
 
     name: str
     type: TypeName
@@ -40,7 +40,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`CREATE TABLE`; by columns, or AS a query, whose text is `definition`."""
+    """`CREATE TABLE`, with columns or AS a query."""
 
     name: QualifiedName
     columns: tuple[ColumnDefinition, ...]
@@ -54,13 +54,13 @@ class CreateView:
     """`CREATE [OR REPLACE] [MATERIALIZED] VIEW`.
 
     Attributes:
-        name: of the view.
+        name: name of the view.
         columns: names of its first columns.
-        query: what it is.
-        definition: the query's text.
-        is_materialized: whether it is written to a collection.
-        or_replace: whether it may take the name of another one.
-        if_not_exists: whether nothing is to be done if the name is taken.
+        query: query of the view.
+        definition: text of the query.
+        is_materialized: whether the view is materialized.
+        or_replace: whether an existing view is replaced.
+        if_not_exists: whether an existing relation is no error.
     """
 
     name: QualifiedName
@@ -74,7 +74,7 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """`CREATE INDEX [name] ON relation (columns)`; `name` is None if it has none, each column has its offset."""
+    """`CREATE INDEX [name] ON relation (columns)`; `name` is None without a name; each column has its offset."""
 
     name: QualifiedName | None
     relation: QualifiedName
@@ -84,7 +84,7 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """`CREATE SCHEMA name`, of which there is one."""
+    """`CREATE SCHEMA name`; the one schema exists already."""
 
     name: str
     offset: int
@@ -93,7 +93,7 @@ class CreateSchema:
 
 @dataclass(frozen=True, slots=True)
 class CreateReplica:
-    """`CREATE [CLUSTER] REPLICA name [(ADDRESS 'host:port')]`; without an address the server starts a process."""
+    """`CREATE [CLUSTER] REPLICA name [(ADDRESS 'host:port')]`; without an address, the server starts a process."""
 
     name: str
     offset: int
@@ -120,7 +120,7 @@ class CollectionSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """`FROM FILE 'path' FORMAT JSON | CSV`, which is followed as it grows; `format` in lower case."""
+    """`FROM FILE 'path' FORMAT JSON | CSV`, a file that may grow; `format` is in lower case."""
 
     path: str
     format: str
@@ -186,7 +186,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """`ALTER [COLUMN] name SET DEFAULT expression`, or `DROP DEFAULT`, where it is None."""
+    """`ALTER [COLUMN] name SET DEFAULT expression`, or `DROP DEFAULT` if `default` is None."""
 
     name: str
     offset: int
@@ -203,7 +203,7 @@ class SetNullable:
 
 
 TableAction: TypeAlias = AddColumn | DropColumn | RenameColumn | SetDefault | SetNullable
-"""What is done to the columns of a table."""
+"""A change of a table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class SelectStatement:
-    """A query whose rows are wanted."""
+    """A `SELECT` statement."""
 
     query: Query
     as_of: AsOf | None = None
@@ -312,15 +312,15 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """How rows are written in COPY.
+    """The format of rows in COPY.
 
     Attributes:
         name: `text`, `csv` or `binary`.
-        delimiter: between values; one character.
-        null: what stands for NULL.
-        has_header: whether the first line has names.
-        quote: around values of `csv`.
-        escape: before a quote in a value of `csv`.
+        delimiter: delimiter of values; one character.
+        null: text of NULL.
+        has_header: whether the first line has the column names.
+        quote: quote of values in `csv`.
+        escape: character before a quote in a value of `csv`.
     """
 
     name: str = "text"
@@ -343,7 +343,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class TransactionModes:
-    """What is said of a transaction; None where nothing is. `isolation` is in lower case, such as `serializable`."""
+    """Modes of a transaction; None for an unspecified mode. `isolation` is in lower case, such as `serializable`."""
 
     isolation: str | None = None
     is_read_only: bool | None = None
@@ -410,7 +410,7 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """`FETCH [FORWARD] [count | ALL] [FROM] name [WITH (TIMEOUT = '…')]`; `count` None for all."""
+    """`FETCH [FORWARD] [count | ALL] [FROM] name [WITH (TIMEOUT = '…')]`; `count` is None for all rows."""
 
     name: str
     count: int | None
@@ -421,7 +421,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """`CLOSE name`; None for all cursors."""
+    """`CLOSE name`; `name` is None for all cursors."""
 
     name: str | None
     offset: int
@@ -429,7 +429,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """`PREPARE name [(types)] AS statement`; `text` is the statement's, which begins at `begin`."""
+    """`PREPARE name [(types)] AS statement`; `text` is the text of the statement, which starts at `begin`."""
 
     name: str
     types: tuple[TypeName, ...]
@@ -450,7 +450,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """`DEALLOCATE name`; None for all."""
+    """`DEALLOCATE name`; `name` is None for all statements."""
 
     name: str | None
     offset: int
@@ -460,7 +460,7 @@ class Deallocate:
 class Set:
     """`SET [SESSION | LOCAL] name = values`, and `RESET name`.
 
-    `values` is None for the default, and the name is `all` for all settings.
+    `values` is None for the default, and `name` is `all` for all settings.
     """
 
     name: str
@@ -471,7 +471,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`SHOW name`, in lower case; `all` for all settings."""
+    """`SHOW name`; the name is in lower case, and `all` for all settings."""
 
     name: str
     offset: int
@@ -479,7 +479,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class ShowObjects:
-    """`SHOW TABLES` and so on, and `SHOW COLUMNS FROM relation`, `SHOW CREATE … relation`; `what` in lower case."""
+    """`SHOW TABLES`, `SHOW COLUMNS FROM relation`, `SHOW CREATE … relation`; `what` is in lower case."""
 
     what: str
     relation: QualifiedName | None
@@ -487,7 +487,7 @@ class ShowObjects:
 
 
 class Explanation(Enum):
-    """What EXPLAIN is asked for."""
+    """The kind of an EXPLAIN."""
 
     PLAN = "plan"
     TIMESTAMP = "timestamp"
@@ -505,7 +505,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """`DISCARD ALL` and so on; `what` in lower case, `listeners` for the `UNLISTEN` that drivers end a session with."""
+    """`DISCARD ALL` and so on; `what` is in lower case, and `listeners` for UNLISTEN."""
 
     what: str
 
@@ -547,4 +547,4 @@ Statement: TypeAlias = (
     | Explain
     | Discard
 )
-"""Everything that a session carries out."""
+"""A statement."""

@@ -1,4 +1,4 @@
-"""`SUBSCRIBE`, and `AS OF`."""
+"""Parser of `SUBSCRIBE` and `AS OF`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_as_of(reader: TokenReader, queries: QueryParser) -> AsOf:
 
 
 def parse_subscribe(reader: TokenReader, queries: QueryParser) -> Subscribe:
-    """Read a `SUBSCRIBE`, which may be written `TAIL`."""
+    """Read a `SUBSCRIBE` statement, or its synonym `TAIL`."""
     reader.expect_word("subscribe", "tail")
     reader.accept_word("to")
     target: QualifiedName | Query

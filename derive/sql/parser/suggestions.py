@@ -1,6 +1,7 @@
-"""What was probably meant where a keyword is misspelt: one that is close to it, of those that could stand there.
+"""Suggestions for a misspelt keyword: the closest keyword that the parser accepts at this position.
 
-Which these are nobody lists: a parser that has failed reads the statement once more, and what it looks for is noted.
+After a syntax error, the parser reads the statement again, and a token reader records the keywords that the parser
+looks for at each token.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from derive.sql.parser.tokens import Token, TokenKind
 from derive.suggest import distance
 
 _MOST_CHARACTERS = 100_000
-"""Longer statements are not read again: they are data, more than words."""
+"""Greatest length of a statement that is parsed again, in characters; longer statements are mostly data."""
 _LEAST_LETTERS = 3
-"""Of a keyword that is misspelt: what is shorter is near to many."""
+"""Least length of a misspelt keyword: shorter words are close to many keywords."""
 _FROM_TABLES = frozenset({"select", "values", "between", "like", "ilike", "similar"})
-"""What parsers look for by tables, and not word by word."""
+"""Keywords that parsers look up in tables, so that the token reader cannot record them."""
 
 _NAMES = frozenset({"check", "column", "default", "desc", "end", "group", "limit", "offset", "order", "table", "user"})
-"""Reserved words that columns and tables are called."""
+"""Reserved words that are common names of columns and tables."""
 
 
 class _NotingReader(TokenReader):
-    """Notes for each token which keywords were looked for in its place."""
+    """A token reader that records the keywords looked for at each token."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -46,12 +47,12 @@ class _NotingReader(TokenReader):
 
 
 def with_suggestion(error: SqlError, text: str, parse: Callable[[TokenReader], object]) -> SqlError:
-    """The error with which a statement was refused, with a hint if a keyword of it is misspelt.
+    """Return a syntax error, with a hint if a keyword is misspelt.
 
     Args:
-        error: is given the hint, if it is a syntax error that has none.
-        text: the statement.
-        parse: what has failed, and fails again.
+        error: the error; only a syntax error without a hint gets one.
+        text: text of the statement.
+        parse: the parser that raised the error.
     """
     if error.sqlstate != "42601" or error.hint or error.offset is None or len(text) > _MOST_CHARACTERS:
         return error
@@ -69,7 +70,7 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
         before = reader.next()
     sought = reader.sought[reader.offset] | _FROM_TABLES
     word = _meant(reader.token, sought)
-    if word is None and before is not None:  # it may have been taken for an alias
+    if word is None and before is not None:  # the misspelt keyword may have become an alias
         word = _meant(before, sought | reader.sought[before.offset])
     if word:
         return f"Did you mean {word.upper()}?"
@@ -80,7 +81,7 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
 
 
 def _meant(token: Token, sought: Set[str]) -> str | None:
-    """The keyword that is closest, at most a third of the letters away; of those, one of as many letters."""
+    """Return the closest keyword, at most a third of the characters away; prefer one of equal length."""
     name = token.value
     if token.kind is not TokenKind.WORD or name in sought or len(name) < _LEAST_LETTERS:
         return None

@@ -1,4 +1,4 @@
-"""What is found out about a statement from nothing but its text is remembered: clients send the same ones again."""
+"""Caches of functions of a statement's text: clients often send the same text again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MOST_CHARACTERS = 4096
-"""Longer texts are not remembered, as there may be much of them, and they seldom come again."""
+"""Greatest length of a cached text, in characters; longer texts seldom repeat."""
 _MOST_TEXTS = 1024
 
 
 def remembering(function: Callable[[str], T]) -> Callable[[str], T]:
-    """A function of a text that is carried out once for one that is short; its results are never changed."""
+    """Cache a function of a text. The function's results must be immutable."""
     remembered = lru_cache(maxsize=_MOST_TEXTS)(function)
 
     @wraps(function)

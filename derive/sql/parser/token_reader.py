@@ -1,4 +1,4 @@
-"""A statement's tokens, read one after the other."""
+"""A reader of a statement's tokens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RES
 
 _Item = TypeVar("_Item")
 _UNTIL_ASKED = 256
-"""After so many tokens it is asked whether to go on."""
+"""Number of tokens between two checks for cancellation."""
 _PATH = re.compile(r"[\w./-]*")
 
 
 class TokenReader:
-    """Reads a statement's tokens; all that fails raises a 42601 at the token at hand."""
+    """A reader of tokens; its methods raise 42601 with the position of the current token."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -27,21 +27,21 @@ class TokenReader:
 
     @property
     def token(self) -> Token:
-        """The next token."""
+        """Return the next token."""
         return self._tokens[self._index]
 
     @property
     def offset(self) -> int:
-        """Where the next token begins."""
+        """Return the start of the next token."""
         return self._tokens[self._index].offset
 
     @property
     def end_before(self) -> int:
-        """Where the token that was read last ends."""
+        """Return the end of the previous token."""
         return self._tokens[self._index - 1].end if self._index else 0
 
     def ahead(self, count: int = 1) -> Token:
-        """The token that is so many behind the next one."""
+        """Return the token `count` positions after the next one."""
         return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
     def next(self) -> Token:
@@ -54,15 +54,15 @@ class TokenReader:
         return token
 
     def mark(self) -> int:
-        """A position to return to."""
+        """Return the current position."""
         return self._index
 
     def return_to(self, mark: int) -> None:
-        """Read again from a position on."""
+        """Go back to a position."""
         self._index = mark
 
     def error(self, token: Token | None = None) -> SqlError:
-        """What is wrong with the next token, or the one that is given, which nothing expects."""
+        """Return the syntax error at a token, which is the next one by default."""
         token = token or self.token
         if token.kind is TokenKind.END:
             return SqlError("42601", "syntax error at end of input", offset=len(self.text))
@@ -70,39 +70,39 @@ class TokenReader:
         return SqlError("42601", f'syntax error at or near "{near}"', offset=token.offset)
 
     def is_end(self) -> bool:
-        """Whether nothing is left but a semicolon."""
+        """Return whether all tokens are read."""
         return self.token.kind is TokenKind.END
 
     def is_symbol(self, *symbols: str) -> bool:
-        """Whether one of these symbols is next."""
+        """Return whether one of these symbols is next."""
         return self.token.kind is TokenKind.SYMBOL and self.token.value in symbols
 
     def is_word(self, *words: str) -> bool:
-        """Whether one of these keywords is next."""
+        """Return whether one of these keywords is next."""
         return self.token.kind is TokenKind.WORD and self.token.value in words
 
     def is_words(self, *words: str) -> bool:
-        """Whether these keywords are next, one after the other."""
+        """Return whether these keywords are next, in order."""
         return all(
             self.ahead(index).kind is TokenKind.WORD and self.ahead(index).value == word
             for index, word in enumerate(words)
         )
 
     def accept_symbol(self, *symbols: str) -> bool:
-        """Read one of these symbols if it is next."""
+        """Read one of these symbols, if it is next; return whether it was."""
         if self.is_symbol(*symbols):
             self._index += 1
             return True
         return False
 
     def accept_word(self, *words: str) -> str | None:
-        """Read one of these keywords if it is next."""
+        """Read one of these keywords, if it is next; return None otherwise."""
         if self.is_word(*words):
             return self.next().value
         return None
 
     def accept_words(self, *words: str) -> bool:
-        """Read these keywords, one after the other, if they are next."""
+        """Read these keywords, if they are next, in order; return whether they were."""
         if self.is_words(*words):
             self._index += len(words)
             return True
@@ -121,12 +121,12 @@ class TokenReader:
         return self.next()
 
     def expect_words(self, *words: str) -> None:
-        """Read these keywords, one after the other."""
+        """Read these keywords, in order."""
         for word in words:
             self.expect_word(word)
 
     def expect_end(self) -> None:
-        """Nothing may be left."""
+        """Raise an error if tokens remain."""
         if not self.is_end():
             raise self.error()
 
@@ -137,13 +137,13 @@ class TokenReader:
         return self.next().value
 
     def integer(self) -> int:
-        """Read a whole number."""
+        """Read an integer."""
         if self.token.kind is not TokenKind.NUMBER or not self.token.value.isdigit():
             raise self.error()
         return int(self.next().value)
 
     def is_name(self, *, of_function: bool = False) -> bool:
-        """Whether a name is next: of a column or relation, or of a function or type."""
+        """Return whether a name is next: of a column or relation, or of a function or type."""
         token = self.token
         if token.kind is TokenKind.NAME:
             return True
@@ -157,18 +157,18 @@ class TokenReader:
         return self.next().value
 
     def any_name(self) -> str:
-        """Read a name that may also be any keyword, as behind AS and behind a dot."""
+        """Read a name that may be a keyword, as after AS and after a dot."""
         if self.token.kind not in {TokenKind.NAME, TokenKind.WORD}:
             raise self.error()
         return self.next().value
 
     def is_bare_alias(self) -> bool:
-        """Whether a name is next that a column of a result may have without AS."""
+        """Return whether an alias without AS is next."""
         token = self.token
         return token.kind is TokenKind.NAME or (token.kind is TokenKind.WORD and token.value not in NEEDS_AS)
 
     def qualified_name(self) -> QualifiedName:
-        """Read the name of a relation; a database before its schema does not matter."""
+        """Read the name of a relation, and drop the name of a database before the schema."""
         offset = self.offset
         parts = [self.name()]
         while self.accept_symbol("."):
@@ -184,20 +184,20 @@ class TokenReader:
         return QualifiedName(parts[-2] if len(parts) > 1 else None, parts[-1], offset)
 
     def list_of(self, item: Callable[[], _Item]) -> tuple[_Item, ...]:
-        """Read items with commas between them."""
+        """Read items separated by commas."""
         items = [item()]
         while self.accept_symbol(","):
             items.append(item())
         return tuple(items)
 
     def in_parentheses(self, item: Callable[[], _Item]) -> tuple[_Item, ...]:
-        """Read items with commas between them, in parentheses."""
+        """Read items separated by commas, in parentheses."""
         self.expect_symbol("(")
         items = self.list_of(item)
         self.expect_symbol(")")
         return items
 
     def located_name(self) -> tuple[str, int]:
-        """Read a name, and say where it is."""
+        """Read a name, and return it with its offset."""
         offset = self.offset
         return self.name(), offset

@@ -1,4 +1,4 @@
-"""Tokens of SQL, as PostgreSQL's lexer finds them, each with its offset; and words that may be names."""
+"""The lexer: PostgreSQL's tokens with offsets, and keywords that can be names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ RESERVED = frozenset(
     select session_user some symmetric table then to trailing true union unique user using variadic when where
     window with""".split()  # noqa: SIM905 (a list would be a page)
 )
-"""Words that are names only in quotes, or behind AS."""
+"""Keywords that are names only in quotes, or after AS."""
 
 FUNCTIONS_ONLY = frozenset(
     """authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left
     like natural notnull outer overlaps right similar tablesample verbose""".split()  # noqa: SIM905 (a list would be a page)
 )
-"""Words that name functions and types without quotes, but no columns or relations."""
+"""Keywords that are names of functions and types without quotes, but not of columns and relations."""
 
 COLUMNS_ONLY = frozenset(
     """between bigint bit boolean char character coalesce dec decimal exists extract float greatest grouping inout int
     integer interval least national nchar none normalize nullif numeric out overlay position precision real row
     setof smallint substring time timestamp treat trim values varchar""".split()  # noqa: SIM905 (a list would be a page)
 )
-"""Words that name columns and relations without quotes, but no functions."""
+"""Keywords that are names of columns and relations without quotes, but not of functions."""
 
 NEEDS_AS = frozenset(
     """array as char character create day except fetch filter for from grant group having hour intersect into isnull
     limit minute month notnull offset on order over overlaps precision returning second to union varying where
     window with within without year""".split()  # noqa: SIM905 (a list would be a page)
 )
-"""Words that name a column of a result only behind AS."""
+"""Keywords that are column aliases only after AS."""
 
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|--[^\r\n]*)+")
@@ -55,10 +55,10 @@ _LETS_SIGN_END = frozenset("~!@#%^&|`?")
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
-    """A keyword or a name without quotes; its value is in lower case."""
+    """A keyword or an unquoted name; its value is in lower case."""
     NAME = "name"
     """A name in double quotes."""
     STRING = "string"
@@ -72,13 +72,13 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of a statement.
+    """A token of a statement.
 
     Attributes:
-        kind: what it is.
-        value: what it means, without quotes and escapes.
-        offset: where it begins, in characters from 0 on.
-        end: where what follows begins.
+        kind: kind of the token.
+        value: value, without quotes and escapes.
+        offset: start, in characters from 0.
+        end: end, in characters from 0.
     """
 
     kind: TokenKind
@@ -88,14 +88,14 @@ class Token:
 
 
 _UNTIL_ASKED = 256
-"""After so many tokens it is asked whether to go on."""
+"""Number of tokens between two checks for cancellation."""
 
 
 def tokens_of(text: str) -> tuple[Token, ...]:
-    """The tokens of a text, with one of the kind `END` behind them.
+    """Return the tokens of a text, followed by a token of the kind `END`.
 
     Raises:
-        SqlError: 42601, for something that does not end, or is no token.
+        SqlError: 42601 for an unterminated or invalid token.
     """
     tokens = []
     offset = _after_space(text, 0)
@@ -157,7 +157,7 @@ def _prefixed_string(text: str, offset: int) -> Token:
 
 
 def _folded(name: str) -> str:
-    """A name in lower case, where its letters are those of ASCII, as PostgreSQL does in UTF-8."""
+    """Return a name with its ASCII letters in lower case, as PostgreSQL does in UTF-8."""
     return name.lower() if name.isascii() else "".join(letter.lower() if letter < "\x80" else letter for letter in name)
 
 
@@ -183,7 +183,7 @@ def _quoted_name(text: str, offset: int) -> Token:
 
 
 def _closing(text: str, begin: int, quote: str) -> int | None:
-    """Where the quote is that is not doubled."""
+    """Return the position of the closing quote; doubled quotes are skipped."""
     while True:
         end = text.find(quote, begin)
         if end < 0:
@@ -194,7 +194,7 @@ def _closing(text: str, begin: int, quote: str) -> int | None:
 
 
 def _string(text: str, offset: int, quote: int, *, has_escapes: bool) -> Token:
-    """A string, with those that continue it on further lines."""
+    """Read a string, with its continuations on further lines."""
     parts = []
     while True:
         end = _escaped_closing(text, quote + 1) if has_escapes else _closing(text, quote + 1, "'")

@@ -1,4 +1,4 @@
-"""Names of types as they are written in SQL."""
+"""Parser of type names."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _UNITS = frozenset(["year", "month", "day", "hour", "minute", "second"])
 
 
 def begins_type(reader: TokenReader) -> bool:
-    """Whether the next token is a type's name that has a grammar of its own."""
+    """Return whether the next token starts a type name with a syntax of its own."""
     return reader.is_word(*_WORDS)
 
 
 def parse_type(reader: TokenReader) -> TypeName:
-    """Read the name of a type."""
+    """Read a type name."""
     offset = reader.offset
     name, modifiers = _simple_type(reader)
     is_array = False
