@@ -1,1 +1,1 @@
-"""From statements to the algebra: names are resolved, types are checked, overloads are chosen."""
+"""The planner: from statements to the algebra, by name resolution, type checks and choice of overloads."""

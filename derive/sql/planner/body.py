@@ -1,4 +1,4 @@
-"""A planned query before it is known what it is part of."""
+"""A planned query before its context is known."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from derive.sql.planner.building import columns_of, projected
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Rows, and what is wanted of them.
+    """The rows of a query, with order and limits.
 
     Attributes:
-        relation: the rows; those that are asked for are its first columns, others serve the order.
-        names: of the columns that are asked for.
-        order: of the rows, about all columns.
-        limit: how many rows at most, a bigint; None for all.
-        offset: after how many, a bigint; None for none.
-        offsets: where the columns stand that are asked for, if that is known.
+        relation: the rows; the result columns come first, and further columns serve the order.
+        names: names of the result columns.
+        order: order of the rows, over all columns.
+        limit: greatest number of rows, a bigint; None for all.
+        offset: number of rows to skip, a bigint; None for none.
+        offsets: offsets of the result columns in the statement, if known.
     """
 
     relation: Relation
@@ -33,7 +33,7 @@ class Body:
     offsets: tuple[int, ...] = ()
 
     def settled(self) -> Relation:
-        """The rows as a relation, whose order is lost, but for what a limit makes of it."""
+        """Return the rows as a relation with the limits applied; the order is lost."""
         relation = self.relation
         if self.limit is not None or self.offset is not None:
             relation = limited(relation, self.order, self.limit, self.offset)
@@ -43,7 +43,7 @@ class Body:
 def limited(
     relation: Relation, order: tuple[Order, ...], limit: Expression | None, offset: Expression | None
 ) -> Relation:
-    """The first rows in an order: by their numbers if a limit is not known before parameters are."""
+    """Return the first rows in an order; by row numbers if a limit depends on parameters."""
     check_counts(limit, offset)
     if is_known(limit) and is_known(offset):
         return TopK(relation, (), order, count_of(limit), count_of(offset) or 0)
@@ -61,10 +61,10 @@ def limited(
 
 
 def check_counts(limit: Expression | None, offset: Expression | None) -> None:
-    """Limits that are known may not be negative.
+    """Check that limits without parameters are not negative.
 
     Raises:
-        SqlError: 2201W or 2201X, one is.
+        SqlError: 2201W or 2201X for a negative limit or offset.
     """
     for count, sqlstate, clause in ((limit, "2201W", "LIMIT"), (offset, "2201X", "OFFSET")):
         if is_known(count) and (count_of(count) or 0) < 0:
@@ -72,17 +72,17 @@ def check_counts(limit: Expression | None, offset: Expression | None) -> None:
 
 
 def is_known(count: Expression | None) -> bool:
-    """Whether a limit is known without parameters."""
+    """Return whether a limit does not depend on parameters."""
     return count is None or isinstance(count, Literal)
 
 
 def is_sound(count: Expression | None) -> bool:
-    """Whether a limit is known without parameters, and is one."""
+    """Return whether a limit does not depend on parameters and is not negative."""
     return is_known(count) and (count_of(count) or 0) >= 0
 
 
 def count_of(count: Expression | None) -> int | None:
-    """A limit that is known; None for none."""
+    """Return the value of a known limit; None without one."""
     return int(count.value) if isinstance(count, Literal) and count.value is not None else None
 
 

@@ -14,12 +14,12 @@ _ANY, _NONE = "equals_any_", "differs_from_all_"
 
 
 def is_membership(call: Call) -> bool:
-    """Whether it tells whether a value is one of an array."""
+    """Return whether a call tests membership of a value in an array."""
     return call.function.startswith((_ANY, _NONE))
 
 
 def among(call: Call) -> Call:
-    """The same, of an array that is a literal as a list of its elements."""
+    """Return a membership test of a literal array as a test of a list of its elements."""
     if not is_membership(call):
         return call
     operand, array = call.arguments
@@ -35,7 +35,7 @@ _ONE_ROW = Constant(((),), ())
 
 
 def joined(left: Relation, right: Relation, predicates: Sequence[Expression] = ()) -> Relation:
-    """An inner join of two relations, as one of all that they join."""
+    """Return the inner join of two relations, flattened with their own inner joins."""
     inputs: list[Relation] = []
     all_predicates: list[Expression] = []
     width = 0
@@ -54,14 +54,14 @@ def joined(left: Relation, right: Relation, predicates: Sequence[Expression] = (
 
 
 def conjuncts_of(predicate: Expression) -> tuple[Expression, ...]:
-    """The predicates that all must be true for one to be."""
+    """Return the conjuncts of a predicate."""
     if isinstance(predicate, Call) and predicate.function == "and":
         return tuple(part for argument in predicate.arguments for part in conjuncts_of(argument))
     return (predicate,)
 
 
 def filtered(relation: Relation, predicate: Expression) -> Relation:
-    """The rows of a relation that fulfil a predicate; a join takes as much of it as it can."""
+    """Return a relation filtered by a predicate; a join absorbs the conjuncts without subqueries."""
     if not isinstance(relation, Join):
         return Filter(relation, predicate)
     conjuncts = conjuncts_of(predicate)
@@ -74,7 +74,7 @@ def filtered(relation: Relation, predicate: Expression) -> Relation:
 
 
 def has_subquery(expression: Expression) -> bool:
-    """Whether a subquery is part of an expression."""
+    """Return whether an expression contains a subquery."""
     has = False
 
     def note(part: Expression, _: int) -> Expression | None:
@@ -87,11 +87,11 @@ def has_subquery(expression: Expression) -> bool:
 
 
 def projected(relation: Relation, expressions: Sequence[Expression]) -> Relation:
-    """A relation's rows as expressions about them; itself if these are its columns."""
+    """Return a projection of a relation; the relation itself if the expressions are its columns."""
     own = tuple(Column(index, kind) for index, kind in enumerate(relation.types))
     return relation if tuple(expressions) == own else Project(relation, tuple(expressions))
 
 
 def columns_of(relation: Relation) -> tuple[Column, ...]:
-    """A relation's columns as expressions."""
+    """Return a relation's columns as expressions."""
     return tuple(Column(index, kind) for index, kind in enumerate(relation.types))

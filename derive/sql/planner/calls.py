@@ -25,7 +25,7 @@ from derive.suggest import suggest
 
 
 def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
-    """An aggregate of values in an order.
+    """Plan an ordered-set aggregate.
 
     Raises:
         SqlError: 42883, there is no such aggregate; 0A000, its fraction is no constant, or it is in a window.
@@ -84,7 +84,7 @@ _IGNORING_NULL = frozenset(
 
 
 class CallPlanner:
-    """Plans the calls of one query."""
+    """Planner of the calls in one query."""
 
     def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
@@ -92,7 +92,7 @@ class CallPlanner:
         self._windows = WindowPlanner(expressions)
 
     def plan(self, node: FunctionCall) -> Expression:
-        """A call."""
+        """Plan a call."""
         name = node.name.name
         if node.name.schema not in {None, "pg_catalog"}:
             message = f"function {node.name} does not exist"
@@ -136,13 +136,13 @@ class CallPlanner:
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and values[0].type not in {Type.UNKNOWN, resolution.result_type}:
-            # The result is of the first argument's type, whatever the two are compared as.
+            # The result has the type of the first argument, also if the comparison casts both.
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
         return Call(resolution.function, arguments, resolution.result_type)
 
     def _keyword(self, node: FunctionCall) -> Expression:
-        """`CURRENT_DATE` and its kin: the time of the transaction, as one of their type."""
+        """Plan `CURRENT_DATE` and the like: the time of the transaction, cast to the keyword's type."""
         now = resolve_function("now", (), node.offset)
         value = Call(now.function, (), now.result_type)
         return self._coercion.explicit(value, _KEYWORDS[node.name.name], node.offset, node.offset)
@@ -166,13 +166,13 @@ class CallPlanner:
         return self._noted(Aggregate(aggregate_function, arguments, kind, node.is_distinct, condition, order), node)
 
     def _ordered_set(self, node: FunctionCall) -> Expression:
-        """An aggregate of values in an order, which stands behind WITHIN GROUP."""
+        """Plan an ordered-set aggregate with its WITHIN GROUP."""
         with self._inside(Clause("aggregate", is_aggregate=True)):
             aggregate = ordered_set(self._expressions, node)
         return self._noted(aggregate, node)
 
     def _noted(self, aggregate: Aggregate, node: FunctionCall) -> Expression:
-        """What stands for an aggregate until the groups of its query are known."""
+        """Return the placeholder column of an aggregate, until the groups of its query are known."""
         kind = aggregate.type
         depth = _level_of(aggregate)
         frame = next(frame for at, frame in self._expressions.frame.frames() if at == depth)
@@ -185,7 +185,7 @@ class CallPlanner:
         return OuterColumn(depth, index, kind) if depth else Column(index, kind)
 
     def _grouping(self, node: FunctionCall) -> Expression:
-        """`GROUPING(…)`: which of its arguments, as bits, the row is not grouped by."""
+        """Plan `GROUPING(…)`: one bit per argument, 1 if the row is not grouped by the argument."""
         frame = self._expressions.frame
         if not frame.clause.has_aggregates:
             message = f"grouping operations are not allowed in {frame.clause.name}"
@@ -209,7 +209,7 @@ class CallPlanner:
             raise SqlError("42803", message, offset=node.offset)
 
     def _arguments(self, node: FunctionCall) -> tuple[tuple[Expression, ...], str, Type]:
-        """The arguments of an aggregate or window function as it takes them, its function, and the result's type."""
+        """Return the cast arguments of an aggregate or window function, its function name, and its result type."""
         name = node.name.name
         if node.is_star and name != "count":
             raise SqlError("42883", f"function {name}() does not exist", offset=node.offset)
@@ -265,7 +265,7 @@ class CallPlanner:
         return Column(WINDOWS + frame.windows.index(function), kind)
 
     def _filtered(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Arguments that are NULL where FILTER excludes the row, which the aggregate passes over."""
+        """Return arguments that are NULL if FILTER excludes the row; the aggregate ignores NULL."""
         name = node.name.name
         if not is_aggregate(name):
             message = "FILTER is not implemented for non-aggregate window functions"
@@ -278,7 +278,7 @@ class CallPlanner:
 
 
 def _level_of(aggregate: Aggregate) -> int:
-    """The query that an aggregate belongs to: the innermost that its arguments refer to, and its own if to none."""
+    """Return the depth of the query that an aggregate belongs to: the innermost one that its arguments refer to."""
     levels: set[int] = set()
 
     def note(part: Expression, depth: int) -> Expression | None:
@@ -293,7 +293,7 @@ def _level_of(aggregate: Aggregate) -> int:
 
 
 def _raised(by: int) -> Replacement:
-    """What makes expressions of a subquery those of a query that is so many further out."""
+    """Return a replacement that moves expressions of a subquery outwards by some levels."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if not isinstance(part, OuterColumn) or part.depth < depth + by:

@@ -1,4 +1,4 @@
-"""Types of parameters, and casts that SQL does by itself or is told to do."""
+"""Types of parameters, and implicit and explicit casts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from derive.functions.types.values import datum_of_text
 
 
 class ParameterTypes:
-    """What is known of a statement's parameters while it is planned."""
+    """Types of a statement's parameters, as far as planning has decided them."""
 
     def __init__(self, given: Sequence[Type | None] = ()) -> None:
         self._types: dict[int, Type] = {index: kind for index, kind in enumerate(given) if kind}
@@ -27,16 +27,16 @@ class ParameterTypes:
         self._offsets: dict[int, int] = {}
 
     def reference(self, index: int, offset: int) -> Parameter:
-        """A parameter where it is used; of the type that is known so far."""
+        """Return a parameter with the type that is known so far."""
         self._count = max(self._count, index + 1)
         self._offsets.setdefault(index, offset)
         return Parameter(index, self._types.get(index, Type.UNKNOWN))
 
     def decide(self, index: int, kind: Type) -> Parameter:
-        """A parameter where a type is expected; the first one counts.
+        """Set the type of a parameter; the first type counts.
 
         Raises:
-            SqlError: 42P08, another type was decided meanwhile.
+            SqlError: 42P08, the parameter has another type already.
         """
         decided = self._types.setdefault(index, kind)
         if decided is not kind:
@@ -46,10 +46,10 @@ class ParameterTypes:
         return Parameter(index, decided)
 
     def finish(self) -> tuple[Type, ...]:
-        """The types of all parameters.
+        """Return the types of all parameters.
 
         Raises:
-            SqlError: 42P18, nothing has decided one.
+            SqlError: 42P18, a parameter has no type.
         """
         for index in range(self._count):
             if index not in self._types:
@@ -63,7 +63,7 @@ CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
 
 
 class Coercion:
-    """Casts expressions; parameters take the type that is asked of them first."""
+    """Casts of expressions; a parameter takes the first type that a cast requires."""
 
     def __init__(self, parameters: ParameterTypes) -> None:
         self._parameters = parameters
@@ -71,10 +71,10 @@ class Coercion:
     def cast(
         self, value: Expression, target: Type, offset: int, context: CastContext = "implicit"
     ) -> Expression | None:
-        """A value as one of a type; None if there is no such cast.
+        """Cast a value to a type; return None if there is no such cast.
 
         Raises:
-            SqlError: a literal's text is none of the type.
+            SqlError: the text of a literal is invalid for the type.
         """
         if value.type is target:
             return value
@@ -90,26 +90,26 @@ class Coercion:
 
     @staticmethod
     def fitted(value: Expression, form: Form | None, *, is_cast: bool = False) -> Expression:
-        """A value of the right type as it is stored in a column of a form, or cast to it."""
+        """Return a value with the type modifier of a column or a cast applied."""
         if form is None:
             return value
         modifiers = (form.size, form.scale) if form.name is FormName.NUMERIC else (form.size,)
         literals = [Literal(modifier, Type.INTEGER) for modifier in modifiers]
         call = Call(fitting_function(form, is_cast=is_cast), (value, *literals), value.type)
-        # A literal would not know that it is shown with spaces.
+        # A literal has no type modifier, which says that it is shown with spaces.
         fitted = call if form.name is FormName.BPCHAR else folded(call)
         return (
             replace(fitted, scale=form.scale) if isinstance(fitted, Literal) and value.type is Type.NUMERIC else fitted
         )
 
     def known(self, value: Expression, offset: int) -> Expression:
-        """A value, as text if nothing has decided its type."""
+        """Return a value; cast it to text if its type is unknown."""
         if value.type is not Type.UNKNOWN:
             return value
         return self.cast(value, Type.TEXT, offset) or value
 
     def explicit(self, value: Expression, target: Type, offset: int, operand_offset: int) -> Expression:
-        """A value cast as it is written.
+        """Plan an explicit cast.
 
         Raises:
             SqlError: 42846, there is no such cast.
@@ -121,10 +121,10 @@ class Coercion:
         return cast
 
     def boolean(self, value: Expression, clause: str, offset: int) -> Expression:
-        """A value that must be boolean.
+        """Cast a value to boolean.
 
         Raises:
-            SqlError: 42804, it is not.
+            SqlError: 42804, the value is not boolean.
         """
         cast = self.cast(value, Type.BOOLEAN, offset)
         if cast is None:
@@ -135,23 +135,23 @@ class Coercion:
     def arguments(
         self, values: Sequence[Expression], types: Sequence[Type], offsets: Sequence[int]
     ) -> tuple[Expression, ...]:
-        """Arguments as a function takes them, which was chosen for them."""
+        """Cast the arguments of a resolved function to its argument types."""
         return tuple(
             self.cast(value, kind, offset) or value for value, kind, offset in zip(values, types, offsets, strict=True)
         )
 
     def alike(self, values: Sequence[Expression], offsets: Sequence[int], construct: str) -> tuple[Expression, ...]:
-        """Values as those of one type.
+        """Cast values to their common type.
 
         Raises:
-            SqlError: 42804 or 42846, there is none.
+            SqlError: 42804 or 42846, there is no common type.
         """
         kind = self.common([value.type for value in values], offsets, construct)
         return self.arguments(values, [kind] * len(values), offsets)
 
     def common(self, types: Sequence[Type], offsets: Sequence[int], construct: str) -> Type:
-        """The one type that values are cast to; an error is where the first one stands that does not fit."""
-        # Which types there are decides, and which comes first; not how often.
+        """Return the common type of values; an error has the offset of the first value that does not fit."""
+        # The result depends on the distinct types and their order, not on their number.
         firsts = list(dict.fromkeys(types))
         for count in range(2, len(firsts) + 1):
             try:
@@ -172,7 +172,7 @@ def _literal(value: Literal, target: Type, offset: int) -> Expression:
 
 
 def folded(call: Call) -> Expression:
-    """A cast of a literal as a literal, unless it fails, which is known where it is worked out."""
+    """Return a call of literals as a literal; the call itself if its evaluation fails."""
     if not all(isinstance(argument, Literal) for argument in call.arguments):
         return call
     try:
@@ -183,7 +183,7 @@ def folded(call: Call) -> Expression:
 
 
 def located(error: SqlError, offset: int) -> SqlError:
-    """An error with the offset of its cause, unless it knows it."""
+    """Return an error with an offset; an existing offset stays."""
     if error.offset is None:
         error.offset = offset
     return error

@@ -31,14 +31,14 @@ from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.type_names import form_of_type, type_of
 
 MOST_COLUMNS = 1600
-"""Of a relation, as PostgreSQL has it. SQLite takes 2,000, and what maintains a view has some of its own."""
+"""Greatest number of columns of a relation, as in PostgreSQL. SQLite allows 2,000; view maintenance adds a few."""
 
 
 def require_narrow(count: int) -> None:
-    """Check that a relation may have so many columns.
+    """Check the number of a relation's columns.
 
     Raises:
-        SqlError: 54011, it may not.
+        SqlError: 54011, there are too many columns.
     """
     if count > MOST_COLUMNS:
         what = f"tables can have at most {MOST_COLUMNS} columns"
@@ -46,10 +46,11 @@ def require_narrow(count: int) -> None:
 
 
 def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names) -> tuple[NamedColumn, ...]:
-    """The columns of a new table.
+    """Plan the columns of a new table.
 
     Raises:
-        SqlError: 42701, two have one name; 42704 or 0A000, a type is not known or not supported; 54011, too many.
+        SqlError: 42701, two columns have one name; 42704 or 0A000, a type is unknown or not supported; 54011, there are
+            too many columns.
     """
     require_narrow(len(definitions))
     columns: list[NamedColumn] = []
@@ -71,19 +72,19 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
 
 
 def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
-    """What a name in a statement stands for.
+    """Return the relation of a name in a statement.
 
     Raises:
-        SqlError: 42P01, nothing has it.
+        SqlError: 42P01, there is no such relation.
     """
     return TablePlanner(QueryPlanner(names, ParameterTypes())).named(name)
 
 
 def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tuple[int, ...]:
-    """Where columns are in a relation that a statement names, each with its offset; all of them if it names none.
+    """Return the indexes of named columns, each with its offset in the statement; all indexes without names.
 
     Raises:
-        SqlError: 42703, there is none of a name; 42701, one is named twice.
+        SqlError: 42703, there is no such column; 42701, a column is named twice.
     """
     indexes: list[int] = []
     for name, offset in columns:
@@ -95,16 +96,16 @@ def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tupl
 
 
 def copied_table(name: QualifiedName, names: Names) -> NamedRelation:
-    """The table that COPY … FROM writes.
+    """Return the table that COPY … FROM writes.
 
     Raises:
-        SqlError: 42P01, there is none; 42809, it is something else.
+        SqlError: 42P01, there is no such table; 42809, the relation is no table.
     """
     return writable_table(QueryPlanner(names, ParameterTypes()), name)
 
 
 def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str, int]] = ()) -> PlannedQuery:
-    """All rows of a relation, as `TABLE name` or `COPY name (columns) TO` ask for them.
+    """Plan a query of all rows of a relation, for `TABLE name` or `COPY name (columns) TO`.
 
     Raises:
         SqlError: 42P01 or 42703, there is no such relation or column.
@@ -117,10 +118,10 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
 
 
 def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
-    """A relation by its name, as what is subscribed to.
+    """Plan a relation as the target of a subscription.
 
     Raises:
-        SqlError: 42P01, there is none.
+        SqlError: 42P01, there is no such relation.
     """
     named = relation_named(name, names)
     columns = tuple(PlannedColumn(column.name, column.type, column.form) for column in named.columns)
@@ -130,18 +131,18 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
 def plan_altered(
     table: NamedRelation, actions: Sequence[TableAction], names: Names
 ) -> tuple[tuple[NamedColumn, ...], PlannedQuery]:
-    """What a table is to be.
+    """Plan ALTER TABLE.
 
     Args:
-        table: as it is.
-        actions: what is done to it, one after the other.
-        names: what defaults may refer to.
+        table: the table before.
+        actions: changes of its columns, in order.
+        names: names of relations.
 
     Returns:
-        Its columns, and its rows, in which a new column has its default.
+        The new columns, and a query of the rows in which a new column has its default.
 
     Raises:
-        SqlError: 42701, there is such a column; 42703, there is none; 54011, there are too many.
+        SqlError: 42701, a column exists already; 42703, there is no such column; 54011, there are too many.
     """
     columns: list[tuple[NamedColumn, Expression]] = [
         (column, Column(index, column.type)) for index, column in enumerate(table.columns)

@@ -1,4 +1,4 @@
-"""Defaults of columns: what a new row has where nothing is said, worked out anew for each."""
+"""Defaults of columns, which are evaluated for each new row."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _DEFAULT = Clause("DEFAULT expressions")
 
 
 def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Expression:
-    """What DEFAULT says.
+    """Plan a DEFAULT expression.
 
     Args:
-        node: as it was written.
-        column: whose default it is.
-        names: known to whoever writes it, though it may refer to none.
+        node: the expression.
+        column: the column.
+        names: names of relations; a default may not refer to any.
 
     Raises:
-        SqlError: 42804, it is not of the type; 0A000, it refers to columns or relations; and others.
+        SqlError: 42804, the type does not fit; 0A000, the expression refers to columns or relations; and others.
     """
     parameters = ParameterTypes()
     queries = QueryPlanner(names, parameters)
@@ -52,7 +52,7 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
 
 
 def default_of(column: NamedColumn, names: Names) -> Expression:
-    """What a new row has in a column where nothing is said."""
+    """Return the default expression of a column; NULL without a default."""
     if column.default is None:
         return Literal(None, column.type)
     return plan_default(parse_expression(column.default), column, names)

@@ -1,4 +1,4 @@
-"""What a relation reads, and whether it is the same whenever it is worked out."""
+"""Dependencies of a relation, its size, and whether it is deterministic."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from derive.functions.library import function_named
 T = TypeVar("T")
 
 _MOST_PARTS = 3000
-"""Of so many joins, filters and the like a relation may be made."""
+"""Greatest number of nodes of a relation."""
 
 
 def ids_of(relation: Relation) -> frozenset[GlobalId]:
-    """What a relation reads, also in subqueries of its expressions."""
+    """Return the identifiers that a relation reads, also in subqueries."""
     return frozenset(types_read(relation))
 
 
 def types_read(relation: Relation) -> dict[GlobalId, tuple[Type, ...]]:
-    """The types of the columns of all that a relation reads, also in subqueries of its expressions."""
+    """Return the column types of all relations that a relation reads, also in subqueries."""
     types = {part.id: part.types for part in _parts(relation) if isinstance(part, Get)}
 
     def note(part: Expression, _: int) -> Expression | None:
@@ -44,10 +44,10 @@ def _parts(relation: Relation) -> Iterator[Relation]:
 
 
 def require_small(relation: Relation) -> None:
-    """A relation that can be planned without holding others up, views that it mentions included.
+    """Check that a relation, with the views that it mentions, is small enough to be planned quickly.
 
     Raises:
-        SqlError: 54001, it is too large: views that mention views twice, again and again, make it so.
+        SqlError: 54001, the relation is too large, for example because nested views mention views twice.
     """
     size = 0
 
@@ -69,7 +69,7 @@ def require_small(relation: Relation) -> None:
 
 
 def volatile_function(relation: Relation) -> str | None:
-    """What SQL calls a function in a relation that may have another value the next time; None if there is none."""
+    """Return the SQL name of a volatile function in a relation; None without one."""
     names: list[str] = []
 
     def note(part: Expression, _: int) -> Expression | None:
@@ -84,7 +84,7 @@ def volatile_function(relation: Relation) -> str | None:
 
 
 def has_recursion(node: Any) -> bool:
-    """Whether WITH RECURSIVE is in a relation, or in what contains some."""
+    """Return whether a relation, or a structure of relations, contains WITH RECURSIVE."""
     if isinstance(node, Recursion):
         return True
     if isinstance(node, tuple):
@@ -93,14 +93,14 @@ def has_recursion(node: Any) -> bool:
 
 
 def require_maintainable(relation: Relation, what: str) -> None:
-    """A relation that is kept up to date may only change with what it reads.
+    """Check that a relation can be incrementally maintained.
 
     Args:
-        relation: what it stands for.
-        what: is to be kept: `materialized view`, `index`, ….
+        relation: the relation.
+        what: `materialized view`, `index`, … for the error.
 
     Raises:
-        SqlError: 0A000, a function in it may have another value the next time.
+        SqlError: 0A000, the relation contains a volatile function or WITH RECURSIVE.
     """
     if has_recursion(relation):
         hint = "Ask it as a query, or keep its rows in a table by CREATE TABLE … AS."
@@ -113,7 +113,7 @@ def require_maintainable(relation: Relation, what: str) -> None:
 
 
 def with_gets(node: T, replacement: Callable[[Get], Relation]) -> T:
-    """A relation, or what contains some, with others in the place of what it reads."""
+    """Return a relation, or a structure of relations, with each `Get` replaced."""
     if isinstance(node, Get):
         return replacement(node)  # type: ignore[return-value]
     if isinstance(node, tuple):

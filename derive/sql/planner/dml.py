@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE planned."""
+"""Planner of INSERT, UPDATE and DELETE."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SET = Clause("UPDATE")
 
 
 def plan_write(statement: Insert | Update | Delete, names: Names, types: Sequence[Type | None] = ()) -> PlannedWrite:
-    """A statement that writes a table.
+    """Plan a statement that writes a table.
 
     Args:
-        statement: as it was written.
-        names: what it may refer to.
-        types: of its parameters, as far as they are known.
+        statement: the statement.
+        names: names of relations.
+        types: types of its parameters, as far as known.
 
     Raises:
-        SqlError: it cannot be carried out; the offset is that of the cause.
+        SqlError: the statement is invalid; the offset is that of the cause.
     """
     planner = _WritePlanner(names, ParameterTypes(types), statement)
     try:
@@ -89,11 +89,11 @@ class _WritePlanner:
         return self._with_returning(source, columns_of(rows), statement.returning)
 
     def _defaults(self) -> list[Expression]:
-        """A row of which nothing is said."""
+        """Return a row of defaults."""
         return [default_of(column, self._queries.names) for column in self._table.columns]
 
     def _targets(self, statement: Insert) -> list[int]:
-        """Indexes of the columns that values are given for."""
+        """Return the indexes of the columns that the statement assigns."""
         indexes = [column_named(self._table, name, offset) for name, offset in statement.columns]
         for position, (name, offset) in enumerate(statement.columns):
             if indexes[position] in indexes[:position]:
@@ -128,7 +128,7 @@ class _WritePlanner:
         return self._assignable(expressions.plan(node), index, start_of(node))
 
     def _assignable(self, value: Expression, index: int, offset: int | None) -> Expression:
-        """A value as the column takes it that it is stored in."""
+        """Cast a value to the type of its column."""
         column = self._table.columns[index]
         cast = self._queries.coercion.cast(value, column.type, offset or 0, "assignment")
         if cast is None:
@@ -153,7 +153,7 @@ class _WritePlanner:
         return projected(relation, complete)
 
     def _visible(self, relation: Relation, alias: Alias | None) -> Source:
-        """Rows whose first columns are those of the table, by its name or an alias."""
+        """Return a source whose first columns are those of the table, under its name or an alias."""
         names = tuple(column.name for column in self._table.columns)
         columns = tuple(
             VisibleColumn(name, column) for name, column in zip(names, columns_of(relation)[: len(names)], strict=True)
@@ -191,7 +191,7 @@ class _WritePlanner:
     def _affected(
         self, alias: Alias | None, tables: tuple[FromItem, ...], condition: SyntaxNode | None
     ) -> tuple[Source, Frame]:
-        """Rows of the table that fulfil a condition, each once for each time it is there, and others beside them."""
+        """Return the rows of the table that fulfil a condition, beside those of other tables, and the query's frame."""
         relation: Relation = self._table.relation
         if tables:
             own = columns_of(relation)
@@ -206,7 +206,7 @@ class _WritePlanner:
         if condition is not None:
             relation = filtered(relation, ExpressionPlanner(self._queries, frame).boolean(condition, "WHERE"))
         if tables:
-            # However many rows are beside it, a row is written once.
+            # A row is written once, however many rows are joined to it.
             keys = columns_of(relation)[: len(self._table.columns) + 1]
             relation = TopK(relation, keys, (), 1)
         source = Source(relation, source.tables, source.columns)
@@ -216,7 +216,7 @@ class _WritePlanner:
     def _with_returning(
         self, source: Source, columns: Sequence[Expression], items: tuple[SelectItem, ...]
     ) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:
-        """Rows of expressions, and behind them what is returned."""
+        """Return a projection to some expressions followed by the RETURNING columns."""
         if not items:
             return projected(source.relation, columns), None
         frame = Frame(source, None, RETURNING)
@@ -241,10 +241,10 @@ def _is_plain(statement: Insert) -> bool:
 
 
 def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
-    """The table that is written.
+    """Return the table to be written.
 
     Raises:
-        SqlError: 42P01, there is none; 42809, it is something else.
+        SqlError: 42P01, there is no such table; 42809, the relation is no table.
     """
     named = TablePlanner(queries).named(name)
     if named.kind is not RelationKind.TABLE:
@@ -254,10 +254,10 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
 
 
 def column_named(table: NamedRelation, name: str, offset: int) -> int:
-    """The index of a column of a table.
+    """Return the index of a table's column.
 
     Raises:
-        SqlError: 42703, there is none.
+        SqlError: 42703, there is no such column.
     """
     for index, column in enumerate(table.columns):
         if column.name == name:

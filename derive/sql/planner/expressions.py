@@ -1,4 +1,4 @@
-"""Planner of expressions: names resolved, overloads chosen, types checked."""
+"""Planner of expressions: name resolution, choice of overloads, and type checks."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ from derive.sql.planner.set_returning import check_no_rows
 from derive.sql.planner.type_names import form_of_type, type_of
 
 _LAST = (1 << 31) - 1
-"""The end of a slice that has none."""
+"""The end of a slice without an upper bound."""
 
 
 class ArrayPlanner:
-    """Plans the arrays of one query."""
+    """Planner of the arrays in one query."""
 
     def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
         self._coercion = expressions.coercion
 
     def plan(self, node: ArrayValue, kind: Type | None = None) -> Expression:
-        """`ARRAY[…]`.
+        """Plan `ARRAY[…]`.
 
         Args:
-            node: as it was written.
-            kind: of its elements; None for what they have in common.
+            node: the array.
+            kind: type of the elements; None for their common type.
         """
         offsets = [start_of(item) for item in node.items]
         values = [self._expressions.plan(item) for item in node.items]
@@ -88,7 +88,7 @@ class ArrayPlanner:
         return folded(Call(builder_of(element), items, element.array))
 
     def of_query(self, node: ArrayQuery) -> Expression:
-        """`ARRAY(query)`: the rows of a query of one column, in its order."""
+        """Plan `ARRAY(query)`: the rows of a query of one column, in its order."""
         queries = self._expressions.queries
         body = queries.plan(node.query, self._expressions.frame)
         if len(body.names) != 1:
@@ -107,7 +107,7 @@ class ArrayPlanner:
         return Call("coalesce", (listed, Literal(EMPTY, kind)), kind)
 
     def subscript(self, node: Subscript) -> Expression:
-        """`x[i]` and `x[i:j]`; of jsonb, its member."""
+        """Plan `x[i]` and `x[i:j]`; for jsonb, `x[i]` is a member."""
         operand = self._expressions.plan(node.operand)
         if operand.type is Type.UNKNOWN or operand.type.element is None:
             if node.is_slice or operand.type is not Type.JSONB:
@@ -136,7 +136,7 @@ _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 
 
 class ExpressionPlanner:
-    """Plans the expressions of one query."""
+    """Planner of the expressions of one query."""
 
     def __init__(self, queries: Queries, frame: Frame) -> None:
         self.queries = queries
@@ -147,7 +147,7 @@ class ExpressionPlanner:
         self._arrays = ArrayPlanner(self)
 
     def plan(self, node: SyntaxNode) -> Expression:  # noqa: PLR0911 (one for each kind)
-        """An expression; a literal or parameter may still be of the type `UNKNOWN`."""
+        """Plan an expression; a literal or parameter may have the type `UNKNOWN`."""
         check_cancelled()
         match node:
             case ColumnReference():
@@ -192,15 +192,15 @@ class ExpressionPlanner:
         raise SqlError("0A000", "this expression is not supported", offset=node.offset)
 
     def boolean(self, node: SyntaxNode, clause: str) -> Expression:
-        """An expression that must be boolean."""
+        """Plan an expression that must be boolean."""
         return self.coercion.boolean(self.plan(node), clause, start_of(node))
 
     def known(self, node: SyntaxNode) -> Expression:
-        """An expression whose type is known: text if nothing has decided it."""
+        """Plan an expression; an unknown type becomes text."""
         return self.coercion.known(self.plan(node), start_of(node))
 
     def operation(self, symbol: str, values: Sequence[Expression], offsets: Sequence[int], offset: int) -> Expression:
-        """An operator applied to planned operands."""
+        """Apply an operator to planned operands."""
         try:
             resolution = _operator(symbol, tuple(value.type for value in values))
         except SqlError as error:
@@ -223,7 +223,7 @@ class ExpressionPlanner:
                 conditions.append(self.plan(Operation("=", (node.operand, condition), node.offset)))
         nodes = [result for _, result in node.branches]
         nodes.append(node.otherwise or NullLiteral(node.offset))
-        # PostgreSQL lets ELSE decide first.
+        # As in PostgreSQL, the type of ELSE counts first.
         order = [len(nodes) - 1, *range(len(nodes) - 1)]
         planned = [self.plan(nodes[index]) for index in order]
         check_no_rows(self.frame, rows, "CASE")
@@ -246,7 +246,7 @@ class ExpressionPlanner:
         return self._as_text(operand, value) if target is Type.TEXT else value
 
     def _as_text(self, operand: Expression, value: Expression) -> Expression:
-        """A value that was cast to text, as it is shown: numbers with all digits, `character(n)` without spaces."""
+        """Return a cast to text: a number shows all digits of its scale, `character(n)` no trailing spaces."""
         forms = tuple(forms_of(frame.source.relation) for _, frame in self.frame.frames())
         form = form_of(operand, forms[0], forms[1:]) if operand.type in {Type.NUMERIC, Type.TEXT} else None
         if form is None:
@@ -254,7 +254,7 @@ class ExpressionPlanner:
         return folded(Call("shown_text_integer", (value, Literal(max(form.scale, 0), Type.INTEGER)), Type.TEXT))
 
     def _modified(self, value: Expression, node: TypeCast) -> Expression:
-        """A value cut or rounded as a type's modifiers say."""
+        """Return a value with the type modifiers of a cast applied."""
         form, modifiers = form_of_type(node.target), node.target.modifiers
         if form is not None:
             return self.coercion.fitted(value, form, is_cast=True)
@@ -273,12 +273,12 @@ class ExpressionPlanner:
 
 @lru_cache(maxsize=4096)
 def _operator(symbol: str, types: tuple[Type, ...]) -> Resolution:
-    """Which function an operator means for operands of certain types, remembered."""
+    """Resolve an operator for operand types; results are cached."""
     return resolve_operator(symbol, types)
 
 
 def literal_of(node: NumberLiteral | StringLiteral | BooleanLiteral | NullLiteral) -> Literal:
-    """A literal; a string and NULL have no type yet."""
+    """Return a literal; a string and NULL have the type `UNKNOWN`."""
     match node:
         case StringLiteral(value):
             return Literal(value, Type.UNKNOWN)

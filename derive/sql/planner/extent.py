@@ -1,4 +1,4 @@
-"""Where expressions begin, and what columns are called that nobody has named."""
+"""Offsets of expressions, and default names of result columns."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from derive.sql.parser.ast import (
 )
 
 UNNAMED = "?column?"
-"""The name of a column that nothing gives a name to."""
+"""The name of a result column without a name."""
 
 
 def start_of(node: SyntaxNode) -> int:
-    """The offset of the first character of an expression, parentheses aside."""
+    """Return the offset of an expression's first character, without parentheses."""
     match node:
         case Operation(_, operands) | Logical(_, operands):
             return min(node.offset, start_of(operands[0]))
@@ -50,12 +50,12 @@ def start_of(node: SyntaxNode) -> int:
 
 
 def name_of(node: SyntaxNode) -> str:
-    """What PostgreSQL calls a column of a result that has no name of its own."""
+    """Return PostgreSQL's name for a result column without an alias."""
     return _figured(node)[0] or UNNAMED
 
 
 def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one for each kind)
-    """A name, and whether it is more than that of a type or a keyword."""
+    """Return a name, and whether the name is stronger than that of a type or a keyword."""
     match node:
         case ColumnReference(parts):
             return parts[-1], True

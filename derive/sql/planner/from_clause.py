@@ -1,4 +1,4 @@
-"""FROM: relations by their names, queries, and joins."""
+"""Planner of FROM: named relations, subqueries, and joins."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LATERAL = Clause("FROM clause of their own query level")
 
 
 class TablePlanner:
-    """Plans what stands in FROM."""
+    """Planner of FROM items."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
         self._joiner = Joiner(queries)
 
     def source(self, items: Sequence[FromItem], parent: Frame | None) -> Source:
-        """What FROM gives: all combinations of rows."""
+        """Plan FROM: all combinations of the items' rows."""
         source = NO_SOURCE
         for item in items:
             source = self._beside(source, item, parent)
@@ -112,14 +112,14 @@ class TablePlanner:
         return Source(source.relation, (table,), source.columns)
 
     def named(self, name: QualifiedName) -> NamedRelation:
-        """What a name stands for.
+        """Return the relation of a name.
 
         Raises:
-            SqlError: 42P01, nothing has it.
+            SqlError: 42P01, there is no such relation.
         """
         named = self._queries.names.lookup(name.schema, name.name)
         if named is None:
-            # Collections have a slash where other systems have a schema.
+            # Names of collections contain a slash, so `schema.name` may mean `schema/name`.
             meant = f"{name.schema}/{name.name}" if name.schema else name.name
             candidates = self._queries.names.candidates()
             nearest = suggest(meant, candidates) or suggest(name.name, candidates)
@@ -130,12 +130,12 @@ class TablePlanner:
 
 
 def _is_lateral(item: FromItem) -> bool:
-    """Whether it may refer to what stands before it in FROM, as functions may."""
+    """Return whether an item may refer to earlier items of FROM; functions may."""
     return isinstance(item, FunctionTable) or (isinstance(item, DerivedTable) and item.is_lateral)
 
 
 def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:
-    """A relation whose columns have names, by its own name or another one."""
+    """Return a relation as a source, under its name or an alias."""
     if alias is not None:
         names = renamed_columns(names, alias)
         name = alias.name
@@ -145,7 +145,7 @@ def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, nam
 
 
 def renamed_columns(names: tuple[str, ...], alias: Alias) -> tuple[str, ...]:
-    """Names of columns, of which the first have those of an alias."""
+    """Return names of columns; those of an alias replace the first ones."""
     if len(alias.columns) > len(names):
         message = f'table "{alias.name}" has {len(names)} columns available but {len(alias.columns)} columns specified'
         raise SqlError("42P10", message, offset=alias.offset)
@@ -153,10 +153,10 @@ def renamed_columns(names: tuple[str, ...], alias: Alias) -> tuple[str, ...]:
 
 
 def check_names(left: Source, right: Source, offset: int) -> None:
-    """No two relations in FROM may have one name.
+    """Check that two sources have no table name in common.
 
     Raises:
-        SqlError: 42712, two have.
+        SqlError: 42712, a name is used twice.
     """
     names = {(table.schema, table.name) for table in left.tables if table.name}
     for table in right.tables:

@@ -1,4 +1,4 @@
-"""GROUP BY: expressions about rows, as expressions about groups of them."""
+"""Planner of GROUP BY: from expressions over rows to expressions over groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, WINDOWS, Frame
 
 
 class Grouping:
-    """Turns expressions about a query's rows, once their aggregates are known, into some about its groups."""
+    """Rewriter of a query's expressions: from expressions over rows to expressions over groups."""
 
     def __init__(self, frame: Frame, keys: Sequence[Expression], *, has_sets: bool = False) -> None:
         self._frame = frame
@@ -23,14 +23,14 @@ class Grouping:
         self._has_sets = has_sets
 
     def over_groups(self, expression: Expression, references: Sequence[tuple[Expression, int, str]]) -> Expression:
-        """An expression about the columns of a `Reduce`: its keys, then its aggregates.
+        """Return an expression over the columns of a `Reduce`: its keys, then its aggregates.
 
         Args:
-            expression: about rows, aggregates and window functions.
-            references: columns that it may refer to, for the offset of an error.
+            expression: an expression over rows, aggregates and window functions.
+            references: columns of the expression with offsets, for errors.
 
         Raises:
-            SqlError: 42803, it refers to a column that is neither a key nor in an aggregate.
+            SqlError: 42803, a column is neither a key nor in an aggregate.
         """
 
         def replacement(part: Expression, depth: int) -> Expression | None:
@@ -60,7 +60,7 @@ class Grouping:
         raise SqlError("42803", message, offset=offset)
 
     def _grouping(self, column: Column) -> Expression:
-        """A call of GROUPING: a bit for each argument, the last the lowest, from columns behind the aggregates."""
+        """Return a call of GROUPING over the bit columns after the aggregates; the last argument is the lowest bit."""
         bits: Expression = Literal(0, Type.INTEGER)
         first = len(self._keys) + len(self._frame.aggregates)
         for argument, offset in self._frame.groupings[column.index - GROUPINGS]:
@@ -74,7 +74,7 @@ class Grouping:
         return bits
 
     def _outer(self, outer: OuterColumn, references: Sequence[tuple[Expression, int, str]]) -> Expression:
-        """A column that a subquery refers to."""
+        """Return a column that a subquery refers to, as a column of the groups."""
         column = Column(outer.index, outer.type)
         for index, key in enumerate(self._keys):
             if _same(column, key):
@@ -86,7 +86,7 @@ class Grouping:
         raise SqlError("42803", message, offset=offset)
 
     def _shown(self, column: Column, references: Sequence[tuple[Expression, int, str]]) -> tuple[int | None, str]:
-        """Where a column is referred to, and its name with that of its relation."""
+        """Return the offset of a reference to a column, and the qualified name."""
         offset = next((offset for known, offset, _ in references if _same(known, column)), None)
         for table in self._frame.source.tables:
             for visible in table.columns:
@@ -98,16 +98,16 @@ class Grouping:
 def grouped_by_sets(
     relation: Relation, frame: Frame, keys: Sequence[Expression], sets: Sequence[Sequence[int]]
 ) -> Relation:
-    """Rows grouped by one set of keys after the other.
+    """Return the union of groupings by several sets of keys.
 
     Args:
         relation: the rows.
-        frame: whose aggregates are asked for.
-        keys: of all sets.
-        sets: indexes of keys.
+        frame: the query with the aggregates.
+        keys: keys of all sets.
+        sets: indexes of the keys in each set.
 
     Returns:
-        Keys, NULL where a set lacks them; aggregates; and for each key, 1 where the set lacks it, else 0.
+        Keys, NULL if the set lacks them; aggregates; and for each key, 1 if the set lacks it, else 0.
     """
     united = []
     for indexes in sets:
@@ -126,7 +126,7 @@ def _integer(symbol: str, left: Expression, right: Expression) -> Expression:
 
 
 def _same(expression: Expression, key: Expression) -> bool:
-    """Whether an expression is a key; a cast that changes nothing may have changed its type."""
+    """Return whether an expression equals a key, up to a cast without effect."""
     if type(expression) is not type(key):
         return False
     if isinstance(expression, Column) and isinstance(key, Column):

@@ -1,7 +1,7 @@
-"""Interfaces through which planners of clauses reach the planners of queries and expressions that use them.
+"""Interfaces between the planners of queries, expressions and clauses.
 
-A query has expressions, and an expression may have a query. Modules that plan one kind of either take these interfaces,
-so imports go one way: from `queries` to `expressions`, and from both to the modules for clauses and kinds.
+A query has expressions, and an expression may have a query. Planners of clauses take these interfaces, so imports go
+one way: from `queries` to `expressions`, and from both to the planners of clauses.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from derive.sql.planner.scope import Frame
 
 @dataclass(frozen=True, slots=True)
 class CommonRelation:
-    """A query that WITH names.
+    """A common table expression.
 
     Attributes:
         relation: its rows.
-        names: of its columns.
-        level: how many queries are around the one that defines it.
+        names: names of its columns.
+        level: number of queries around its definition.
     """
 
     relation: Relation
@@ -38,10 +38,10 @@ class Queries(Protocol):
     """The planner of the queries of one statement.
 
     Attributes:
-        names: resolves names of relations.
+        names: names of relations.
         parameters: types of `$1` and so on.
-        coercion: casts values.
-        common: queries that WITH has named so far, by name.
+        coercion: casts of values.
+        common: common table expressions so far, by name.
         recursions: numbers of recursive queries.
     """
 
@@ -56,11 +56,11 @@ class Queries(Protocol):
         ...
 
     def subquery(self, query: Query, frame: Frame) -> Relation:
-        """Plan a query inside of an expression of another one."""
+        """Plan a subquery of an expression."""
         ...
 
     def define(self, common: With, parent: Frame | None) -> None:
-        """Let names stand for the queries of WITH, from here on."""
+        """Define the common table expressions of WITH."""
         ...
 
     def unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:
@@ -76,9 +76,9 @@ class Expressions(Protocol):
     """The planner of the expressions of one query.
 
     Attributes:
-        queries: plans subqueries.
-        coercion: casts values.
-        frame: resolves names of columns.
+        queries: planner of subqueries.
+        coercion: casts of values.
+        frame: columns in scope.
     """
 
     queries: Queries
@@ -86,7 +86,7 @@ class Expressions(Protocol):
     frame: Frame
 
     def plan(self, node: SyntaxNode) -> Expression:
-        """Plan an expression; a literal or parameter may still be of the type `UNKNOWN`."""
+        """Plan an expression; a literal or parameter may have the type `UNKNOWN`."""
         ...
 
     def boolean(self, node: SyntaxNode, clause: str) -> Expression:
@@ -94,7 +94,7 @@ class Expressions(Protocol):
         ...
 
     def known(self, node: SyntaxNode) -> Expression:
-        """Plan an expression; its type is text if nothing has decided it."""
+        """Plan an expression; an unknown type becomes text."""
         ...
 
     def operation(self, symbol: str, values: Sequence[Expression], offsets: Sequence[int], offset: int) -> Expression:

@@ -1,4 +1,4 @@
-"""Joins, with ON, USING and NATURAL."""
+"""Planner of joins with ON, USING and NATURAL."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TRUE = Literal(1, Type.BOOLEAN)
 
 
 def beside(relation: Relation, left: Source, right: Source) -> Source:
-    """Two sources side by side."""
+    """Return two sources side by side."""
     tables, columns = right.shifted(len(left.relation.types))
     return Source(relation, (*left.tables, *tables), (*left.columns, *columns))
 
 
 def joined_by(kind: JoinKind, left: Relation, right: Relation, predicate: Expression) -> Relation:
-    """Two relations joined by a predicate about the columns of both."""
+    """Return the join of two relations by a predicate over the columns of both."""
     if kind in {JoinKind.CROSS, JoinKind.INNER}:
         conjuncts = [part for part in conjuncts_of(predicate) if part != TRUE]
         plain = [part for part in conjuncts if not has_subquery(part)]
@@ -35,13 +35,13 @@ def joined_by(kind: JoinKind, left: Relation, right: Relation, predicate: Expres
 
 
 class Joiner:
-    """Plans joins."""
+    """Planner of joins."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def join(self, item: JoinedTable, left: Source, right: Source, parent: Frame | None) -> Source:
-        """Two sources joined."""
+        """Plan the join of two sources."""
         both = beside(joined(left.relation, right.relation), left, right)
         if item.using is not None or item.is_natural:
             return self._using(item, left, right, both)
@@ -49,7 +49,7 @@ class Joiner:
         return beside(joined_by(item.kind, left.relation, right.relation, predicate), left, right)
 
     def condition(self, item: JoinedTable, both: Source, parent: Frame | None) -> Expression:
-        """What is behind ON."""
+        """Plan an ON condition."""
         if item.condition is None:
             return TRUE
         expressions = self._queries.expressions(Frame(both, parent, ON))
@@ -77,7 +77,7 @@ class Joiner:
     def _merged(
         self, kind: JoinKind, name: str, left: Expression, right: Expression, offset: int
     ) -> tuple[Expression, VisibleColumn]:
-        """The predicate that two columns are equal, and the one column that stands for both."""
+        """Return the equality of two columns, and the merged column."""
         coercion = self._queries.coercion
         resolution = resolve_operator("=", (left.type, right.type), offset)
         pair = coercion.arguments((left, right), resolution.argument_types, (offset, offset))

@@ -1,10 +1,10 @@
-"""LATERAL: a query about each row of what stands on its left, without looking at one row after the other.
+"""LATERAL by unnesting: a lateral query becomes a join, and not a loop over rows.
 
-The query is worked out once, for all combinations of the columns that it refers to: these go through it as further
-columns, in front of its own, and are keys wherever rows are grouped, numbered or counted. At the end it is joined to
-the left side by them. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
+The query is evaluated once for all combinations of the outer columns that it refers to. These columns are passed
+through it in front of its own, and are keys of all its groups, windows and limits. At the end the query is joined to
+the left side by these columns. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
 
-Where the query only filters and computes, rows of the left side go through it themselves, and nothing is joined.
+If the query only filters and computes, the rows of the left side pass through it, and no join is needed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from derive.sql.planner.predicates import connected
 def with_lateral(
     left: Relation, right: Relation, predicate: Expression = TRUE, kind: JoinKind = JoinKind.INNER
 ) -> Relation:
-    """A join with a query that refers to the rows of the left side as a subquery does.
+    """Return a join with a query that refers to the rows of the left side.
 
     Args:
-        left: the rows.
-        right: the query about each of them.
-        predicate: about the columns of both.
+        left: left side.
+        right: the lateral query.
+        predicate: predicate over the columns of both.
         kind: `INNER`, `CROSS` or `LEFT`.
     """
     indexes = sorted(outer_columns_of(right))
@@ -80,7 +80,7 @@ def with_lateral(
 
 
 def _keeps_rows(relation: Relation) -> bool:
-    """Whether a query makes rows from single rows, so that those of the left side can go through it."""
+    """Return whether a query maps single rows, so that rows of the left side can pass through it."""
     if not outer_columns_of(relation):
         return True
     match relation:
@@ -103,7 +103,7 @@ def _same(left: Expression, right: Expression) -> Expression:
 
 
 def _raised(relation: Relation) -> Relation:
-    """A query that does not refer to the row around it, as part of the one further out."""
+    """Return a query that refers to no columns of the left side, moved outwards by one level."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, OuterColumn) and part.depth > depth + 1:
@@ -114,7 +114,7 @@ def _raised(relation: Relation) -> Relation:
 
 
 class _Unnesting:
-    """Turns relations into such whose first columns are those that were referred to outside."""
+    """Rewriter of relations: puts the columns of the outer query that they refer to in front."""
 
     def __init__(self, domain: Relation, indexes: Sequence[int]) -> None:
         self._domain = domain
@@ -126,7 +126,7 @@ class _Unnesting:
         return columns_of(self._domain)
 
     def _expression(self, expression: Expression) -> Expression:
-        """An expression about rows with the further columns in front."""
+        """Return an expression over rows with the further columns in front."""
         return rewritten(expression, self._replacement)
 
     def _replacement(self, part: Expression, depth: int) -> Expression | None:
@@ -142,7 +142,7 @@ class _Unnesting:
         return OuterColumn(depth, position, part.type) if depth else Column(position, part.type)
 
     def of(self, relation: Relation) -> Relation:  # noqa: PLR0911 (one for each kind)
-        """A relation for all of the domain, whose columns come first."""
+        """Return a relation for all rows of the domain, whose columns come first."""
         if not outer_columns_of(relation):
             return joined(self._domain, _raised(relation))
         match relation:
@@ -163,7 +163,7 @@ class _Unnesting:
                 return Distinct(self.of(relation.input))
             case SetOperation():
                 return replace(relation, left=self.of(relation.left), right=self.of(relation.right))
-            case Recursion() | Recurring():  # it refers to nothing around it
+            case Recursion() | Recurring():  # has no outer references
                 return joined(self._domain, relation)
             case _:
                 return self._grouped(relation)
@@ -191,7 +191,7 @@ class _Unnesting:
         reduced = Reduce(self.of(relation.input), keys, aggregates)
         if relation.keys:
             return reduced
-        # Without keys there is a row also for no rows: NULLs, and 0 where rows are counted.
+        # Without keys, an empty input has a row, too: NULLs, and 0 for counts.
         same = [_same(key, Column(self._count + key.index, key.type)) for key in self._keys]
         outer = OuterJoin(Side.LEFT, self._domain, reduced, connected("and", same))
         results: list[Expression] = []
@@ -203,7 +203,7 @@ class _Unnesting:
         return Project(outer, (*self._keys, *results))
 
     def _join(self, relation: Join) -> Relation:
-        """A join: the domain goes into all inputs that need it, or else beside them."""
+        """Return a join in which the domain is joined to all inputs that refer to it, or else beside them."""
         if not any(outer_columns_of(child) for child in relation.inputs):
             inputs = (self._domain, *(_raised(child) for child in relation.inputs))
             return Join(inputs, tuple(self._expression(predicate) for predicate in relation.predicates))

@@ -1,4 +1,4 @@
-"""What names in queries stand for: whoever keeps a catalog of relations answers for them."""
+"""Names of relations: the planner's interface to a catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.algebra.types import Type
 
 
 class RelationKind(Enum):
-    """What a named relation is; the value is what messages call it."""
+    """The kind of a named relation; the value is its name in messages."""
 
     TABLE = "table"
     VIEW = "view"
@@ -27,11 +27,11 @@ class NamedColumn:
     """A column of a named relation.
 
     Attributes:
-        name: unique in the relation.
-        type: its type.
-        is_nullable: whether it may be NULL.
-        form: what was declared of it beyond its type.
-        default: the text of what a new row has in it where nothing is said; None for NULL.
+        name: name, unique in the relation.
+        type: type.
+        is_nullable: whether the column may be NULL.
+        form: type modifier.
+        default: text of the DEFAULT expression; None for NULL.
     """
 
     name: str
@@ -43,14 +43,14 @@ class NamedColumn:
 
 @dataclass(frozen=True, slots=True)
 class NamedRelation:
-    """What a name stands for.
+    """The relation of a name.
 
     Attributes:
-        id: its identifier.
-        name: without a schema.
-        columns: in their order.
-        kind: what it is.
-        definition: of a view, which stands in its place; None for what has rows of its own.
+        id: identifier.
+        name: name without schema.
+        columns: columns, in order.
+        kind: kind of the relation.
+        definition: definition of a view that is expanded; None for a relation with rows of its own.
     """
 
     id: GlobalId
@@ -61,7 +61,7 @@ class NamedRelation:
 
     @property
     def relation(self) -> Relation:
-        """What stands in a query for the name."""
+        """Return the relation that a query reads for the name."""
         if self.definition is not None:
             return self.definition
         forms = tuple(column.form for column in self.columns)
@@ -69,10 +69,10 @@ class NamedRelation:
 
 
 class Names(Protocol):
-    """A catalog of relations at one moment."""
+    """A snapshot of a catalog of relations."""
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """What a name stands for; None if nothing has it."""
+        """Return the relation of a name; None if there is none."""
 
     def candidates(self) -> Iterable[str]:
-        """Names that may have been meant where one is not known."""
+        """Return candidates for the hint about an unknown name."""

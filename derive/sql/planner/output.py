@@ -1,4 +1,4 @@
-"""ORDER BY, and columns of a result that GROUP BY, ORDER BY and DISTINCT ON name or number."""
+"""ORDER BY, and references to result columns by name or number."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from derive.sql.planner.interfaces import Expressions
 
 
 def ordinal_of(node: SyntaxNode, count: int, clause: str) -> int | None:
-    """The index of the column of a result that a number stands for; None for what is no constant.
+    """Return the index of the result column of a number; None if the expression is no constant.
 
     Raises:
-        SqlError: 42P10, there are fewer columns; 42601, it is another constant.
+        SqlError: 42P10, there are fewer columns; 42601, the constant is no integer.
     """
     if isinstance(node, NumberLiteral) and node.text.isdigit():
         if not 1 <= int(node.text) <= count:
@@ -29,10 +29,10 @@ def ordinal_of(node: SyntaxNode, count: int, clause: str) -> int | None:
 def output_named(
     node: ColumnReference, outputs: Sequence[tuple[str, Expression]], clause: str = "ORDER BY"
 ) -> int | None:
-    """The index of the column of a result that has a name; None if none has.
+    """Return the index of the result column with a name; None if there is none.
 
     Raises:
-        SqlError: 42702, several have it that are not equal.
+        SqlError: 42702, several different columns have the name.
     """
     if len(node.parts) != 1:
         return None
@@ -43,7 +43,7 @@ def output_named(
 
 
 def sorted_by(expression: Expression, item: SortItem) -> Order:
-    """Return the order by an expression, with the direction and the place of NULLs that were written."""
+    """Return the order by an expression, with the direction and the place of NULLs."""
     nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
     return Order(expression, item.is_descending, nulls_first)
 

@@ -1,4 +1,4 @@
-"""From a query to the algebra."""
+"""The planner's entry points: queries, views and values."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
 
 
 def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) -> PlannedQuery:
-    """A query whose rows are wanted.
+    """Plan a query whose rows are the result.
 
     Args:
-        query: as it was written.
-        names: what it may refer to.
-        types: of its parameters, as far as they are known; None for one that is not.
+        query: the query.
+        names: names of relations.
+        types: types of its parameters; None for an unknown one.
 
     Raises:
-        SqlError: it cannot be carried out; the offset is that of the cause.
+        SqlError: the query is invalid; the offset is that of the cause.
     """
     parameters = ParameterTypes(types)
     try:
@@ -45,7 +45,7 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
 
 
 def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
-    """A query that is part of nothing else."""
+    """Return the plan of a whole query."""
     require_small(body.relation)
     limit, offset = body.limit, body.offset
     count = len(body.names)
@@ -69,22 +69,22 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """What a view stands for; the order of its query is lost, but for what a limit makes of it."""
+    """A planned view; the order of its query is lost after its limits are applied."""
 
     relation: Relation
     columns: tuple[PlannedColumn, ...]
 
 
 def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> PlannedView:
-    """A view, or what is subscribed to.
+    """Plan a view, or the target of a subscription.
 
     Args:
-        query: as it was written; without parameters.
-        names: what it may refer to.
-        columns: names of its first columns, instead of those that the query gives them.
+        query: the query, without parameters.
+        names: names of relations.
+        columns: names of its first columns, which replace those of the query.
 
     Raises:
-        SqlError: it cannot be carried out; 42P02, it has parameters; 42701, two columns have one name.
+        SqlError: the query is invalid; 42P02, it has parameters; 42701, two columns have one name.
     """
     parameters = ParameterTypes()
     try:
@@ -108,16 +108,16 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
 def plan_value(
     node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
 ) -> tuple[Expression, tuple[Type, ...]]:
-    """An expression about nothing, such as a time or an argument of EXECUTE, and the types of its parameters.
+    """Plan an expression without columns, such as an argument of EXECUTE, and return its parameter types, too.
 
     Args:
-        node: as it was written.
-        names: what subqueries in it may refer to.
-        target: the type that is wanted; None for any.
-        types: of its parameters, as far as they are known.
+        node: the expression.
+        names: names of relations, for subqueries.
+        target: required type; None for any.
+        types: types of its parameters, as far as known.
 
     Raises:
-        SqlError: it cannot be worked out, or is not of the type.
+        SqlError: the expression is invalid, or has another type.
     """
     parameters = ParameterTypes(types)
     queries = QueryPlanner(names, parameters)

@@ -1,4 +1,4 @@
-"""Planned queries and writes, and values for their parameters."""
+"""Planned queries and writes, and the binding of their parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_STATEMENT = "statement_timestamp"
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A column of a result; `form` is what is known of it beyond its type."""
+    """A result column; `form` is its type modifier."""
 
     name: str
     type: Type
@@ -33,16 +33,16 @@ class PlannedColumn:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query as a relation, and what is done to its rows on their way.
+    """A query as a relation, and the finishing of its rows.
 
     Attributes:
-        relation: its rows, which may have more columns than are shown.
-        finishing: order and columns, and limits if they are known without parameters.
-        columns: of the result.
+        relation: the rows, which may have more columns than the result.
+        finishing: order, columns, and the limits that are known without parameters.
+        columns: result columns.
         parameters: types of `$1` and so on.
-        limit: if it is not known without parameters, or negative; a bigint.
-        offset: likewise.
-        is_of_session: whether `now()`, `current_user` or another value that the session gives is asked for.
+        limit: a limit that depends on parameters, or is negative; a bigint.
+        offset: likewise, an offset.
+        is_of_session: whether the query uses `now()`, `current_user` or another value of the session.
     """
 
     relation: Relation
@@ -57,13 +57,13 @@ class PlannedQuery:
 def bind(
     query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None, user: str | None = None
 ) -> PlannedQuery:
-    """A query whose parameters have values, and for which `now()` is one moment.
+    """Bind the parameters and session values of a query.
 
     Args:
-        query: with or without parameters.
+        query: the query.
         arguments: a datum for each parameter.
-        now: when its transaction began, in microseconds since 1970; None for this moment.
-        user: who asks; None for nobody in particular.
+        now: start of the transaction, in microseconds since 1970; None for the present.
+        user: name of the user; None if unknown.
 
     Raises:
         SqlError: 2201W or 2201X, a limit is negative.
@@ -82,7 +82,7 @@ def bind(
 
 
 def in_session(expression: Expression, now: int, user: str) -> Expression:
-    """An expression for which `now()` is a moment, in microseconds since 1970, and `current_user` a name."""
+    """Bind `now()` to a time in microseconds since 1970, and `current_user` to a name."""
     return rewritten(expression, _session_values(now, user))
 
 
@@ -96,17 +96,17 @@ def _session_values(now: int | None, user: str | None) -> Replacement:
 
 
 def is_of_session(expression: Expression) -> bool:
-    """Whether an expression is the time at which its transaction or its statement began, or the user's name."""
+    """Return whether an expression is the start of its transaction or statement, or the user's name."""
     return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT, *USER_FUNCTIONS}
 
 
 def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:
-    """A relation whose parameters have become literals."""
+    """Return a relation whose parameters are literals."""
     return rewritten_relation(relation, _replacement(arguments))
 
 
 def bind_expression(expression: Expression, arguments: Sequence[Datum]) -> Expression:
-    """An expression whose parameters have become literals."""
+    """Return an expression whose parameters are literals."""
     return rewritten(expression, _replacement(arguments))
 
 
@@ -129,7 +129,7 @@ def _count(count: Expression, arguments: Sequence[Datum], sqlstate: str, clause:
 
 
 class WriteKind(Enum):
-    """What is done to a table."""
+    """The kind of a write."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"
@@ -138,15 +138,15 @@ class WriteKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedWrite:
-    """The rows that go and come, each as often as it does.
+    """The rows that a statement deletes and inserts, with multiplicity.
 
     Attributes:
-        kind: of the statement.
-        table: that is written.
-        query: its columns are those of a row that goes (of UPDATE and DELETE), of one that comes (of INSERT and
-            UPDATE), and what is returned.
-        returning: columns of the statement's result; None if it has none.
-        reads: what the query reads.
+        kind: kind of the statement.
+        table: the table.
+        query: its columns are those of a deleted row (UPDATE and DELETE), of an inserted row (INSERT and UPDATE), and
+            of RETURNING.
+        returning: result columns; None without RETURNING.
+        reads: relations that the query reads.
     """
 
     kind: WriteKind
@@ -156,7 +156,7 @@ class PlannedWrite:
     reads: frozenset[GlobalId]
 
     def parts(self, row: Row) -> tuple[Row | None, Row | None, Row]:
-        """Of a row of the query, the row that goes, the one that comes, and what is returned."""
+        """Split a row of the query: the deleted row, the inserted row, and the RETURNING row."""
         width = len(self.table.columns)
         if self.kind is WriteKind.UPDATE:
             return row[:width], row[width : 2 * width], row[2 * width :]
@@ -166,10 +166,10 @@ class PlannedWrite:
 
 
 def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
-    """Rows that come must have values in all columns that are NOT NULL.
+    """Check that inserted rows have values in all NOT NULL columns.
 
     Raises:
-        SqlError: 23502, one has not.
+        SqlError: 23502, a value is NULL.
     """
     required = [index for index, column in enumerate(table.columns) if not column.is_nullable]
     for row in rows if required else ():

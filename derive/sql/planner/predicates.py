@@ -1,4 +1,4 @@
-"""Predicates: logic, tests, IN, ANY and ALL, and comparisons of rows."""
+"""Planner of predicates: logic, tests, IN, ANY and ALL, and comparisons of rows."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _ORDERED = frozenset({"<", "<=", ">", ">="})
 
 
 def connected(connective: str, operands: Sequence[Expression]) -> Expression:
-    """`and` or `or` of boolean expressions."""
+    """Return `and` or `or` of boolean expressions."""
     return operands[0] if len(operands) == 1 else Call(connective, tuple(operands), Type.BOOLEAN)
 
 
 def negated(operand: Expression) -> Expression:
-    """`NOT` of a boolean expression."""
+    """Return `NOT` of a boolean expression."""
     return Call("not", (operand,), Type.BOOLEAN)
 
 
 class PredicatePlanner:
-    """Plans the predicates of one query."""
+    """Planner of the predicates in one query."""
 
     def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
         self._coercion = expressions.coercion
 
     def plan(self, node: Predicate) -> Expression:  # noqa: PLR0911 (one for each kind)
-        """A predicate."""
+        """Plan a predicate."""
         match node:
             case Logical(connective, operands):
                 planned = [self._expressions.boolean(operand, connective.upper()) for operand in operands]
@@ -119,7 +119,7 @@ class PredicatePlanner:
         return negated(inside) if node.is_negated else inside
 
     def _member(self, values: list[Expression], offsets: list[int], node: InList) -> Expression:
-        """Whether the first value is one of the others."""
+        """Return whether the first value equals one of the other values."""
         if len(values) > 2:
             try:
                 kind = self._coercion.common([value.type for value in values], offsets, "IN")
@@ -136,7 +136,7 @@ class PredicatePlanner:
         return connected("or", equalities)
 
     def _in_query(self, node: Quantified) -> Expression:
-        """`operands IN (query)`: its columns and the operands are cast to what their `=` compares."""
+        """Plan `operands IN (query)`; columns and operands are cast to the argument types of `=`."""
         assert isinstance(node.source, Query)
         relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
         operands = self._operands(node, relation)
@@ -163,10 +163,10 @@ class PredicatePlanner:
         return operands
 
     def _quantified(self, node: Quantified) -> Expression:
-        """`operand operator ANY | ALL (query)`.
+        """Plan `operand operator ANY | ALL (query)`.
 
-        It is true if a row of the query fulfils it; else NULL if one is NULL; else false; and ALL is NOT ANY of the
-        opposite.
+        ANY is true if the comparison is true for a row of the query; else NULL if it is NULL for a row; else false. ALL
+        is NOT ANY of the negated comparison.
         """
         if node.symbol == "=" and not node.is_all:
             return self._in_query(node)
@@ -203,7 +203,7 @@ class PredicatePlanner:
         return connected("and" if node.is_all else "or", parts)
 
     def _with_any_array(self, node: Quantified, source: SyntaxNode) -> Expression:
-        """`operand operator ANY | ALL (array)`, for an array that is not written element by element."""
+        """Plan `operand operator ANY | ALL (array)` for an array expression without a list of elements."""
         operand, array = self._expressions.plan(node.operand), self._expressions.plan(source)
         if array.type is not Type.UNKNOWN and array.type.element is None:
             raise SqlError("42809", "op ANY/ALL (array) requires array on right side", offset=node.offset)
@@ -230,7 +230,7 @@ class PredicatePlanner:
         return left.items, right.items
 
     def rows(self, node: Operation) -> Expression:
-        """A comparison of two rows."""
+        """Plan a comparison of two rows."""
         if len(node.operands) != 2 or node.symbol not in _COMPARISONS:
             raise SqlError("0A000", f"operator {node.symbol} is not supported for rows", offset=node.offset)
         left, right = self._pair(node.operands[0], node.operands[1], node.offset)
@@ -242,7 +242,7 @@ class PredicatePlanner:
         return connected("and" if node.symbol == "=" else "or", parts)
 
     def _before(self, symbol: str, left: Sequence[SyntaxNode], right: Sequence[SyntaxNode], offset: int) -> Expression:
-        """Rows in order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
+        """Compare rows in order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
 
         def compared(operator: str, index: int) -> Expression:
             return self._expressions.plan(Operation(operator, (left[index], right[index]), offset))

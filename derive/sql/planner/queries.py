@@ -1,4 +1,4 @@
-"""Queries: WITH, set operations, VALUES, ORDER BY and LIMIT around what SELECT gives."""
+"""Planner of queries: WITH, set operations, VALUES, ORDER BY and LIMIT around SELECT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from derive.sql.planner.set_operations import combined, values_of
 
 
 class QueryPlanner:
-    """Plans the queries of one statement."""
+    """Planner of the queries of one statement."""
 
     def __init__(self, names: Names, parameters: ParameterTypes) -> None:
         self.names = names
@@ -36,20 +36,20 @@ class QueryPlanner:
         self.recursions: Iterator[int] = count()
 
     def expressions(self, frame: Frame) -> ExpressionPlanner:
-        """Return what plans the expressions of a query."""
+        """Return the planner of a query's expressions."""
         return ExpressionPlanner(self, frame)
 
     def subquery(self, query: Query, frame: Frame) -> Relation:
-        """A query inside of an expression of another one."""
+        """Plan a subquery of an expression."""
         return self.plan(query, frame).settled()
 
     def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
-        """A query.
+        """Plan a query.
 
         Args:
-            query: as it was written.
-            parent: the query that its expressions may refer to; None if there is none.
-            keeps_unknown: whether columns that are literals of no type stay so, for whoever gives them one.
+            query: the query.
+            parent: the outer query that its expressions may refer to; None without one.
+            keeps_unknown: whether columns that are untyped literals stay so, for the caller to cast.
         """
         outside = self.common
         try:
@@ -59,7 +59,7 @@ class QueryPlanner:
             self.common = outside
 
     def define(self, common: With, parent: Frame | None) -> None:
-        """Have names stand for the queries that WITH gives them, from here on."""
+        """Define the common table expressions of WITH."""
         level = parent.level + 1 if parent else 0
         names: set[str] = set()
         for table in common.common_tables:
@@ -87,7 +87,7 @@ class QueryPlanner:
         return replace(body, limit=limit, offset=offset)
 
     def unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:
-        """The rows of a query, without what stands around it."""
+        """Plan a query without WITH, ORDER BY and LIMIT."""
         match body:
             case Select():
                 return SelectPlanner(self, body, parent).plan((), keeps_unknown=keeps_unknown)
@@ -102,7 +102,7 @@ class QueryPlanner:
                 return Body(inner.settled(), inner.names, offsets=inner.offsets)
 
     def _with_order(self, query: Query, body: Body, parent: Frame | None) -> Body:
-        """Rows that are not those of a SELECT in an order: by names or numbers of their columns."""
+        """Return rows of a query other than SELECT, ordered by names or numbers of their columns."""
         columns = tuple(
             VisibleColumn(name, Column(index, kind))
             for index, (name, kind) in enumerate(zip(body.names, body.relation.types, strict=True))

@@ -1,4 +1,4 @@
-"""WITH RECURSIVE: a query of what it stands for itself, by the rules that PostgreSQL has for where it may do so."""
+"""Planner of WITH RECURSIVE, with PostgreSQL's rules for recursive references."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from derive.sql.planner.scope import Frame
 
 _OUTER = {JoinKind.LEFT: (False, True), JoinKind.RIGHT: (True, False), JoinKind.FULL: (True, True)}
-"""Which sides of a join may have NULLs in the place of rows."""
+"""For each kind of join, whether the left and the right side may be padded with NULLs."""
 
 
 def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
-    """Names of columns, of which the first have others."""
+    """Return names of columns, with the first ones replaced."""
     if len(others) > len(names):
         message = f"{what} has {len(names)} columns available but {len(others)} columns specified"
         raise SqlError("42P10", message, offset=offset)
@@ -40,21 +40,22 @@ def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: 
 
 
 def refers_to(query: Query, name: str) -> bool:
-    """Whether a query refers to what WITH names."""
+    """Return whether a query refers to a common table expression."""
     return any(True for _ in _references(query, name, None))
 
 
 def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level: int) -> CommonRelation:
-    """A query of WITH RECURSIVE that refers to itself.
+    """Plan a recursive query.
 
     Args:
-        queries: what plans it.
-        table: the query and its name.
-        parent: the query around it.
-        level: how many there are.
+        queries: planner of queries.
+        table: the common table expression.
+        parent: the outer query.
+        level: number of outer queries.
 
     Raises:
-        SqlError: 42P19, it refers to itself where it may not; 42804, its types are not those of its first rows; 0A000.
+        SqlError: 42P19, a recursive reference is misplaced; 42804, the types differ from those of the first rows;
+            0A000.
     """
     query, name = table.query, table.name
     united = _united(table)
@@ -82,7 +83,7 @@ def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level:
 
 
 def _united(table: CommonTable) -> SetQuery:
-    """The first rows and the step of a query that refers to itself where it may."""
+    """Return the UNION of first rows and recursive step, after checks of the recursive references."""
     query, name = table.query, table.name
     body = query.body
     while isinstance(body, Query) and not (body.common_tables or body.order or body.limit or body.limit_offset):
@@ -112,13 +113,13 @@ def _misplaced(name: str, where: str, reference: RelationReference) -> SqlError:
 
 
 def _references(node: Any, name: str, place: str | None) -> Iterator[tuple[RelationReference, str | None]]:
-    """Where a name is referred to, and what is around that in which a recursive query must not."""
+    """Yield references to a name, each with the construct around it that forbids recursion, or None."""
     match node:
         case RelationReference(name=reference):
             if reference.schema is None and reference.name == name:
                 yield node, place
         case Query() if any(table.name == name for table in node.common_tables):
-            return  # the name stands for something else in there
+            return  # the name is shadowed here
         case JoinedTable(left=left, right=right, kind=kind):
             for side, is_outer in zip((left, right), _OUTER.get(kind, (False, False)), strict=True):
                 yield from _references(side, name, "an outer join" if is_outer else place)

@@ -1,4 +1,4 @@
-"""What a query's expressions can refer to."""
+"""The scope of a query's expressions: relations and columns that they can refer to."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from derive.sql.parser.ast import ColumnReference, WindowDefinition
 from derive.suggest import suggest
 
 AGGREGATES = 1 << 20
-"""Columns from here on are aggregates of the query that is planned, until its groups are known."""
+"""First index of placeholder columns for aggregates, until the query's groups are known."""
 WINDOWS = 1 << 21
-"""Columns from here on are its window functions."""
+"""First index of placeholder columns for window functions."""
 GROUPINGS = 1 << 22
-"""Columns from here on are calls of GROUPING."""
+"""First index of placeholder columns for calls of GROUPING."""
 ROWS = 1 << 23
-"""Columns from here on are its set-returning functions."""
+"""First index of placeholder columns for set-returning functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """A column that has a name; `expression` is about the rows of what FROM gives."""
+    """A named column; `expression` is over the rows of FROM."""
 
     name: str
     expression: Expression
@@ -33,13 +33,13 @@ class VisibleColumn:
 
 @dataclass(frozen=True, slots=True)
 class VisibleTable:
-    """A relation in FROM by the name that it has there.
+    """A relation in FROM under its name there.
 
     Attributes:
-        name: None if it has none.
-        schema: None if it has none, or an alias.
-        columns: its columns.
-        is_value: whether its name stands for its first column as well, as that of a function does.
+        name: name; None without one.
+        schema: schema; None without one, or for an alias.
+        columns: columns.
+        is_value: whether the name also refers to the first column, as for a function.
     """
 
     name: str | None
@@ -50,12 +50,12 @@ class VisibleTable:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What FROM gives.
+    """The relations of FROM.
 
     Attributes:
-        relation: its rows.
-        tables: relations that have names there.
-        columns: what `*` stands for, and what has a name without that of a relation.
+        relation: their joined rows.
+        tables: the named relations.
+        columns: columns of `*`, and of unqualified names.
     """
 
     relation: Relation
@@ -63,7 +63,7 @@ class Source:
     columns: tuple[VisibleColumn, ...]
 
     def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
-        """Its tables and columns, about rows with so many more columns in front."""
+        """Return tables and columns over rows with `by` more columns in front."""
         tables = tuple(replace(table, columns=_shifted(table.columns, by)) for table in self.tables)
         return tables, _shifted(self.columns, by)
 
@@ -73,19 +73,19 @@ def _shifted(columns: tuple[VisibleColumn, ...], by: int) -> tuple[VisibleColumn
 
 
 NO_SOURCE = Source(Constant(((),), ()), (), ())
-"""What there is without FROM: one row without columns."""
+"""The source of a query without FROM: one row without columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """The part of a query that is planned.
+    """A clause of a query.
 
     Attributes:
-        name: in messages.
-        has_aggregates: whether there may be aggregates in it.
-        has_windows: whether there may be window functions in it.
-        is_aggregate: whether it is inside of an aggregate.
-        has_rows: whether there may be set-returning functions in it.
+        name: name in messages.
+        has_aggregates: whether aggregates are allowed.
+        has_windows: whether window functions are allowed.
+        is_aggregate: whether the clause is inside an aggregate.
+        has_rows: whether set-returning functions are allowed.
     """
 
     name: str
@@ -102,12 +102,12 @@ SELECT = Clause("SELECT", has_aggregates=True, has_windows=True, has_rows=True)
 
 @dataclass(frozen=True, slots=True)
 class RowTarget:
-    """A set-returning function outside of FROM.
+    """A set-returning function outside FROM.
 
     Attributes:
-        array: whose elements its rows are.
-        type: of its rows, where elements are texts of such values.
-        offset: where it stands.
+        array: array of the rows.
+        type: type of the rows, if the elements are texts of such values.
+        offset: offset in the statement.
     """
 
     array: Expression
@@ -120,16 +120,16 @@ class Frame:
     """One query while its expressions are planned.
 
     Attributes:
-        source: what FROM gives.
-        parent: the query around it, whose columns it may refer to; None if there is none.
-        clause: what is planned at the moment.
-        aggregates: that its expressions have asked for so far.
-        windows: window functions, likewise.
-        groupings: arguments of calls of GROUPING, with their offsets.
-        rows: set-returning functions, each as often as it was asked for.
-        references: columns that were referred to outside of aggregates: what they are, offset and text.
-        named_windows: definitions behind WINDOW.
-        refusal: why nothing may refer to its columns; None if it may.
+        source: relations of FROM.
+        parent: outer query; None without one.
+        clause: the clause that is being planned.
+        aggregates: aggregates of its expressions so far.
+        windows: window functions so far.
+        groupings: arguments of GROUPING calls, with offsets.
+        rows: set-returning functions, one entry per call.
+        references: columns referred to outside aggregates: expression, offset and text.
+        named_windows: definitions of the WINDOW clause.
+        refusal: detail of the error for references to its columns; None if they are allowed.
     """
 
     source: Source
@@ -144,7 +144,7 @@ class Frame:
     refusal: str | None = None
 
     def frames(self) -> Iterator[tuple[int, Frame]]:
-        """This query and those around it, with how many further out they are."""
+        """Yield this query and its outer queries, each with its depth."""
         depth, frame = 0, self
         while True:
             yield depth, frame
@@ -154,14 +154,14 @@ class Frame:
 
     @property
     def level(self) -> int:
-        """How many queries are around it."""
+        """Return the number of outer queries."""
         return sum(1 for _ in self.frames()) - 1
 
     def resolve(self, reference: ColumnReference) -> Expression:
-        """The column that is referred to.
+        """Resolve a column reference.
 
         Raises:
-            SqlError: 42703, there is none; 42702, there are several; 42P01, its relation is not in FROM.
+            SqlError: 42703, there is no such column; 42702, there are several; 42P01, its relation is not in FROM.
         """
         *qualifier, name = reference.parts
         if len(qualifier) > 3:
@@ -192,7 +192,7 @@ class Frame:
         raise self._unknown_column(reference, None)
 
     def columns_of(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...] | None:
-        """The columns of a relation in FROM, or of all of them; None if there is no such relation."""
+        """Return the columns of a relation in FROM, or of all relations; None if there is no such relation."""
         if not qualifier:
             return self.source.columns
         name, schema = qualifier[-1], qualifier[-2] if len(qualifier) > 1 else None
@@ -206,7 +206,7 @@ class Frame:
         return tables[0].columns if tables else None
 
     def star(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...]:
-        """What a star stands for."""
+        """Return the columns of a star."""
         for depth, frame in self.frames():
             columns = frame.columns_of(qualifier, offset)
             if columns is not None:

@@ -1,4 +1,4 @@
-"""SELECT: from its clauses to relations, in the order in which SQL works them out."""
+"""Planner of SELECT: from its clauses to relations, in the order of SQL's evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True, has_r
 
 @dataclass(slots=True)
 class Target:
-    """A column of a projection: its name, its expression, and the columns that it refers to with their offsets."""
+    """A column of a projection: name, expression, references with offsets, and its own offset."""
 
     name: str
     expression: Expression
@@ -37,7 +37,7 @@ class Target:
 
 
 class SelectPlanner:
-    """Plans one SELECT."""
+    """Planner of one SELECT."""
 
     def __init__(self, queries: Queries, select: Select, parent: Frame | None) -> None:
         self._queries = queries
@@ -55,7 +55,7 @@ class SelectPlanner:
             self._frame.named_windows[name] = definition
 
     def plan(self, order: Sequence[SortItem], *, keeps_unknown: bool = False) -> Body:
-        """The rows, in an order."""
+        """Plan the rows, in an order."""
         select, frame = self._select, self._frame
         relation = frame.source.relation
         if select.condition is not None:
@@ -102,14 +102,14 @@ class SelectPlanner:
         self._targets += [Target(column.name, column.expression, references, star.offset) for column in columns]
 
     def _planned(self, node: SyntaxNode, clause: Clause) -> Target:
-        """An expression that is not shown."""
+        """Return a target for an expression outside the result."""
         self._frame.clause = clause
         begin = len(self._frame.references)
         expression = self._expressions.known(node)
         return Target("", expression, self._frame.references[begin:], start_of(node))
 
     def _index_of(self, node: SyntaxNode, clause: Clause, *, prefers_input: bool = False) -> int | Target:
-        """The column of the result that is meant by its name or number, or else a new expression."""
+        """Return the index of the result column with a name or number, or else a new target."""
         shown = [target for target in self._targets if target.name]
         index = ordinal_of(node, len(shown), clause.name)
         if index is None and isinstance(node, ColumnReference) and len(node.parts) == 1:
@@ -119,7 +119,7 @@ class SelectPlanner:
         return self._planned(node, clause) if index is None else index
 
     def _sorts(self, order: Sequence[SortItem]) -> list[int]:
-        """For what rows are ordered by, the index of its target, which may be a hidden one."""
+        """Return the target's index of each ORDER BY item; hidden targets are added."""
         indexes = []
         for item in order:
             index = self._index_of(item.expression, ORDER_BY)
@@ -137,7 +137,7 @@ class SelectPlanner:
         return len(self._targets) - 1
 
     def _keys(self) -> tuple[list[Expression], list[tuple[int, ...]]]:
-        """What rows are grouped by, and sets of indexes of these if they are grouped several times."""
+        """Return the grouping keys, and the grouping sets as indexes of keys."""
         keys: list[Expression] = []
         groups = self._select.groups or Groups(())
         indexes: dict[SyntaxNode, int] = {}
@@ -223,7 +223,7 @@ class SelectPlanner:
         return Filter(relation, grouping.over_groups(having.expression, having.references))
 
     def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
-        """Rows once for each row of the set-returning functions of expressions, which become columns in all targets."""
+        """Return rows repeated for each row of set-returning functions, which become columns in all targets."""
         indexes = rows_within(expressions)
         if not indexes:
             return relation

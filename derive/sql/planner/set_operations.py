@@ -1,4 +1,4 @@
-"""UNION, EXCEPT, INTERSECT, and VALUES: rows that are made those of the same types."""
+"""Planner of UNION, EXCEPT, INTERSECT and VALUES: inputs are cast to common types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from derive.sql.planner.scope import VALUES as VALUES_CLAUSE
 
 
 def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Body:
-    """Two queries as one."""
+    """Plan a set operation of two queries."""
     if len(left.names) != len(right.names):
         message = f"each {node.operator} query must have the same number of columns"
         raise SqlError("42601", message, offset=right.offsets[0] if right.offsets else node.right.offset)
@@ -48,7 +48,7 @@ def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Bod
 
 
 def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offsets: Sequence[int]) -> Relation:
-    """A relation whose columns are cast, in its outermost expressions if it has any.
+    """Cast the columns of a relation, in its outermost projection if there is one.
 
     Raises:
         SqlError: 42846, a column cannot be cast.
@@ -82,7 +82,7 @@ def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offse
 
 
 def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknown: bool) -> Body:
-    """`VALUES`: one constant if all is known, else a row after the other."""
+    """Plan `VALUES`: one constant if all values are literals, else a union of rows."""
     expressions = queries.expressions(Frame(NO_SOURCE, parent, VALUES_CLAUSE))
     width = len(node.rows[0])
     for row in node.rows:
@@ -102,7 +102,7 @@ def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknow
 
 
 def rows_of(rows: Sequence[Sequence[Expression]]) -> Relation:
-    """Rows of expressions as a relation."""
+    """Return rows of expressions as a relation."""
     if all(isinstance(value, Literal) for row in rows for value in row):
         data = tuple(tuple(value.value for value in row if isinstance(value, Literal)) for row in rows)
         return Constant(data, tuple(value.type for value in rows[0]), constant_forms(rows))

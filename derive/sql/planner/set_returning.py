@@ -1,4 +1,4 @@
-"""Planner of functions that return rows, in FROM and in SELECT."""
+"""Planner of set-returning functions in FROM and in SELECT."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ONE_ROW = Constant(((),), ())
 
 
 def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None) -> tuple[Relation, tuple[str, ...]]:
-    """The rows of a function in FROM, and the names of their columns.
+    """Return the rows of a function in FROM, and the names of their columns.
 
     Args:
-        queries: what plans the query.
-        item: as it was written.
-        parent: what its arguments may refer to.
+        queries: planner of queries.
+        item: the item of FROM.
+        parent: the query that its arguments may refer to.
 
     Raises:
         SqlError: 42883, there is no such function for these arguments.
@@ -57,10 +57,10 @@ def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None
 
 
 def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> Expression:
-    """Return the array that `unnest` takes.
+    """Return the array argument of `unnest`.
 
     Raises:
-        SqlError: 42883 or 42725, it is none.
+        SqlError: 42883 or 42725, the argument is no array.
     """
     value = expressions.plan(node)
     hint = "Cast it to the type of an array, such as text[]."
@@ -72,7 +72,7 @@ def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> 
 
 
 def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
-    """Return the array whose elements are the rows of another function.
+    """Return the array of the rows of another function.
 
     Raises:
         SqlError: 42883, there is no such function for these arguments.
@@ -91,7 +91,7 @@ def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
 
 
 def _elements(array: Expression) -> Relation:
-    """The elements of an array, and their places."""
+    """Return the elements of an array, with their positions."""
     element = array.type.element
     if not isinstance(array, Literal) or element is None:
         return Unnest(_ONE_ROW, array)
@@ -100,7 +100,7 @@ def _elements(array: Expression) -> Relation:
 
 
 def _side_by_side(arrays: Sequence[Expression]) -> Relation:
-    """The elements of arrays side by side, NULL where one has no more, and their places."""
+    """Return the elements of arrays side by side, padded with NULLs, with their positions."""
     if len(arrays) == 1:
         return _elements(arrays[0])
     row, place = Column(0, Type.BYTEA), Column(1, Type.BIGINT)
@@ -127,15 +127,15 @@ def zipped_elements(arrays: Sequence[Expression], row: Expression) -> tuple[Expr
 
 
 def is_row_function(name: str) -> bool:
-    """Whether a function of a name returns rows."""
+    """Return whether a function returns rows."""
     return name in ROW_FUNCTIONS or name == "unnest"
 
 
 def row_target(expressions: Expressions, node: FunctionCall) -> Expression:
-    """Return what stands for a set-returning function until its rows are worked out.
+    """Return the placeholder column of a set-returning function.
 
     Raises:
-        SqlError: 0A000, it is in a clause or an expression where there can be none; 42883, there is no such function.
+        SqlError: 0A000, the clause or expression allows no set-returning function; 42883, there is no such function.
     """
     frame, name = expressions.frame, node.name.name
     if not frame.clause.has_rows:
@@ -155,7 +155,7 @@ def row_target(expressions: Expressions, node: FunctionCall) -> Expression:
     kind = ROW_FUNCTIONS[name].type if name in ROW_FUNCTIONS else None
     target = RowTarget(array, kind or array.type.element, node.offset)
     frame.rows.append(target)
-    # Equal calls give equal rows, so that ORDER BY and GROUP BY may repeat what is selected.
+    # Equal calls share a column, so that ORDER BY and GROUP BY may repeat a selected call.
     index = next(at for at, other in enumerate(frame.rows) if (other.array, other.type) == (array, target.type))
     return Column(ROWS + index, target.type)
 
@@ -172,17 +172,17 @@ def _refusal(clause: Clause, offset: int) -> SqlError:
 
 
 def check_no_rows(frame: Frame, before: int, construct: str) -> None:
-    """Check that nothing returns rows of what was planned since there were so many of them.
+    """Check that no set-returning function was planned since there were `before` of them.
 
     Raises:
-        SqlError: 0A000, something does.
+        SqlError: 0A000, one was planned.
     """
     if len(frame.rows) > before:
         raise _refusal(Clause(construct), frame.rows[before].offset)
 
 
 def rows_within(expressions: Sequence[Expression]) -> list[int]:
-    """Return the indexes of the set-returning functions that expressions have, in their order."""
+    """Return the indexes of the set-returning functions in expressions, in order."""
     indexes: dict[int, None] = {}
 
     def note(part: Expression, depth: int) -> Expression | None:
@@ -199,12 +199,12 @@ def with_rows(relation: Relation, frame: Frame, indexes: Sequence[int]) -> tuple
     """Return a relation's rows, once for each row of set-returning functions.
 
     Args:
-        relation: whose columns come first.
+        relation: the relation, whose columns come first.
         frame: the query.
-        indexes: of the functions, at least one.
+        indexes: indexes of the functions, at least one.
 
     Returns:
-        The relation, and what stands for each function from then on.
+        The relation, and by index the expression that replaces each function.
     """
     targets = [frame.rows[index] for index in indexes]
     width = len(relation.types)
@@ -228,7 +228,7 @@ def replaced_rows(expression: Expression, values: Mapping[int, Expression]) -> E
 
 
 def _value(element: Expression, target: RowTarget) -> Expression:
-    """An element as a value of the function's type, of which it may be the text."""
+    """Return an element as a value of the function's type; the element may be its text."""
     if element.type is target.type:
         return element
     name = resolve_cast(element.type, target.type, "explicit")

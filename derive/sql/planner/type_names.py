@@ -1,4 +1,4 @@
-"""Types by the names that they have in SQL."""
+"""Types by their names in SQL."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNSUPPORTED |= {"tsvector", "tsquery"}
 
 
 def type_of(name: TypeName) -> Type:
-    """The type that a name stands for, without its modifiers.
+    """Return the type of a name, without its modifiers.
 
     Raises:
         SqlError: 42704, there is no such type; 0A000, it is not supported; 42601, it takes no modifiers.
@@ -66,7 +66,7 @@ def type_of(name: TypeName) -> Type:
 
 
 def form_of_type(name: TypeName) -> Form | None:
-    """What a type's modifiers say of values; None for nothing that is supported."""
+    """Return a type's modifier as a form; None without a supported one."""
     form = _FORMS.get(name.name)
     if form is None or not name.modifiers or name.is_array:
         return None

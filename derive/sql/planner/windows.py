@@ -1,4 +1,4 @@
-"""Windows: what rows a window function sees, and in which order."""
+"""Planner of windows: partition, order and frame."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PlannedWindow: TypeAlias = tuple[tuple[Expression, ...], tuple[Order, ...], Fram
 
 
 class WindowPlanner:
-    """Plans the windows of one query."""
+    """Planner of the windows in one query."""
 
     def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
 
     def plan(self, node: FunctionCall) -> PlannedWindow:
-        """The partition, order and frame that a call's OVER asks for."""
+        """Return the partition, order and frame of a call's OVER clause."""
         if isinstance(node.over, WindowReference):
             definition = self._named(node.over.name, node.over.offset)
         else:
@@ -45,7 +45,7 @@ class WindowPlanner:
         return self._complete(windows[name])
 
     def _complete(self, definition: WindowDefinition) -> WindowDefinition:
-        """A definition with what it takes over from the one that it names."""
+        """Return a definition completed from its base window."""
         if definition.base is None:
             return definition
         base = self._named(definition.base, definition.offset)
