@@ -1,1 +1,1 @@
-"""The catalog of SQL: what names stand for, now, in a draft, and after an edit of `flow.yaml`."""
+"""The catalog of SQL: names and items, drafts of DDL transactions, and edits of `flow.yaml`."""

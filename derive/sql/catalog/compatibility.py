@@ -1,7 +1,7 @@
-"""Whether views and sources still fit what they read, since the catalog of collections is edited behind their backs.
+"""Compatibility of views and sources with the collections that they read, after an edit of `flow.yaml`.
 
-What was defined by SQL keeps the columns that it was created with. What reads it relies on these, and so does its table
-in Storage; where they cannot be had any more, whoever reads is told so, and how to go on.
+An item of SQL keeps the columns that it was created with: its readers and its table in Storage rely on them. If the
+collections no longer have these columns, reading fails with an error and a hint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def require_agreement(item: Item, view: PlannedView) -> None:
     """Check that a view still has the columns that it was created with.
 
     Raises:
-        SqlError: what it reads was changed.
+        SqlError: a relation that the view reads was changed.
     """
     if len(view.columns) != len(item.columns):
         reason = f"it would have {len(view.columns)} columns, and had {len(item.columns)} when it was created"
@@ -33,11 +33,11 @@ def require_agreement(item: Item, view: PlannedView) -> None:
 
 
 def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelation:
-    """A collection with the columns that it had, of those that it has, and no others.
+    """Return a collection restricted to the recorded columns that still exist.
 
     Args:
-        collection: as it is now.
-        columns: names of those that it had.
+        collection: the current collection.
+        columns: names of the recorded columns.
     """
     names = [column.name for column in collection.columns]
     indexes = [names.index(name) for name in columns if name in names]
@@ -53,14 +53,14 @@ def _picked(collection: NamedRelation, indexes: Sequence[int]) -> Relation:
 
 
 def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation:
-    """The rows of a source that is a collection by another name, with the columns of the source.
+    """Return the rows of a source over a collection, with the columns of the source.
 
     Args:
         item: the source.
-        collection: as it is now; None if there is none any more.
+        collection: the current collection; None if the catalog has none.
 
     Raises:
-        SqlError: the collection was changed so that it does not have them.
+        SqlError: the collection no longer has these columns.
     """
     if collection is None:
         raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is not in the catalog any more')
@@ -83,13 +83,13 @@ def _changed(column: NamedColumn, now: Type) -> str:
 
 
 def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = ()) -> SqlError:
-    """The error of a view or source that does not fit what it reads any more.
+    """Return the error of a view or source that no longer fits the relations that it reads.
 
     Args:
-        item: what does not.
-        sqlstate: of the error.
-        reason: why.
-        reads: names of what it reads.
+        item: the view or source.
+        sqlstate: SQLSTATE of the error.
+        reason: why the item does not fit.
+        reads: names of the relations that the item reads.
     """
     kind = item.kind.value
     return SqlError(

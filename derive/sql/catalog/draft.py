@@ -1,4 +1,4 @@
-"""Drafts: what names stand for in a transaction that has begun to define something, and nowhere else before COMMIT."""
+"""Drafts: the names of a DDL transaction before COMMIT."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _IDS = itertools.count(PROVISIONAL)
 
 
 def provisional_id() -> GlobalId:
-    """What identifies something until it is committed; above all that were given before, so the oldest come first."""
+    """Return a new provisional identifier, above all earlier ones, so the oldest items come first."""
     return next(_IDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What names stand for in a transaction.
+    """The names of a DDL transaction.
 
     Attributes:
-        base: what they stood for when it began to define something.
-        objects: what they stand for.
-        statements: that have defined something.
+        base: the names when the transaction began to define items.
+        objects: the names with the transaction's changes.
+        statements: DDL statements of the transaction.
     """
 
     base: Objects
@@ -35,7 +35,7 @@ class Draft:
 
     @property
     def alters(self) -> bool:
-        """Whether a table has other columns."""
+        """Return whether the draft changes the columns of a table."""
         return any(item.alters is not None for item in self.objects.items.values())
 
     def changed(
@@ -46,13 +46,13 @@ class Draft:
         removed: Iterable[GlobalId] = (),
         renamed: Mapping[GlobalId, str] | None = None,
     ) -> Draft:
-        """This draft with one more change.
+        """Return this draft with one more change.
 
         Args:
-            statement: what asked for it.
-            added: items with provisional identifiers.
-            removed: those that are no more.
-            renamed: new names.
+            statement: text of the DDL statement.
+            added: new items with provisional identifiers.
+            removed: identifiers of dropped items.
+            renamed: new names by identifier.
         """
         new_names = renamed or {}
         items = {item.id: replace(item, name=new_names.get(item.id, item.name)) for item in self.objects.items.values()}
@@ -62,13 +62,14 @@ class Draft:
         return Draft(self.base, self.objects.with_items(items.values()), (*self.statements, statement))
 
     def change(self, now: Objects) -> Change:
-        """What is to be changed in the catalog, where others have perhaps changed something else.
+        """Return the change of the catalog; other sessions may have changed the catalog meanwhile.
 
         Args:
-            now: what names stand for by now.
+            now: the current names.
 
         Raises:
-            SqlError: 42P07, others have given a name away; 40001, they have changed what this follows from.
+            SqlError: 42P07 if another session has taken a name; 40001 if another session has changed an item that the
+                change depends on.
         """
         before, after = self.base.items, self.objects.items
         added = tuple(item for item in after.values() if is_provisional(item.id))
@@ -84,7 +85,7 @@ class Draft:
         return change
 
     def _check(self, change: Change, now: Objects) -> None:
-        """Check that a change can be made where others have changed something meanwhile."""
+        """Check that a change does not conflict with changes of other sessions."""
         needed = {*change.removed, *change.renamed}.union(*(item.uses for item in change.added))
         for identifier in needed:
             if not is_provisional(identifier) and identifier not in now.items and identifier not in now.collections:

@@ -1,8 +1,8 @@
-"""The catalog of SQL: what names stand for, durably, and every change of it in one order.
+"""The catalog of SQL: durable names and items, and all changes of them in one order.
 
-It is a database of its own in the data folder. What is stored under an identifier is Storage's; what it is called, and
-what a view means, is known here. A view's text is bound to the identifiers that its names had when it was created, so a
-name that is given to another thing later changes no view.
+The catalog is a database of its own in the data folder. Storage keeps the rows of an identifier; the catalog keeps its
+name and a view's definition. A view's text is bound to the identifiers that its names had at creation, so giving a name
+to another relation later changes no view.
 """
 
 from __future__ import annotations
@@ -62,32 +62,32 @@ CREATE TABLE change (
     + _REPLICAS
 )
 _UPGRADES = {1: _PREPARED, 2: _REPLICAS}
-"""By format, what makes the next one of it."""
+"""By format, the SQL that upgrades the catalog to the next format."""
 
 PROVISIONAL: GlobalId = 1 << 30
-"""From here on, numbers identify what a transaction has begun to define, until it is committed."""
+"""Least provisional identifier: of items that a transaction has defined and not yet committed."""
 
 Bindings: TypeAlias = Mapping[str, GlobalId]
-"""By name as it is in a view's text, what it stood for when the view was created."""
+"""By name in a view's text, the identifier that the name had when the view was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that has a name.
+    """A named object of the catalog.
 
     Attributes:
-        id: identifies it for all time.
-        kind: what it is.
-        schema: in which its name is.
-        name: unique in its schema.
-        columns: of a relation; of an index none.
-        definition: the text of a view's query.
-        bindings: of the names in that.
+        id: permanent identifier.
+        kind: kind of the object.
+        schema: schema of the name.
+        name: name, unique in the schema.
+        columns: columns of a relation; none for an index.
+        definition: text of a view's query.
+        bindings: identifiers of the names in the definition.
         read: by such a name, the columns that a collection of `flow.yaml` had when the view was created.
-        on: for an index, what it is on.
+        on: for an index, the indexed relation.
         indexed: for an index, names of its columns.
-        origin: for a source, where its rows come from; for a table, from when on its rows have its columns.
-        alters: for a table that a transaction has given other columns, the table that it is; None before and after.
+        origin: for a source, where its rows come from; for a table, the time from which its rows have its columns.
+        alters: for a table altered by an uncommitted transaction, the identifier of the original table; else None.
     """
 
     id: GlobalId
@@ -104,7 +104,7 @@ class Item:
     alters: GlobalId | None = None
 
     def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
-        """This item with other identifiers in the place of some."""
+        """Return this item with some identifiers replaced."""
         origin = self.origin
         if self.position is not None:
             origin = {**origin, "position": ids.get(self.position, self.position)}
@@ -118,42 +118,42 @@ class Item:
 
     @property
     def uses(self) -> frozenset[GlobalId]:
-        """What it cannot do without."""
+        """Return the identifiers of the relations that the item depends on."""
         return frozenset(self.bindings.values()) | ({self.on} if self.on is not None else frozenset())
 
     @property
     def position(self) -> GlobalId | None:
-        """The table that tells how far a source with rows of its own is."""
+        """Return the table that records how far a source has read; None without one."""
         place = self.origin.get("position")
         return place if isinstance(place, int) else None
 
     @property
     def known_from(self) -> int:
-        """About the time from which on the rows of a table have its columns; 0 if they always had."""
+        """Return the approximate time from which the rows of a table have its columns; 0 if they always had."""
         time = self.origin.get("known from")
         return time if isinstance(time, int) else 0
 
     @property
     def is_written(self) -> bool:
-        """Whether the adapter writes its rows into a table of Storage, at times of the timeline."""
+        """Return whether SQL writes the item's rows into a table of Storage, at times of the timeline."""
         return self.kind is ObjectKind.TABLE or (self.kind is ObjectKind.SOURCE and "collection" not in self.origin)
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is a table of Storage."""
+        """Return whether the item has a table in Storage."""
         return self.is_written or self.kind is ObjectKind.MATERIALIZED_VIEW
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of what names stand for.
+    """A change of the catalog.
 
     Attributes:
-        statement: what asked for it.
-        added: items whose names are free once others are removed and renamed.
-        removed: those that are no more.
-        renamed: new names.
-        altered: items that have other columns than before.
+        statement: text of the DDL statements.
+        added: new items; their names are free after the removals and renames.
+        removed: identifiers of dropped items.
+        renamed: new names by identifier.
+        altered: items with changed columns.
     """
 
     statement: str
@@ -164,22 +164,22 @@ class Change:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
+        """Return whether the change is empty."""
         return not (self.added or self.removed or self.renamed or self.altered)
 
 
 def is_provisional(identifier: GlobalId) -> bool:
-    """Whether a transaction that is not committed has begun to define it."""
+    """Return whether an identifier belongs to an uncommitted transaction."""
     return identifier >= PROVISIONAL
 
 
 def stored_name(schema: str, name: str) -> str:
-    """What an item's table is called in Storage, and in catalogs that read it."""
+    """Return the name of an item's table in Storage, and in catalogs that read the table."""
     return f"sql/{schema}/{name}"
 
 
 def position_name(schema: str, name: str) -> str:
-    """What the table that tells how far a source is, is called in Storage."""
+    """Return the name in Storage of the table that records how far a source has read."""
     return f"sql@position/{schema}/{name}"
 
 
@@ -190,7 +190,7 @@ class Catalog:
         root: the data folder.
 
     Raises:
-        StorageError: it was written by a newer flowctl.
+        StorageError: the catalog was written by a newer flowctl.
     """
 
     def __init__(self, root: Path) -> None:
@@ -216,19 +216,19 @@ class Catalog:
             )
 
     def close(self) -> None:
-        """Release the database."""
+        """Close the database."""
         self._db.close()
 
     def epoch(self) -> int:
-        """The epoch of the last process that has begun to change names."""
+        """Return the epoch of the last process that has begun to change the catalog."""
         epoch: int = self._db.pragma("user_version")
         return epoch
 
     def begin(self, epoch: int) -> None:
-        """Change names from now on, and have no process do so any more that has begun with a lower epoch; durably.
+        """Begin to change the catalog, and fence all processes with a lower epoch, durably.
 
         Raises:
-            FencedError: one has begun with this epoch, or a higher one.
+            FencedError: a process has begun with this epoch, or a higher one.
         """
         with self._transaction():
             if self.epoch() >= epoch:
@@ -237,39 +237,39 @@ class Catalog:
         self._epoch = epoch
 
     def replicas(self) -> list[ReplicaPlace]:
-        """Replicas that were created, by name."""
+        """Return the created replicas, by name."""
         return [ReplicaPlace(*row) for row in self._db.execute("SELECT name, address FROM replica ORDER BY name")]
 
     def add_replica(self, place: ReplicaPlace) -> None:
-        """Remember a replica; durable when it returns."""
+        """Record a replica, durably."""
         with self._transaction():
             self._db.execute("INSERT INTO replica VALUES (?, ?)", (place.name, place.address))
 
     def drop_replica(self, name: str) -> None:
-        """Forget a replica, if it was created; durably when it returns."""
+        """Remove a replica, if it exists, durably."""
         with self._transaction():
             self._db.execute("DELETE FROM replica WHERE name = ?", (name,))
 
     def version(self) -> int:
-        """How many changes there were."""
+        """Return the number of changes so far."""
         version: int = self._db.execute("SELECT coalesce(max(sequence), 0) FROM change").get
         return version
 
     def items(self) -> list[Item]:
-        """All that have a name, the oldest first."""
+        """Return all items, the oldest first."""
         rows = self._db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id")
         return [_item(*row) for row in rows]
 
     def change(self, change: Change) -> None:
-        """Change what names stand for, all or nothing; durable when it returns."""
+        """Apply a change atomically and durably."""
         with self._transaction():
             self._carry_out(change)
 
     def prepare(self, change: Change) -> int:
-        """Remember a change that is to happen if something else does; durable when it returns.
+        """Record a change durably, to be applied or discarded by `settle`.
 
         Returns:
-            The version that the catalog has once it has happened.
+            The version that the catalog has after the change.
         """
         version = self.version() + 1
         with self._transaction():
@@ -277,16 +277,16 @@ class Catalog:
         return version
 
     def prepared(self) -> int | None:
-        """The version of which a change is prepared; None if none is."""
+        """Return the version of the prepared change; None if there is none."""
         version: int | None = self._db.execute("SELECT version FROM prepared").get
         return version
 
     def settle(self, version: int, *, has_happened: bool) -> None:
-        """Carry out a change that was prepared, or forget it, unless somebody else has.
+        """Apply or discard a prepared change, unless another process has done so.
 
         Args:
-            version: of the change.
-            has_happened: whether that has happened on which it depends.
+            version: version of the change.
+            has_happened: whether the commit in Storage has happened.
         """
         with self._transaction():
             written = self._db.execute("DELETE FROM prepared WHERE version = ? RETURNING change", (version,)).get
@@ -296,8 +296,8 @@ class Catalog:
     def _carry_out(self, change: Change) -> None:
         for identifier in change.removed:
             self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
-        for identifier in change.renamed:  # two may change places
-            self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # which names none
+        for identifier in change.renamed:  # two items may swap names
+            self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # no item's name
         for identifier, name in change.renamed.items():
             self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
         for item in change.altered:
@@ -318,7 +318,7 @@ class Catalog:
                 reach("names.committing")
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # some errors of SQLite have ended it
+                if self._db.in_transaction:  # some errors of SQLite end the transaction
                     self._db.execute("ROLLBACK")
                 raise
         reach("names.committed")

@@ -1,4 +1,4 @@
-"""Where replicas are, as the catalog of SQL and the server's options name them."""
+"""Places of replicas, in the catalog of SQL and in the server's options."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from dataclasses import dataclass
 
 LOCAL = "local"
-"""The name of the instance in the server's process."""
+"""Name of the instance in the server's process."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlace:
-    """Where a replica is.
+    """The place of a replica.
 
     Attributes:
-        name: among those of the controller.
+        name: name, unique in the controller.
         address: `host:port`; empty for a process that the server starts.
     """
 
@@ -25,5 +25,5 @@ class ReplicaPlace:
 
 
 def is_replica_name(name: str) -> bool:
-    """Whether a replica can be given a name: one with a process has a folder that is called like it."""
+    """Return whether a name is valid for a replica; the folder of a replica's process has this name."""
     return name != LOCAL and _NAME.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""What names stand for at one moment: items of the catalog of SQL, and the collections of `flow.yaml`."""
+"""A snapshot of all names: items of the catalog of SQL, and the collections of `flow.yaml`."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _KINDS = {
 
 
 class Objects:
-    """What names stand for.
+    """A snapshot of all names.
 
     Args:
-        version: of the catalog of SQL.
-        items: of the catalog of SQL.
-        collections: of `flow.yaml`, by identifier.
-        derived: names of the collections that a derivation fills.
+        version: version of the catalog of SQL.
+        items: items of the catalog of SQL.
+        collections: collections of `flow.yaml`, by identifier.
+        derived: names of the derived collections.
 
     Attributes:
-        version: of the catalog of SQL.
-        items: by identifier.
-        collections: by identifier.
-        maintained: views with an index, whose rows are read instead of worked out.
+        version: version of the catalog of SQL.
+        items: items by identifier.
+        collections: collections by identifier.
+        maintained: identifiers of indexed views, whose rows are read from an instance.
     """
 
     def __init__(
@@ -66,38 +66,38 @@ class Objects:
         self._views: dict[GlobalId, Relation] = {}
 
     def with_items(self, items: Iterable[Item]) -> Objects:
-        """The same with other items, as a transaction sees it that has not committed them; of a version of its own."""
+        """Return a snapshot with other items and a version of its own, for an uncommitted transaction."""
         return Objects(next(_VERSIONS), items, self.collections, self._derived)
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """What a name stands for; None if no relation has it."""
+        """Return the relation of a name; None if no relation has the name."""
         identifier = self._ids.get((schema or PUBLIC, name))
         return None if identifier is None else self.relation(identifier)
 
     def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
-        """Whether others than the adapter write some of what is stored."""
+        """Return whether processes other than the SQL server write some of the relations."""
         return any(identifier not in self.items or not self.items[identifier].is_written for identifier in ids)
 
     def candidates(self) -> Iterable[str]:
-        """Names of all relations."""
+        """Return the names of all relations."""
         return [name for (_, name), id_ in self._ids.items() if self._kind(id_) is not ObjectKind.INDEX]
 
     def find(self, schema: str | None, name: str) -> Item | None:
-        """The item of a name, which may be an index; None if there is none."""
+        """Return the item of a name, which may be an index; None if there is none."""
         identifier = self._ids.get((schema or PUBLIC, name))
         return None if identifier is None else self.items.get(identifier)
 
     def name_of(self, identifier: GlobalId) -> str | None:
-        """What an item is called, with its schema, for people; None if there is none."""
+        """Return an item's name with its schema, for messages; None if there is no such item."""
         item = self.items.get(identifier)
         return None if item is None else f"{item.schema}.{item.name}"
 
     def is_taken(self, name: str) -> bool:
-        """Whether something has a name."""
+        """Return whether a name is in use."""
         return (PUBLIC, name) in self._ids
 
     def relation(self, identifier: GlobalId) -> NamedRelation | None:
-        """The relation of an identifier; None if nothing has it, or an index."""
+        """Return the relation of an identifier; None if there is none, or if it is an index."""
         spec = self.collections.get(identifier)
         if spec is not None:
             columns = tuple(NamedColumn(column.name, column.type, column.nullable) for column in columns_of(spec))
@@ -107,7 +107,7 @@ class Objects:
         return replace(named, definition=self._definition(item)) if named and item else named
 
     def described(self, identifier: GlobalId) -> NamedRelation | None:
-        """The relation of an identifier, without what it is defined as, which may fit nothing any more."""
+        """Return the relation of an identifier without its definition, which may no longer fit its inputs."""
         if identifier in self.collections:
             return self.relation(identifier)
         item = self.items.get(identifier)
@@ -116,14 +116,14 @@ class Objects:
         return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind])
 
     def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
-        """Whether the adapter lets time pass for something that is stored, since no task does."""
+        """Return whether SQL advances the `upper` of a stored relation, since no task does."""
         spec = self.collections.get(identifier)
         if spec is not None:
             return spec.name not in self._derived
         return identifier in self.items and self.items[identifier].is_written
 
     def users(self, identifiers: Iterable[GlobalId]) -> list[Item]:
-        """Items that cannot do without some others, directly or not, the oldest first."""
+        """Return the items that depend on some identifiers, directly or not, the oldest first."""
         used = set(identifiers)
         users = []
         for item in sorted(self.items.values(), key=lambda item: item.id):
@@ -133,10 +133,10 @@ class Objects:
         return users
 
     def meaning(self, item: Item) -> Relation:
-        """What a view is, in terms of what has rows of its own.
+        """Return the definition of a view over stored and maintained relations.
 
         Raises:
-            SqlError: something that it needs is no more.
+            SqlError: a relation that the view reads does not exist.
         """
         if item.id not in self._views:
             assert item.definition is not None
@@ -147,14 +147,14 @@ class Objects:
                 view = plan_view(statement.query, BoundNames(self, item), names)
             except SqlError as error:
                 if error.sqlstate == "54001":
-                    raise  # it is one view too many that reads another one
+                    raise  # the limit on nested views is exceeded
                 raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
             require_agreement(item, view)
             self._views[item.id] = view.relation
         return self._views[item.id]
 
     def stored(self, item: Item) -> str:
-        """What the table of an item is called in Storage."""
+        """Return the name of an item's table in Storage."""
         return stored_name(item.schema, item.name)
 
     def _definition(self, item: Item) -> Relation | None:
@@ -166,7 +166,7 @@ class Objects:
         return None
 
     def are_maintained(self, ids: Collection[GlobalId]) -> bool:
-        """Whether instances are to have the rows of all that is identified."""
+        """Return whether instances maintain the rows of all these relations."""
         return all(id_ in self.maintained or self._kind(id_) is ObjectKind.MATERIALIZED_VIEW for id_ in ids)
 
     def _kind(self, identifier: GlobalId) -> ObjectKind | None:
@@ -175,11 +175,11 @@ class Objects:
 
 
 class BoundNames:
-    """Names as they were when a view was created.
+    """The names of a view, as they were when the view was created.
 
     Args:
-        objects: what there is now.
-        view: which binds them.
+        objects: the current names.
+        view: the view with its bindings.
     """
 
     def __init__(self, objects: Objects, view: Item) -> None:
@@ -187,26 +187,26 @@ class BoundNames:
         self._bindings, self._read = view.bindings, view.read
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """What a name stood for."""
+        """Return the relation that a name had; None if the view has no such name."""
         bound = bound_name(schema, name)
         identifier = self._bindings.get(bound)
         named = None if identifier is None else self._objects.relation(identifier)
         return as_recorded(named, self._read[bound]) if named and bound in self._read else named
 
     def candidates(self) -> Iterable[str]:
-        """Names that were known."""
+        """Return the names that the view binds."""
         return self._bindings
 
 
 class RecordedNames:
-    """Names that remember what they were asked for.
+    """Names that record all look-ups.
 
     Args:
-        names: who knows.
+        names: the names to look up.
 
     Attributes:
-        bindings: what was asked for, and what it stood for.
-        read: the columns of what of that is a collection of `flow.yaml`.
+        bindings: identifiers of the names that were looked up.
+        read: columns of the collections of `flow.yaml` among them.
     """
 
     def __init__(self, names: Names) -> None:
@@ -215,7 +215,7 @@ class RecordedNames:
         self.read: dict[str, tuple[str, ...]] = {}
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """What a name stands for."""
+        """Return the relation of a name, and record the look-up."""
         named = self._names.lookup(schema, name)
         if named is not None:
             self.bindings[bound_name(schema, name)] = named.id
@@ -224,16 +224,16 @@ class RecordedNames:
         return named
 
     def candidates(self) -> Iterable[str]:
-        """Names that may have been meant."""
+        """Return similar names for hints."""
         return self._names.candidates()
 
 
 def bound_name(schema: str | None, name: str) -> str:
-    """A name as bindings have it."""
+    """Return a name in the form that bindings use."""
     return name if schema in {None, PUBLIC} else f"{schema}.{name}"
 
 
 def listing(objects: Objects) -> Sequence[NamedRelation]:
-    """All relations, by name."""
+    """Return all relations, by name."""
     ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind is not ObjectKind.INDEX)]
     return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)
