@@ -1,4 +1,4 @@
-"""Advisory locks: numbers that sessions lock among one another, whatever the numbers stand for."""
+"""Advisory locks: locks of sessions on numbers, whose meaning the client defines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TypeAlias
 from derive.errors import SqlError
 
 Key: TypeAlias = tuple[int, ...]
-"""One number, or two: locks of one number are others than those of two."""
+"""One number or two numbers; the two kinds of keys never conflict."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """What an owner holds of a key, and how often it has to give it back."""
+    """A lock of an owner on a key; `count` is the number of unlocks that release it."""
 
     owner: object
     is_shared: bool
@@ -23,32 +23,32 @@ class _Hold:
     count: int = 1
 
     def is_like(self, other: _Hold) -> bool:
-        """Whether both are one lock that is taken several times."""
+        """Return whether both are the same lock, acquired several times."""
         kinds = (self.is_shared, self.is_of_transaction) == (other.is_shared, other.is_of_transaction)
         return kinds and self.owner is other.owner
 
     def waits_for(self, other: _Hold) -> bool:
-        """Whether this cannot be given while another has the other."""
+        """Return whether this lock conflicts with a lock of another owner."""
         return self.owner is not other.owner and not (self.is_shared and other.is_shared)
 
 
 @dataclass(slots=True, eq=False)
 class _Wish:
-    """Somebody who waits."""
+    """A waiting lock request."""
 
     hold: _Hold
     granted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class AdvisoryLocks:
-    """Locks of all sessions of a process, in one event loop, given in the order in which they are asked for."""
+    """Locks of all sessions of a process, in one event loop, granted in the order of requests."""
 
     def __init__(self) -> None:
         self._held: dict[Key, list[_Hold]] = {}
         self._wishes: dict[Key, list[_Wish]] = {}
 
     def try_lock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool) -> bool:
-        """Lock a key if that can be done at once; whether it was done."""
+        """Acquire a lock without waiting; return whether it was acquired."""
         hold = _Hold(owner, is_shared, is_of_transaction)
         if self._is_hindered(key, hold):
             return False
@@ -56,10 +56,10 @@ class AdvisoryLocks:
         return True
 
     async def lock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool) -> None:
-        """Lock a key as soon as nobody else has it, and all who came first had it.
+        """Acquire a lock; wait for conflicting locks and for earlier requests.
 
         Raises:
-            SqlError: 40P01, who has it waits for this owner.
+            SqlError: 40P01, the request would deadlock.
         """
         hold = _Hold(owner, is_shared, is_of_transaction)
         wishes = self._wishes.setdefault(key, [])
@@ -80,7 +80,7 @@ class AdvisoryLocks:
             raise
 
     def unlock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool = False) -> bool:
-        """Give a lock back once; whether it was held."""
+        """Release a lock once; return whether it was held."""
         wanted = _Hold(owner, is_shared, is_of_transaction)
         for hold in self._held.get(key, []):
             if hold.is_like(wanted):
@@ -92,7 +92,7 @@ class AdvisoryLocks:
         return False
 
     def release(self, owner: object, *, is_of_transaction: bool) -> None:
-        """Give back all locks of an owner's transaction, or all others of the owner."""
+        """Release all transaction locks of an owner, or all session locks."""
         for key, holds in list(self._held.items()):
             kept = [hold for hold in holds if hold.owner is not owner or hold.is_of_transaction != is_of_transaction]
             if len(kept) < len(holds):
@@ -107,7 +107,7 @@ class AdvisoryLocks:
         self._held[key].append(hold)
 
     def _go_on(self, key: Key) -> None:
-        """Give a key to those who wait for it, as far as they can have it."""
+        """Grant a key to waiting requests, as far as possible."""
         wishes = self._wishes.get(key, [])
         while wishes and not self._is_hindered(key, wishes[0].hold):
             wish = wishes.pop(0)
@@ -121,7 +121,7 @@ class AdvisoryLocks:
         return any(wanted.waits_for(hold) for hold in self._held.get(key, []))
 
     def _waited_for(self, owner: object, passed: set[int]) -> Iterator[object]:
-        """Whoever an owner waits for, and whoever these wait for."""
+        """Return the transitive closure of the wait-for graph from an owner."""
         for key, wishes in list(self._wishes.items()):
             place = next((at for at, wish in enumerate(wishes) if wish.hold.owner is owner), None)
             if place is None:

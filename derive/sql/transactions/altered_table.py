@@ -1,9 +1,9 @@
-"""Tables with other columns: ALTER TABLE keeps the table, and all who read it go on.
+"""Tables with changed columns: ALTER TABLE keeps the table and its readers.
 
-A row is stored as a document that lacks what is NULL. So a column that is added has NULL in the rows that are there,
-and nothing is written for it. Where a column has a default, or goes, or has another name, the rows with it are updated:
-the old ones are taken away, and new ones come. A transaction sees the table that it alters as another one until
-COMMIT, when the two are compared.
+A stored row is a document without the columns that are NULL. So an added column is NULL in existing rows, and nothing
+is written. If a column has a default, is dropped or is renamed, the rows with this column are updated: old rows are
+retracted, and new rows are inserted. A transaction sees an altered table as a new table until COMMIT, which compares
+the two.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from derive.time.frontier import END_OF_TIME
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A table with other columns.
+    """A table with changed columns.
 
     Attributes:
-        id: of the table.
+        id: identifier of the table.
         item: the table as the transaction sees it.
-        writes: what changes in its rows.
-        is_rewritten: whether rows that were there change, or lose a column: before, they have not the columns of now.
+        writes: changes of its rows.
+        is_rewritten: whether existing rows change or lose a column: before this time, they do not have the current
+            columns.
     """
 
     id: GlobalId
@@ -40,12 +41,12 @@ class AlteredTable:
     is_rewritten: bool
 
     def applied(self, change: Change, before: Item, time: int) -> Change:
-        """Return a change in which the table is altered, and not another one.
+        """Return a change that alters the table in place of creating a new one.
 
         Args:
-            change: in which another table takes its place.
-            before: the table as it was.
-            time: about when that is.
+            change: a change that replaces the table.
+            before: the table before the change.
+            time: approximate time of the change.
         """
         origin = {"known from": time} if self.is_rewritten else before.origin
         is_renamed = self.item.name != before.name
@@ -59,19 +60,19 @@ class AlteredTable:
 
 
 def stored_column(column: NamedColumn) -> TableColumn:
-    """Return a column as Storage has it."""
+    """Return a column in the form of Storage."""
     return TableColumn(column.name, column.type.value, column.is_nullable)
 
 
 def altered_table(store: Readable, item: Item, writes: Sequence[Write]) -> AlteredTable | None:
-    """Return the table that an item of a transaction alters; None if it is another table.
+    """Return the table that an item of a transaction alters; None if the item is a new table.
 
-    It is another one where a column of its key is gone, which is its first column at CREATE TABLE.
+    The item is a new table if a column of the key was dropped; the key is the first column at CREATE TABLE.
 
     Args:
-        store: the data folder, in which nobody else writes the table.
-        item: begun by the transaction.
-        writes: of the transaction; its rows among them are all that the table is to hold.
+        store: the data folder; no other process writes the table.
+        item: an item of the transaction.
+        writes: writes of the transaction; its rows among them are the table's whole contents.
     """
     table = None if item.alters is None else store.tables.table(item.alters)
     columns = tuple(map(stored_column, item.columns))

@@ -1,8 +1,7 @@
-"""The mark: a row in Storage that tells which prepared change of the catalog of SQL has happened.
+"""The commit marker: a row in Storage with the version of the last committed change of the catalog.
 
-Names are in one database, and what is stored in another. Where one COMMIT changes both, the change of names is
-prepared, then rows are written together with the mark, in one commit of Storage, and then the names are changed.
-Whoever comes after a crash looks at the mark.
+Names and rows are in two databases. A COMMIT that changes both prepares the change of names, writes rows and the commit
+marker in one commit of Storage, and then applies the change of names. Recovery after a crash reads the commit marker.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ _COLUMNS = (TableColumn("version", Type.BIGINT.value),)
 
 
 class CatalogMark:
-    """The mark of one data folder.
+    """The commit marker of one data folder.
 
     Args:
-        store: of the data folder.
+        store: the data folder.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def version(self) -> int:
-        """The version of the catalog to which the last change has led that was marked; 0 before any."""
+        """Return the catalog's version after the last marked change; 0 without one."""
         table = self._store.tables.find(MARK)
         return self._version(table) if table else 0
 
     def writes(self, version: int) -> list[Write]:
-        """What is to be written with the rows of a commit."""
+        """Return the writes that set the marker, for the commit that writes the rows."""
         table = self._store.tables.find(MARK) or self._store.tables.create(MARK, _COLUMNS)
         before = self._version(table)
         return [*([(table.id, (before,), -1)] if before else []), (table.id, (version,), 1)]

@@ -1,4 +1,4 @@
-"""News: a thread that waits for commits in the data folder, by whatever process, and tells the event loop."""
+"""The commit watcher: a thread that waits for commits of any process in the data folder, and wakes the event loop."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from derive.backoff import Backoff
 from derive.storage.changes import Changes
 
 _SECONDS = 0.5
-"""How long nothing is looked at where nothing is committed."""
+"""Longest wait for a commit, in seconds."""
 
 _BACKOFF = Backoff(_SECONDS, 30.0)
 """Pauses, in seconds, before failed work is retried."""
 
 
 class News:
-    """Tells of commits.
+    """A watcher of commits that wakes the event loop.
 
     Args:
-        changes: of the data folder.
-        work: done by the thread after each; it returns whether there is more to do. Where it fails it is tried again,
-            each time after a pause twice as long as the one before.
-        report: is told each time that it fails, and with None when it goes on.
+        changes: commits of the data folder.
+        work: a function that the thread runs after each commit; returns whether more work remains. Failed work is
+            retried after a pause that doubles.
+        report: a function that gets the error of each failure, and None after recovery.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class News:
 
     @property
     def next(self) -> asyncio.Event:
-        """Set with the next news. Whoever waits asks for it first, and then looks whether there is need to wait."""
+        """Return the event of the next commit; get the event before checking whether to wait."""
         return self._told
 
     def tell(self) -> None:
-        """There is news; from any thread."""
+        """Notify the waiting tasks, from any thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._tell)
 
     async def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closing.set()
         self._changes.nudge()
         await asyncio.to_thread(self._thread.join)
@@ -71,7 +71,7 @@ class News:
                 self._closing.wait(_SECONDS)
 
     def _attempt(self) -> bool:
-        """Do the work, unless it has just failed; whether there is more to do."""
+        """Run the work unless a retry is not yet due; return whether more work remains."""
         if time.monotonic() < self._due:
             return False
         try:

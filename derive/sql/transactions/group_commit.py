@@ -1,4 +1,4 @@
-"""Group commit: writes that wait for storage at one moment are written together, for one sync of the disk."""
+"""Group commit: concurrent writes are written together, with one sync of the disk."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from derive.sql.transactions.timeline import Check, Timeline, Write, told
 NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
 _MOST_TRIES = 5
-"""So often a time is chosen for a commit that follows from what others write."""
+"""Number of times that are tried for a commit that depends on collections of other writers."""
 
 
 def nothing() -> None:
-    """What is done behind most commits."""
+    """Do nothing: the default callback after a commit."""
 
 
 Histories: TypeAlias = Mapping[GlobalId, tuple[int, int]]
-"""Of collections and tables, which relation each is, and the time from which on its rows have its columns."""
+"""By collection or table, its relation, and the time from which its rows have its columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What writes follow from.
+    """The reads that writes depend on.
 
     Attributes:
-        ids: what was read.
-        time: at which time.
-        is_strict: what others than the adapter have written since counts as well.
-        histories: of what was read, as it was then.
+        ids: relations that were read.
+        time: time of the reads.
+        is_strict: whether later writes of other processes conflict, too.
+        histories: histories of these relations at that time.
     """
 
     ids: frozenset[GlobalId]
@@ -47,7 +47,7 @@ class Basis:
 
 
 Shape: TypeAlias = tuple[tuple[str, Type], ...]
-"""The names and types of a table's columns, in their order."""
+"""Names and types of a table's columns, in order."""
 
 
 def shape_of(columns: Iterable[NamedColumn]) -> Shape:
@@ -56,7 +56,7 @@ def shape_of(columns: Iterable[NamedColumn]) -> Shape:
 
 
 class Commit(Protocol):
-    """Commits writes, and returns their time."""
+    """A function that commits writes, and returns their time."""
 
     def __call__(
         self,
@@ -65,42 +65,46 @@ class Commit(Protocol):
         then: Callable[[], None] = nothing,
         shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
     ) -> Awaitable[int]:
-        """Commit writes, and do something once they have happened."""
+        """Commit writes, and then call a function."""
 
 
 class Others(Protocol):
-    """What is not written by group commit."""
+    """Other writers: processes that write without group commit."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Of what writes follow from, what others may have written."""
+        """Return the relations of a basis that other processes may have written."""
 
     async def is_unchanged(
         self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
     ) -> bool:
-        """Whether nothing happens to some collections after one time and before another, at which tables are written.
+        """Return whether collections have no change after one time and before another; False if unknown.
 
-        False if that cannot be told.
+        Args:
+            ids: the collections.
+            after: the first time.
+            before: the second time.
+            writing: tables to be written at the second time.
         """
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
-        """The histories of collections and tables; those that are no more are left out."""
+        """Return the histories of collections and tables, without dropped ones."""
 
 
 class Nobody:
-    """There are no others."""
+    """The absence of other writers."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Nothing."""
+        """Return no relations."""
         return frozenset()
 
     async def is_unchanged(
         self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
     ) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
-        """They have none that may change."""
+        """Return no histories."""
         return {}
 
 
@@ -114,13 +118,13 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Commits writes of all sessions.
+    """The commits of all sessions.
 
     Args:
-        timeline: gives them their times.
-        dropped: what a table was called that was dropped; None if it can be written.
-        others: who writes as well.
-        altered: what a table is called that has another shape than this one; None if it has not.
+        timeline: timeline that assigns the times.
+        dropped: returns the name of a dropped table; None if the table exists.
+        others: other writers.
+        altered: returns the name of a table whose shape differs from the given one; else None.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class GroupCommit:
     ) -> None:
         self._altered = altered
         self._timeline, self._dropped, self._others = timeline, dropped, others or Nobody()
-        self._writers = asyncio.Lock()  # of whoever writes, from what it has read for that on
+        self._writers = asyncio.Lock()  # held by the writer, from the reads that it depends on
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
@@ -144,17 +148,19 @@ class GroupCommit:
         then: Callable[[], None] = nothing,
         shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
     ) -> int:
-        """Commit writes, and return their time. Whoever is cancelled meanwhile has committed, or nothing is written.
+        """Commit writes, and return their time.
+
+        A cancelled call has either committed or written nothing.
 
         Args:
-            writes: all or none of them happen.
-            basis: what they follow from, which must not have been written since; None if they follow from nothing.
-            then: what is done once they have happened, before anybody can know of it.
-            shapes: of tables whose rows are written, as these are; a table that was altered since is not written.
+            writes: the writes, applied atomically.
+            basis: the reads that the writes depend on; None without any.
+            then: a function called after the commit, before any client is notified.
+            shapes: shapes of the written tables; a table that was altered since is an error.
 
         Raises:
-            SqlError: what they follow from was written.
-            StorageError: storage cannot write; nothing was written.
+            SqlError: a relation of the basis was written.
+            StorageError: Storage cannot write; nothing was written.
         """
         waiting = _Waiting(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -179,7 +185,7 @@ class GroupCommit:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[Commit]:
-        """Nobody else writes tables in this block. What it gives commits the block's writes, and returns their time."""
+        """Exclude all other writers of tables, and yield a function that commits the block's writes."""
         async with self._writers:
 
             async def write(
@@ -220,7 +226,7 @@ class GroupCommit:
             _give_up(group)
 
     def _accepted(self, group: Sequence[_Waiting]) -> list[_Waiting]:
-        """Those of a group that can be written, and whose basis holds where all are written one after the other."""
+        """Return the writes of a group that can commit one after the other; fail the rest."""
         accepted: list[_Waiting] = []
         known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
@@ -248,11 +254,11 @@ class GroupCommit:
         return accepted
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
-        """The histories of collections and tables; those that are no more are left out."""
+        """Return the histories of collections and tables, without dropped ones."""
         return self._others.histories(ids)
 
     def check_histories(self, histories: Histories) -> None:
-        """Check that what was read is what it was.
+        """Check that relations have kept their histories.
 
         Raises:
             SqlError: 40001, a collection was reset since, or a table was dropped or had its rows altered.
@@ -276,12 +282,12 @@ class GroupCommit:
         return check
 
     async def _write(self, group: Sequence[_Waiting]) -> None:
-        """Write a group at one time, and tell those who wait."""
+        """Write a group at one time, and notify the waiting sessions."""
         if not group:
             return
         writes = [write for waiting in group for write in waiting.writes]
         first = group[0]
-        to_check, basis = self._to_check(first), first.basis  # such a one is alone in its group
+        to_check, basis = self._to_check(first), first.basis  # such a write is alone in its group
         try:
             if to_check and basis:
                 check = self._check_of(basis, to_check, {table for table, _, _ in writes})
@@ -318,7 +324,7 @@ def _outdated(reason: str, basis: Basis) -> SqlError:
 
 
 def _give_up(group: Sequence[_Waiting]) -> None:
-    """Tell those of a group who still wait that the process is being shut down."""
+    """Fail the waiting writes of a group, since the process shuts down."""
     for waiting in group:
         if not waiting.done.done():
             waiting.done.set_exception(SqlError("08007", "the server is shut down: it is not known what was committed"))

@@ -1,4 +1,4 @@
-"""Upkeep: what a process with SQL does for its data folder now and then, in a thread of its own."""
+"""Maintenance jobs of a data folder, in a thread of the process that serves SQL."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from derive.storage.store import Store
 from derive.storage.table_upkeep import TableUpkeep
 
 SECONDS = 10.0
-"""How often something is done. Leases, which last for a minute, are renewed then."""
+"""Interval of the jobs, in seconds; capabilities, which expire after a minute, are renewed in each."""
 
 
 class Upkeep:
-    """Upkeep of one data folder: holds follow the present, and tables, which nobody else looks after, are looked after.
+    """Maintenance of one data folder: advances read holds, and compacts tables.
 
     Args:
         store: the data folder.
-        holds: of what can be read.
+        holds: read holds of all readable relations.
     """
 
     def __init__(self, store: Store, holds: StorageHolds) -> None:
@@ -31,13 +31,13 @@ class Upkeep:
         self._thread.start()
 
     def close(self) -> None:
-        """Come to an end; what was held may be forgotten from here on."""
+        """Stop the thread, and release the read holds."""
         self._is_over.set()
         self._thread.join()
         self._holds.close()
 
     def hold(self) -> None:
-        """Hold what can be read, from now on; all else may wait until clients are served.
+        """Acquire read holds of all readable relations.
 
         Raises:
             FlowError: the disk is full or broken.
@@ -46,7 +46,7 @@ class Upkeep:
             self._holds.follow()
 
     def tend(self) -> None:
-        """Do what is to be done now.
+        """Run the jobs that are due now.
 
         Raises:
             FlowError: the disk is full or broken; nothing is lost.
@@ -58,5 +58,5 @@ class Upkeep:
 
     def _work(self) -> None:
         while not self._is_over.wait(SECONDS):
-            with suppress(FlowError):  # it is tried again
+            with suppress(FlowError):  # the next interval retries
                 self.tend()

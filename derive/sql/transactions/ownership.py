@@ -1,4 +1,4 @@
-"""Who writes tables and keeps views up to date: one process for each data folder, so that all writes have one order."""
+"""Ownership of a data folder: one process writes tables and maintains views, so that all writes have one order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FILE = "sql.lock"
 
 
 class Ownership:
-    """The right to be that process, which ends with it.
+    """Ownership by this process; it ends with the process.
 
     Args:
         root: the data folder.
 
     Attributes:
-        begun: clock since when this process has it; later than all if it has not.
+        begun: time at which this process acquired ownership; `END_OF_TIME` if it has not.
     """
 
     def __init__(self, root: Path) -> None:
@@ -29,16 +29,16 @@ class Ownership:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has it."""
+        """Return whether this process is the owner."""
         return self._descriptor is not None
 
     @property
     def was_ever_held(self) -> bool:
-        """Whether a process ever had it in this data folder."""
+        """Return whether the data folder ever had an owner."""
         return self._path.exists()
 
     def is_somebodys(self) -> bool:
-        """Whether this process or another one has it."""
+        """Return whether any process is the owner."""
         if self._descriptor is not None:
             return True
         try:
@@ -54,7 +54,7 @@ class Ownership:
         return False
 
     def acquire(self) -> bool:
-        """Acquire it; False if another process has it."""
+        """Acquire ownership; return False if another process is the owner."""
         if self._descriptor is None:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -67,14 +67,14 @@ class Ownership:
         return True
 
     def take_over(self, acquired: Ownership) -> None:
-        """Have what another object of this process has acquired for the same data folder, and has no more."""
+        """Move ownership here from another object of this process."""
         self._descriptor, acquired._descriptor = acquired._descriptor, self._descriptor
 
     def require(self) -> None:
-        """Acquire it.
+        """Acquire ownership.
 
         Raises:
-            SqlError: another process has it.
+            SqlError: another process is the owner.
         """
         if not self.acquire():
             address = self.address()
@@ -86,20 +86,20 @@ class Ownership:
             )
 
     def announce(self, address: str) -> None:
-        """Tell others where this process is served."""
+        """Publish the address of this process's server."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, address.encode(), 0)
 
     def address(self) -> str:
-        """Where the process is served that has it; empty if it is not."""
+        """Return the address of the owner's server; empty if there is none."""
         try:
             return self._path.read_text().strip()
         except FileNotFoundError:
             return ""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release ownership."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)

@@ -1,8 +1,8 @@
-"""Holds: what is not forgotten of collections, as transactions read it, or as somebody may want to read it AS OF.
+"""Read holds: capabilities that keep history readable for transactions and for AS OF.
 
-For all that can be read there is one lease, which stays a while behind the present, and does not pass the time of any
-transaction: to begin one costs nothing. All leases move in one commit. Transactions that read times before those, and
-all of a process that keeps no history, have leases of their own.
+One capability per relation stays behind the present, and does not pass the time of any open transaction: beginning a
+transaction costs nothing. All capabilities advance in one commit. Transactions at earlier times, and all transactions
+of a process that keeps no history, have capabilities of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from derive.storage.store import Store
 
 
 class StorageHolds:
-    """Holds in one data folder.
+    """Read holds in one data folder.
 
     Args:
         store: the data folder.
-        readable: identifiers of what can be read.
-        retention: tells for how many microseconds history is kept; None if another process keeps it.
+        readable: returns the identifiers of all readable relations.
+        retention: returns the retention of history in microseconds; None if another process keeps history.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class StorageHolds:
     ) -> None:
         self._store, self._readable, self._retention = store, readable, retention
         self._held: Sequence[Capability] = ()
-        self._frontier = 0  # of those, or that to which they are on their way
+        self._frontier = 0  # frontier of `_held`, or its next frontier
         self._times: dict[int, int] = {}
         self._own: dict[int, Sequence[Capability]] = {}
         self._count = 0
         self._lock = threading.Lock()
 
     async def hold(self, time: int) -> int:
-        """Hold everything that can be read at a time, as far as it is not forgotten; returns what names the hold."""
+        """Hold all readable relations at a time, unless compacted; return the number of the hold."""
         self._count += 1
         number, ids = self._count, set(self._readable())
         with self._lock:
@@ -51,24 +51,24 @@ class StorageHolds:
                 self._own[number] = await settled(asyncio.to_thread(self._leased, (), ids, time))
             except BaseException:
                 with self._lock:
-                    del self._times[number]  # nobody knows of it who could give it back
+                    del self._times[number]  # no caller can release the hold
                 raise
         return number
 
     async def release(self, hold: int) -> None:
-        """Give a hold back."""
+        """Release a hold."""
         with self._lock:
             self._times.pop(hold, None)
             own = self._own.pop(hold, ())
         if own:
-            with suppress(FencedError):  # then they end with this process
+            with suppress(FencedError):  # the capabilities end with this process
                 await asyncio.to_thread(self._leased, own, (), 0)
 
     def follow(self) -> int | None:
-        """Have holds follow the present, and live on; from any thread, several times a minute.
+        """Advance and renew the holds; callable from any thread, several times a minute.
 
         Returns:
-            The time before which nobody who holds nothing needs history; None if another process keeps it.
+            The time before which no history is needed; None if another process keeps history.
         """
         retention = self._retention()
         frontier = None
@@ -88,10 +88,10 @@ class StorageHolds:
         return frontier
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all holds."""
         leases = [*self._held, *(lease for own in self._own.values() for lease in own)]
         if leases:
-            with suppress(FencedError):  # then they end with this process
+            with suppress(FencedError):  # the capabilities end with this process
                 self._leased(leases, (), 0)
 
     def _leased(self, held: Sequence[Capability], ids: Collection[GlobalId], time: int) -> list[Capability]:

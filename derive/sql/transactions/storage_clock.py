@@ -1,4 +1,4 @@
-"""Storage, as the timeline needs it: where times are given out, and what is written at them."""
+"""Storage as the timeline's source of times, and the place of its writes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 _PATIENCE_SECONDS = 0.25
 
 _TICK = 1_000_000
-"""Microseconds of a tick of what is not derived."""
+"""Tick of collections that are not derived, in microseconds."""
 
 
 class StorageLedger:
     """Reads and writes in one data folder.
 
     Args:
-        store: of the data folder.
-        catalog: of `flow.yaml`, which says what is derived.
-        news: tells of commits.
-        objects: what there is now.
-        ownership: tells whether views are kept up to date.
+        store: the data folder.
+        catalog: the catalog of `flow.yaml`, with the derivations.
+        news: notifications of commits.
+        objects: returns the current names.
+        ownership: ownership of the data folder.
 
     Attributes:
-        known_from: of tables whose rows ALTER TABLE has written anew, the time from which on they have their columns.
+        known_from: by table rewritten by ALTER TABLE, the time from which its rows have its columns.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class StorageLedger:
         self._store, self._news = store, news
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
-        self._known: dict[GlobalId, tuple[int, int]] = {}  # of tables, since the last news
+        self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, since the last notification
         self.known_from: dict[GlobalId, int] = {}
         self._heard = news.next
 
     async def present(self) -> int:
-        """What time it is."""
+        """Return the present time."""
         return self._store.timeline.present()
 
     async def horizon(self, ids: Collection[GlobalId]) -> int:
-        """The latest time that is worth waiting for: a tick or two of what is read after the present."""
+        """Return the latest time worth waiting for: two ticks of the relations after the present."""
         collections = self._objects().collections
         names = [spec.name for identifier in ids if (spec := collections.get(identifier))]
         ticks = [self._derived[name].tick for name in names if name in self._derived]
@@ -90,12 +90,12 @@ class StorageLedger:
             self._note(identifier, time + 1)
 
     def note_altered(self, identifier: GlobalId, time: int) -> None:
-        """Note that a table's rows have its columns from a time on, and had others before."""
+        """Record the time from which a table's rows have its columns."""
         self.known_from[identifier] = time
         self._known.pop(identifier, None)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move `upper` of what nobody derives or maintains above a time, where it is not yet."""
+        """Move `upper` of relations that are neither derived nor maintained above a time, if it is not yet."""
         objects = self._objects()
         by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_) and self.frontiers_of(id_)[1] <= time]
         names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
@@ -108,16 +108,16 @@ class StorageLedger:
     def _seal(
         self, names: Sequence[str], tables: Sequence[GlobalId], upper: int
     ) -> tuple[Mapping[str, int], Mapping[GlobalId, str]]:
-        # What they are called in Storage follows what they are called in SQL a moment later.
+        # A table is renamed in Storage after it is renamed in SQL.
         bound = {id_: name for id_ in tables if (name := self._store.tables.name_of(id_))}
         return self._store.seal([*names, *bound.values()], upper), bound
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """The greatest `since` and the least `upper`."""
+        """Return the greatest `since` and the least `upper`."""
         return self.bounds(ids)
 
     def bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """The same, at once."""
+        """Return `frontiers(ids)` without awaiting."""
         since, upper = BEGINNING, END_OF_TIME
         for identifier in ids:
             begin, end = self.frontiers_of(identifier)
@@ -125,13 +125,13 @@ class StorageLedger:
         return since, upper
 
     def frontiers_of(self, identifier: GlobalId) -> tuple[int, int]:
-        """The `since` and `upper` of one."""
+        """Return the `since` and `upper` of one relation."""
         objects = self._objects()
         spec = objects.collections.get(identifier)
         if spec is not None:
             known = self._store.collection(spec.name)
             return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
-        if self._heard is not self._news.next:  # somebody may have let time pass, or forgotten history
+        if self._heard is not self._news.next:  # another process may have sealed the table or compacted history
             self._heard = self._news.next
             self._known.clear()
         frontiers = self._known.get(identifier)
@@ -146,7 +146,7 @@ class StorageLedger:
         return frontiers
 
     def _note(self, identifier: GlobalId, upper: int) -> None:
-        """Remember how far a table is that nobody else writes; somebody else may have let more time pass for it."""
+        """Cache the `upper` of a table that only this process writes; a greater cached value stays."""
         known = self._known.get(identifier)
         if known is None:
             table = self._store.tables.table(identifier)
@@ -154,7 +154,7 @@ class StorageLedger:
         self._known[identifier] = known[0], max(known[1], upper)
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait for news, if there may be some."""
+        """Wait for a commit, if some relation has not passed a time."""
         news = self._news.next
         behind = self._behind(ids, time + 1)
         for identifier in behind:
@@ -164,7 +164,7 @@ class StorageLedger:
                 await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Of what writes follow from, what others may have written: collections, and tables before this one did."""
+        """Return relations of a basis that other processes may have written: collections and tables."""
         items, is_ours = self._objects().items, basis.time >= self._ownership.begun
         return frozenset(
             id_
@@ -175,15 +175,15 @@ class StorageLedger:
     async def is_unchanged(
         self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
     ) -> bool:
-        """Whether nothing happens to some collections after one time and before another.
+        """Return whether collections have no change after one time and before another.
 
-        It is waited for, for a tick or two; but not for those who ingest, as these are about to change something.
+        The call waits for a tick or two; but not for ingestion, which is about to write.
 
         Args:
-            ids: of the collections.
+            ids: the collections.
             after: the first time.
             before: the second time.
-            writing: tables that are to be written then: nobody seals them meanwhile.
+            writing: tables to be written at the second time; meanwhile nothing seals them.
         """
         await self.seal(ids, before - 1)
         if self._behind(ids, before):
@@ -196,7 +196,7 @@ class StorageLedger:
         return not await asyncio.to_thread(self._has_changed, ids, after, before)
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
-        """The histories of collections and tables; those that are no more are left out."""
+        """Return the histories of collections and tables, without dropped ones."""
         objects, histories = self._objects(), {}
         for identifier in ids:
             spec = objects.collections.get(identifier)
@@ -213,7 +213,7 @@ class StorageLedger:
         return [acquire(table, purpose="a transaction of SQL") for table in tables]
 
     async def _become_known(self, ids: Collection[GlobalId], frontier: int) -> bool:
-        """Wait until collections are known up to a frontier; False if somebody ingests, or if it takes too long."""
+        """Wait until collections are complete up to a frontier; return False during ingestion, or at the horizon."""
         horizon, is_sealed_by_hand = await self.horizon(ids), self._objects().is_sealed_by_hand
         while behind := self._behind(ids, frontier):
             if any(map(is_sealed_by_hand, behind)) or await self.present() > horizon:
@@ -222,7 +222,7 @@ class StorageLedger:
         return True
 
     def _has_changed(self, ids: Collection[GlobalId], after: int, before: int) -> bool:
-        """Whether something happened in between; maybe, where a file holds what is older and what is younger."""
+        """Return whether collections changed between two times; may return True if a segment spans more than these."""
         for identifier in ids:
             spec = self._objects().collections.get(identifier)
             if spec is not None:
@@ -237,7 +237,7 @@ class StorageLedger:
     def _check_at_work(self, identifier: GlobalId) -> None:
         item = self._objects().items.get(identifier)
         if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW:
-            self._objects().meaning(item)  # nobody keeps up to date what does not fit what it reads any more
+            self._objects().meaning(item)  # raises an error if the view no longer fits its inputs
         if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW and not self._ownership.is_somebodys():
             raise SqlError(
                 "55000",
@@ -249,7 +249,7 @@ class StorageLedger:
         if spec is None or spec.name not in self._derived:
             return
         if self._store.rights.is_at_work(spec.name):
-            self._store.changes.call_others()  # a task that has nothing to do is seldom looked at
+            self._store.changes.call_others()  # an idle task is seldom woken
             return
         raise SqlError(
             "55000",
@@ -260,6 +260,6 @@ class StorageLedger:
 
 
 def dropped_name(store: Store, identifier: GlobalId) -> str:
-    """What a table was called when it was dropped, as far as that is known."""
+    """Return the name that a table had when it was dropped; its identifier if the name is unknown."""
     name = store.tables.name_of(identifier)
     return f'"{intended_name(name).removeprefix(SQL_PREFIX)}"' if name else str(identifier)

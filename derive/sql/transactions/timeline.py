@@ -1,14 +1,14 @@
-"""The adapter's timeline: one order of all reads and writes, told in times that storage understands.
+"""The timeline of SQL: one order of all reads and writes, in times of Storage.
 
-These are its rules.
+Rules:
 
 1. Times never decrease.
-2. A write's time is above that of every read before it.
-3. A read's time is at or above the `since` of what it reads, and at or above the time of every write before it.
-4. A write's time is at or above the `upper` of what it writes.
+2. A write's time is above the times of all earlier reads.
+3. A read's time is at or above the `since` of the relations read, and at or above the times of all earlier writes.
+4. A write's time is at or above the `upper` of the tables written.
 
-At one time, writes come before reads. Times are clocks of the data folder's own timeline, so whatever other processes
-ingest has its place among them, too. What runs here runs in one event loop.
+At one time, writes precede reads. Times come from the data folder's own clock, so ingestion by other processes has a
+place in the same order. The timeline runs in one event loop.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from derive.errors import FrontierError, SqlError
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 Write: TypeAlias = tuple[GlobalId, Row, int]
-"""A table, a row, and how many more of it there are."""
+"""A table, a row, and the change of the row's count."""
 
 Check: TypeAlias = Callable[[int], Awaitable[None]]
-"""Checks that something may be written at a time; raises an error if not."""
+"""A function that raises an error if a write may not happen at a time."""
 
 SEAL_SECONDS = 0.25
-"""How often whoever waits lets time pass: it costs a commit."""
+"""Interval at which a waiting read seals relations, in seconds; each seal costs a commit."""
 
 
 def told(clock: int) -> str:
-    """A clock, for people."""
+    """Return a time as text for messages."""
     return f"{clock} ({format_rfc3339(clock)})" if BEGINNING < clock < END_OF_TIME else str(clock)
 
 
 class Ledger(Protocol):
-    """Storage, as the timeline needs it. Others may run during each of its methods."""
+    """Storage as the timeline needs it. Other tasks may run during each method."""
 
     async def present(self) -> int:
-        """What time it is: a clock that is above all that were assigned. Another process may assign it, too."""
+        """Return the present time, above all times assigned so far; another process may assign it, too."""
 
     async def append(self, time: int, writes: Sequence[Write]) -> None:
-        """Write into tables at a time, all or nothing, durably; the `upper` of all tables is above it then.
+        """Write into tables at a time, atomically and durably; afterwards the `upper` of all tables is above the time.
 
         Raises:
-            FrontierError: the `upper` of a table is above that time already; nothing was written.
+            FrontierError: the `upper` of a table is above the time already; nothing was written.
         """
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move `upper` of tables and ingested collections above a time, which nothing will be written at any more."""
+        """Move `upper` of tables and ingested collections above a time, at which nothing will be written."""
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """The greatest `since` and the least `upper` of collections and of what is maintained; no id, no bounds."""
+        """Return the greatest `since` and the least `upper` of relations; without identifiers, the widest bounds."""
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait for news of an `upper` that does not pass a time.
+        """Wait for a notification about an `upper` at or below a time.
 
         Raises:
-            SqlError: it will not, as nobody works on it.
+            SqlError: no task advances the `upper`.
         """
 
 
@@ -70,8 +70,8 @@ class Timeline:
     """Assigns times to reads and writes.
 
     Args:
-        ledger: where they happen.
-        latest: a time that is not below those of all reads and writes of earlier processes.
+        ledger: storage of the reads and writes.
+        latest: a time at or above all reads and writes of earlier processes.
         seal_seconds: see `SEAL_SECONDS`.
     """
 
@@ -79,29 +79,30 @@ class Timeline:
         self._ledger = ledger
         self._seal_seconds = seal_seconds
         self._latest = latest
-        self._turn = asyncio.Lock()  # of whoever moves `upper` of tables
-        self._moving = asyncio.Lock()  # of whoever reads at a new time
+        self._turn = asyncio.Lock()  # held while `upper` of tables moves
+        self._moving = asyncio.Lock()  # held by a read at a new time
         self._alone: asyncio.Task[object] | None = None
 
     @property
     def latest(self) -> int:
-        """The latest time of a read or a finished write."""
+        """Return the latest time of a read or a finished write."""
         return self._latest
 
     def tell(self, time: int) -> None:
-        """A client is told what was written at a time: whoever reads from now on sees it."""
+        """Make later reads see a write that a client was notified of."""
         self._latest = max(self._latest, time)
 
     async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
-        """The time of a strictly serializable read, once everything is known that happened up to it.
+        """Return the time of a strictly serializable read, once the relations are complete up to this time.
 
         Args:
-            ids: what is read.
-            at_present: whether others than we write what is read, so that only the present is sure to follow them.
-            least: a time that is not to be below, so that an index can be used which is known from then on.
+            ids: relations to read.
+            at_present: whether other processes write the relations, so that only the present is sure to follow their
+                writes.
+            least: a lower bound, from which an index can be used.
 
         Raises:
-            SqlError: it would be waited for in vain.
+            SqlError: no task advances a relation.
         """
         since, upper = await self._ledger.frontiers(ids)
         time = None if at_present else self.time_at_once(since, upper, least=least)
@@ -116,19 +117,19 @@ class Timeline:
         return time
 
     def time_at_once(self, since: int, upper: int, *, least: int = 0) -> int | None:
-        """The time of a strictly serializable read of what only we write; None if it takes a new time, or a wait.
+        """Return the time of a read of relations that only SQL writes; None if the read needs a new time or must wait.
 
         Args:
-            since: the greatest of what is read, at this moment.
-            upper: the least of what is read, at this moment.
-            least: as of `read`.
+            since: the current greatest `since` of the relations.
+            upper: the current least `upper` of the relations.
+            least: as in `read`.
         """
         time = self._latest
         return time if max(since, least) <= time < upper else None
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Nobody else reads at a new time in this block, so what it has read may be followed by a write right above."""
+        """Exclude other reads at new times, so that a write can directly follow the block's reads."""
         async with self._moving:
             self._alone = asyncio.current_task()
             try:
@@ -137,12 +138,10 @@ class Timeline:
                 self._alone = None
 
     async def reach(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait until everything is known that happened up to a time, of a transaction or of somebody's choice.
-
-        A time that is yet to come is waited for.
+        """Wait until relations are complete up to a given time, which may be in the future.
 
         Raises:
-            SqlError: it is forgotten, or it would be waited for in vain.
+            SqlError: history at the time is compacted, or no task advances a relation.
         """
         since, upper = await self._ledger.frontiers(ids)
         if since > time:
@@ -155,9 +154,9 @@ class Timeline:
             await self._reached(ids, time)
 
     async def _reached(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait until everything is known that happened up to a time, and let time pass for what nobody derives.
+        """Wait until relations are complete up to a time; seal relations that no task derives.
 
-        Who ingests holds that up, and leaves it at the last of what was ingested.
+        Active ingestion delays the seal, and stops it at the last ingested time.
         """
         loop = asyncio.get_running_loop()
         sealed = -self._seal_seconds
@@ -171,17 +170,17 @@ class Timeline:
                 await self._ledger.changed(ids, time)
 
     async def complete(self, ids: Collection[GlobalId], *, least: int = 0, upper: int | None = None) -> int:
-        """The time of a serializable read: the newest at which all that is read is known, without a wait if it can be.
+        """Return the time of a serializable read: the newest complete time, if possible without a wait.
 
-        It may be before that of a write which is finished. Time passes for what nobody derives.
+        The time may be before a finished write. Relations that no task derives are sealed.
 
         Args:
-            ids: what is read.
-            least: a time that it is better not below.
-            upper: before it everything is known where this is maintained; None if it is read from where it is stored.
+            ids: relations to read.
+            least: a preferred lower bound.
+            upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
         Raises:
-            SqlError: there is no such time yet, and it would be waited for in vain.
+            SqlError: there is no such time yet, and no task advances a relation.
         """
         if upper is not None:
             time = await self._maintained(ids, upper)
@@ -197,10 +196,10 @@ class Timeline:
             await self.reach(ids, since)
 
     async def _maintained(self, ids: Collection[GlobalId], upper: int) -> int:
-        """The newest time at which all is known where it is maintained, and not below what was read or written here.
+        """Return the newest complete time of maintained relations, at or above this process's reads and writes.
 
-        To let time pass up to the present would only have the reader wait until what is maintained has followed. It
-        passes up to what is known of any of what is read, so that nothing stays behind.
+        Sealing up to the present would make the reader wait for the maintained rows. So relations are sealed up to the
+        greatest `upper` of any relation read, and none lags.
         """
         uppers = [(await self._ledger.frontiers([identifier]))[1] for identifier in ids]
         wanted = self._latest
@@ -213,15 +212,15 @@ class Timeline:
         return min(known - 1, max(self._latest, upper - 1))
 
     async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
-        """Write, and return the time at which it was; whoever reads from now on sees it.
+        """Write, and return the time of the write; later reads see it.
 
-        What follows from what was read is written just above that, if nobody has read or written since; else what was
-        read is checked.
+        A write that depends on reads is written directly above their time, if no read or write came since; else the
+        reads are checked.
 
         Args:
-            writes: all or none of them happen.
-            after: the time at which that was read from which they follow.
-            check: of the time at which they are to be written.
+            writes: the writes, applied atomically.
+            after: time of the reads that the writes depend on.
+            check: a function that checks the time of the write.
 
         Raises:
             SqlError: the check has failed.
@@ -235,7 +234,7 @@ class Timeline:
                 is_next = False
                 try:
                     await self._ledger.append(time, writes)
-                except FrontierError:  # somebody has sealed a table
+                except FrontierError:  # another process has sealed a table
                     continue
                 self._latest = max(self._latest, time)
                 return time

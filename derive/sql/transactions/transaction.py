@@ -1,13 +1,13 @@
-"""Transactions: which reads and writes go together, and at which times.
+"""Transactions: the reads and writes of a group of statements, and their times.
 
-A transaction reads at one time, and writes at one. What reads only has one time. What writes only is one commit. What
-writes after it has read is written at a later time than it has read, and fails if somebody has written in between what
-it has read; its statements wait for nobody, so neither does anyone wait for a session that has gone to lunch. To read
-after having written is refused: nothing is written before COMMIT, so there would be nothing to read. What the
-transaction itself has begun to define may be read: nobody else writes it.
+A transaction reads at one time and writes at one time. A read-only transaction has one time. A write-only transaction
+is one commit. A transaction that reads and then writes, writes at a later time, and fails if a relation that it has
+read was written in between. Transactions are optimistic: no locks are held between statements. A read after a write is
+an error, since nothing is written before COMMIT. Tables that the transaction itself has defined can be read: no other
+transaction writes them.
 
-Collections of the catalog may be written in between, too, by whoever ingests or derives. Where transactions are only
-serializable that is not looked at: these may have read what was known of a collection long ago.
+Ingestion and derivations may write collections in between, too. Serializable transactions ignore these writes, since
+they may have read an old state of a collection.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from derive.sql.transactions.timeline import Timeline, Write
 
 
 class Isolation(Enum):
-    """Of transactions from one another. The value is the name in SQL."""
+    """Isolation level of a transaction. The value is the name in SQL."""
 
     STRICT_SERIALIZABLE = "strict serializable"
-    """In the order in which clients saw them happen."""
+    """The order of transactions is the order that clients observe."""
     SERIALIZABLE = "serializable"
-    """In some order: reads are of the newest time at which everything is known, and seldom wait."""
+    """Some order: reads use the newest complete time, and seldom wait."""
 
 
 class Holds(Protocol):
-    """Keeps what transactions read from being forgotten."""
+    """Read holds for transactions."""
 
     async def hold(self, time: int) -> int:
-        """Hold everything that can be read at a time, as far as it is not forgotten; returns what names the hold."""
+        """Hold all readable relations at a time, unless compacted; return the number of the hold."""
 
     async def release(self, hold: int) -> None:
-        """Give a hold back."""
+        """Release a hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How a transaction was begun.
+    """Modes of a transaction.
 
     Attributes:
-        isolation: from others.
-        is_read_only: whether it may not write.
-        is_explicit: whether it has several statements, as the first of which it is not known what the others will read.
+        isolation: isolation level.
+        is_read_only: whether writes are errors.
+        is_explicit: whether the transaction has several statements, so that the relations of later reads are unknown at
+            the first.
     """
 
     isolation: Isolation
@@ -66,14 +67,14 @@ class Transaction:
     """One transaction of one session.
 
     Args:
-        timeline: gives it the time at which it reads.
-        commits: writes what it writes.
-        holds: keep what it reads.
-        modes: how it was begun.
+        timeline: timeline that assigns the time of reads.
+        commits: group commit for the writes.
+        holds: read holds.
+        modes: initial modes.
 
     Attributes:
-        modes: how it is isolated, and what it may do; of statements that come.
-        begun: when, in microseconds since 1970, by this machine's clock: what `now()` is.
+        modes: isolation level and access mode of the next statements.
+        begun: start by the machine's clock, in microseconds since 1970: the value of `now()`.
     """
 
     def __init__(self, timeline: Timeline, commits: GroupCommit, holds: Holds, modes: Modes) -> None:
@@ -90,11 +91,11 @@ class Transaction:
 
     @property
     def time(self) -> int | None:
-        """At which it reads, or has read first if its statements do so at times of their own; None before that."""
+        """Return the time of the reads: the earliest if each statement has a time of its own; None without reads."""
         return self._time
 
     def latest_basis(self, ids: Collection[GlobalId]) -> Basis | None:
-        """What follows from what it has read last, which is some of these; None if it was nothing."""
+        """Return the basis of the last read of some relations; None without reads."""
         return self._based(ids, self._latest) if ids else None
 
     def _based(self, ids: Collection[GlobalId], time: int | None) -> Basis | None:
@@ -103,11 +104,11 @@ class Transaction:
 
     @property
     def writes(self) -> Sequence[Write]:
-        """What is to be written."""
+        """Return the pending writes."""
         return self._writes
 
     def rows(self, table: GlobalId) -> list[Row]:
-        """The rows of a table that it has begun to define."""
+        """Return the rows of a table that the transaction has defined."""
         counts: Counter[Row] = Counter()
         for written, row, diff in self._writes:
             if written == table:
@@ -116,28 +117,28 @@ class Transaction:
 
     @property
     def basis(self) -> Basis | None:
-        """What that follows from; None if it follows from nothing."""
+        """Return the reads to validate at commit; None without reads."""
         return self._based(self._read, self._time)
 
     @property
     def has_written(self) -> bool:
-        """Whether there is something to commit."""
+        """Return whether there are writes to commit."""
         return bool(self._writes)
 
     async def read(
         self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0, upper: int | None = None
     ) -> int:
-        """The time at which to read; with the first one of an explicit transaction it is settled for all of it.
+        """Return the time for a read; the first read of an explicit transaction sets the time of all its reads.
 
         Args:
-            ids: what is read; something.
-            at_present: whether others than the adapter write some of that.
-            least: a time that is better not below, for the first read.
-            upper: before it everything is known where this is maintained; None if it is read from where it is stored.
+            ids: relations to read, at least one.
+            at_present: whether other processes write some of the relations.
+            least: a preferred lower bound, for the first read.
+            upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
         Raises:
-            SqlError: the transaction has written, or what is read is not known at its time; or 40001, what it has read
-                before was reset, dropped or altered since.
+            SqlError: the transaction has written, or a relation is not readable at its time; or 40001, a relation read
+                earlier was reset, dropped or altered since.
         """
         if any(not is_provisional(table) for table, _, _ in self._writes):
             raise SqlError(
@@ -147,7 +148,7 @@ class Transaction:
             )
         if not self.modes.is_explicit:
             time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
-            self._time = min(time, self._time or time)  # what is written follows from the oldest
+            self._time = min(time, self._time or time)  # writes depend on the oldest read
             self._latest = time
             self._read.update(ids)
             self._histories = self._commits.histories(ids)
@@ -170,23 +171,23 @@ class Transaction:
         return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit, least=least)
 
     def check_writable(self) -> None:
-        """Check that it may write.
+        """Check that the transaction may write.
 
         Raises:
-            SqlError: it is read only.
+            SqlError: the transaction is read-only.
         """
         if self.modes.is_read_only:
             raise SqlError("25006", "a read-only transaction cannot write")
 
     def write(self, writes: Sequence[Write], table: NamedRelation | None = None) -> None:
-        """Write, once it is committed.
+        """Add writes to be written at COMMIT.
 
         Args:
-            writes: what is written.
-            table: to which, with the columns of those rows; None if nobody else may alter it.
+            writes: the writes.
+            table: the written table with the columns of these rows; None if no other transaction may alter it.
 
         Raises:
-            SqlError: it is read only.
+            SqlError: the transaction is read-only.
         """
         self.check_writable()
         self._writes += writes
@@ -195,18 +196,18 @@ class Transaction:
 
     @property
     def shapes(self) -> Mapping[GlobalId, Shape]:
-        """The columns that tables had whose rows are to be written."""
+        """Return the shapes of the tables to be written."""
         return self._shapes
 
     def take_back(self, count: int) -> None:
-        """Forget all writes but the first ones."""
+        """Discard all writes but the first `count`."""
         del self._writes[count:]
 
     async def commit(self) -> int | None:
-        """Commit; returns the time of what it wrote, if it wrote something.
+        """Commit; return the time of the writes, or None without writes.
 
         Raises:
-            SqlError: others have written what it has read; nothing is written.
+            SqlError: a relation that the transaction has read was written; nothing is written.
         """
         try:
             if not self._writes:
@@ -218,7 +219,7 @@ class Transaction:
             await self.end()
 
     async def end(self) -> None:
-        """Give back what it holds; what it has written and not committed is forgotten."""
+        """Release the read hold, and discard uncommitted writes."""
         self._writes = []
         if self._hold is not None:
             hold, self._hold = self._hold, None

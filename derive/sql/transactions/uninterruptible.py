@@ -1,4 +1,4 @@
-"""What is begun and cannot be interrupted: whoever is cancelled meanwhile waits for the end of it."""
+"""Work that runs to completion even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def settled(work: Awaitable[T]) -> T:
-    """What comes of something, waited for however often somebody is cancelled meanwhile.
+    """Await work to completion even if the caller is cancelled, and return its result.
 
     Raises:
-        asyncio.CancelledError: somebody was, and it has failed.
+        asyncio.CancelledError: the caller was cancelled, and the work failed.
     """
     task, is_cancelled = asyncio.ensure_future(work), False
     while not task.done():
