@@ -1,1 +1,1 @@
-"""Statements at run time: one module for each kind of statement, and the state of a session."""
+"""Execution of statements: one module for each kind of statement, and the state of a session."""

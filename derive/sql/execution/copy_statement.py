@@ -1,4 +1,4 @@
-"""COPY: rows of a query to a client, and of a client into a table."""
+"""COPY: rows of a query to a client, and rows of a client into a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from derive.sql.preparation.prepare import Plan
 
 
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:
-    """`COPY … TO STDOUT`."""
+    """Execute `COPY … TO STDOUT`."""
     columns = plan.columns or ()
     form = copy_out(statement.format, columns)
     if isinstance(statement.source, Subscribe):
@@ -38,7 +38,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
 
 
 def copy_from(state: State, statement: Copy) -> Result:
-    """`COPY … FROM STDIN`."""
+    """Execute `COPY … FROM STDIN`."""
     assert isinstance(statement.source, QualifiedName)
     state.transaction.check_writable()
     state.coordinator.own()
@@ -69,7 +69,7 @@ def copy_from(state: State, statement: Copy) -> Result:
 
 
 def _completion(state: State, table: NamedRelation, indexes: Sequence[int]) -> Callable[[Sequence[Row]], list[Row]]:
-    """What makes rows of the table of rows that are copied: columns that are not copied have their defaults."""
+    """Return a function that completes copied rows to rows of the table, with defaults for the other columns."""
     width = len(table.columns)
     positions = {index: position for position, index in enumerate(indexes)}
     missing = [column for index, column in enumerate(table.columns) if index not in positions]

@@ -11,17 +11,18 @@ from derive.sql.outcome import ResultColumn
 
 
 class Cursor:
-    """Rows that are fetched in pieces.
+    """A cursor: rows that are fetched in pieces.
 
     Args:
-        columns: of the rows.
-        rows: all of them, in batches.
-        is_held: whether it outlives its transaction.
-        is_endless: whether rows go on coming, so that not all that are asked for are waited for.
+        columns: columns of the rows.
+        rows: all rows, in batches.
+        is_held: whether the cursor outlives its transaction.
+        is_endless: whether the rows are those of a subscription, so that a fetch does not wait for all rows it asks
+            for.
 
     Attributes:
-        columns: of the rows.
-        is_held: see above.
+        columns: columns of the rows.
+        is_held: whether the cursor outlives its transaction.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Cursor:
         self._is_done = False
 
     async def fetch(self, count: int | None, timeout: float | None) -> list[Row]:
-        """The next rows.
+        """Return the next rows.
 
         Args:
-            count: how many at most; None for all, or for all that are ready where rows go on coming.
-            timeout: seconds for which rows are waited for; None for any time.
+            count: greatest number of rows; None for all, or for all ready rows of a subscription.
+            timeout: longest wait in seconds; None for no limit.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while not self._is_done and (count is None or len(self._ready) < count):
@@ -56,7 +57,7 @@ class Cursor:
         return rows
 
     async def close(self) -> None:
-        """Fetch no more."""
+        """Close the cursor."""
         self._is_done = True
         if self._next is not None:
             self._next.cancel()
@@ -65,7 +66,7 @@ class Cursor:
             await self._rows.aclose()
 
     async def _gather(self, deadline: float | None) -> bool:
-        """Have one more batch ready; False if none comes in time."""
+        """Read one more batch; return False at the deadline."""
         if self._next is None:
             self._next = asyncio.ensure_future(_one(self._rows))
         left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
@@ -73,7 +74,7 @@ class Cursor:
         if not done:
             return False
         if self._is_endless and self._ready and _has_failed(self._next):
-            return False  # what came before is fetched first, and the error next
+            return False  # rows before the error are fetched first
         gathered, self._next = self._next, None
         batch = gathered.result()
         self._is_done = batch is None
@@ -82,7 +83,7 @@ class Cursor:
 
 
 def _has_failed(done: asyncio.Future[Sequence[Row] | None]) -> bool:
-    """Whether something ended with an error that nobody has asked for."""
+    """Return whether a future has failed for a reason other than cancellation."""
     error = None if done.cancelled() else done.exception()
     return isinstance(error, SqlError) and error.sqlstate != "57014"
 

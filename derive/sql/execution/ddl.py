@@ -1,4 +1,4 @@
-"""CREATE, DROP and ALTER … RENAME: what names stand for changes in the transaction, and for others with its COMMIT."""
+"""CREATE, DROP and ALTER … RENAME: names change in the transaction, and at COMMIT for other sessions."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchem
 
 
 async def define(state: State, statement: Definition, text: str) -> Result:
-    """Carry out a statement that changes what names stand for.
+    """Execute a DDL statement.
 
     Args:
-        state: of the session.
-        statement: as it was written.
-        text: of the statement.
+        state: state of the session.
+        statement: the statement.
+        text: text of the statement.
     """
     state.transaction.check_writable()
     coordinator = state.coordinator
@@ -60,7 +60,7 @@ async def define(state: State, statement: Definition, text: str) -> Result:
         async with coordinator.definitions:
             await _sources_are_begun(state, statement)  # of what was defined just now, too, before nobody else writes
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
-                async with coordinator.commits.exclusive() as commit:  # nobody writes what is read
+                async with coordinator.commits.exclusive() as commit:  # nobody writes the relations that are read
                     result = await _Definer(state, text).define(statement)
                     await state.deploy(commit, is_alone=True)
             else:
@@ -70,7 +70,7 @@ async def define(state: State, statement: Definition, text: str) -> Result:
 
 
 async def _sources_are_begun(state: State, statement: Definition) -> None:
-    """Wait for the sources of which a table is to have rows."""
+    """Wait for the sources that CREATE TABLE … AS reads."""
     if isinstance(statement, CreateTable) and statement.query is not None:
         relation = plan_view(statement.query, state.objects, statement.column_names).relation
         coordinator = state.coordinator
@@ -91,7 +91,7 @@ class _Definer:
         removed: Iterable[GlobalId] = (),
         renamed: Mapping[GlobalId, str] | None = None,
     ) -> None:
-        """Change what names stand for in the transaction."""
+        """Add a change to the transaction's draft."""
         draft = self._state.draft or Draft(self._objects, self._objects)
         self._state.draft = draft.changed(self._text, added=added, removed=removed, renamed=renamed)
 
@@ -135,7 +135,7 @@ class _Definer:
         return Result(lambda _: f"SELECT {len(rows)}")
 
     async def _alter_table(self, statement: AlterTable) -> Result:
-        """Until COMMIT another table of the same name has the rows of this one."""
+        """Alter a table: until COMMIT, a new table of the same name has its rows."""
         item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
@@ -219,7 +219,7 @@ class _Definer:
     # Names
 
     def _skipped(self, name: QualifiedName, *, is_welcome: bool) -> tuple[Notice, ...]:
-        """Check that a name is free; notices if it is not, and that is welcome."""
+        """Check that a name is free; return notices if IF NOT EXISTS allows the name to be taken."""
         if name.schema not in {None, PUBLIC}:
             hint = f"There is one schema, {PUBLIC}."
             raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
@@ -272,7 +272,7 @@ class _Definer:
         return Result(lambda _: tag)
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
-        """The item of a name and kind; None if there is none, and that is welcome."""
+        """Return the item of a name and kind; None if IF EXISTS allows it to be missing."""
         item = self._objects.find(name.schema, name.name)
         if item is None:
             named = self._objects.lookup(name.schema, name.name)
@@ -292,7 +292,7 @@ class _Definer:
 
 
 def _altered_by(item: Item) -> GlobalId | None:
-    """The table that one is which has other columns than an item; None if that is not committed yet."""
+    """Return the committed table that an altered item stands for; None for a new table."""
     return item.alters if is_provisional(item.id) else item.id
 
 

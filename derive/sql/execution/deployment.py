@@ -1,12 +1,12 @@
-"""Deployment: what a transaction has defined, and what it has written, happen at once, at its COMMIT.
+"""Deployment: a transaction's definitions and writes are committed together.
 
-Tables are made in Storage first, where nobody knows of them. The change of the catalog is what makes them known, and
-Storage is brought in line with it afterwards: names in Storage follow those of SQL in one commit, whatever changes
-places with whatever. A crash in between, or a disk that is full then, leaves tables that no name stands for, or dropped
-ones that are there still: the next deployment, or the next process, brings Storage in line.
+Tables are created in Storage first, under hidden names. The change of the catalog publishes them, and afterwards
+Storage is reconciled with the catalog: one commit renames its tables like those of SQL, also when names are swapped. A
+crash or a full disk in between leaves tables without names, or dropped tables: the next deployment, or the next
+process, reconciles Storage.
 
-Rows of tables that were there before cannot be written that way: they are written together with a mark, which says that
-the change of the catalog, prepared before, has happened.
+Rows of existing tables cannot be written under hidden names. They are written together with a commit marker, which says
+that the prepared change of the catalog has happened.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from derive.storage.table import TableColumn
 async def deploy(
     coordinator: Coordinator, draft: Draft, writes: Sequence[Write], commit: Commit, *, is_alone: bool = False
 ) -> None:
-    """Have a transaction happen that has defined something. Who is cancelled meanwhile waits for the end of it.
+    """Commit a transaction with definitions; a cancelled caller waits for the end.
 
     Args:
-        coordinator: nobody else deploys at the same time.
-        draft: what it has defined.
-        writes: what it has written, also of tables that it has begun to define.
-        commit: commits writes.
-        is_alone: whether nobody else writes meanwhile.
+        coordinator: the coordinator; no other session deploys at the same time.
+        draft: definitions of the transaction.
+        writes: writes of the transaction, also to new tables.
+        commit: a function that commits writes.
+        is_alone: whether other writers are excluded.
 
     Raises:
-        SqlError: it conflicts with what another session has defined or written; nothing has happened.
-        StorageError: storage cannot write; nothing has happened.
+        SqlError: another session has defined or written something that conflicts; nothing has happened.
+        StorageError: Storage cannot write; nothing has happened.
     """
     await settled(_Deployment(coordinator, draft, commit, is_alone=is_alone).carry_out(writes))
 
@@ -53,7 +53,7 @@ class _Deployment:
     def __init__(self, coordinator: Coordinator, draft: Draft, commit: Commit, *, is_alone: bool) -> None:
         self._coordinator, self._draft, self._commit, self._is_alone = coordinator, draft, commit, is_alone
         self._tables = coordinator.store.tables
-        self._ids: dict[GlobalId, GlobalId] = {}  # by provisional one
+        self._ids: dict[GlobalId, GlobalId] = {}  # final identifiers by provisional identifier
         self._created: list[GlobalId] = []
         self._rewritten: list[GlobalId] = []
         self._is_aside = False
@@ -82,10 +82,10 @@ class _Deployment:
         await self._tidy()
 
     def _has_happened(self, version: int, error: Exception) -> bool:
-        """Whether the change of the catalog has happened, though something has failed.
+        """Return whether the change of the catalog has happened despite an error.
 
         Raises:
-            SqlError: 08007, that cannot be told; the next who looks at the catalog has it happen, or not.
+            SqlError: 08007, the outcome is unknown; the next reader of the catalog settles it.
         """
         coordinator = self._coordinator
         try:
@@ -98,7 +98,7 @@ class _Deployment:
         return has_happened
 
     def _is_there(self, table: GlobalId) -> bool:
-        """Whether the transaction has not dropped a table that it has written."""
+        """Return whether a written table was not dropped by the transaction."""
         if is_provisional(table):
             return table in self._ids
         is_altered = table in self._ids.values()
@@ -126,7 +126,7 @@ class _Deployment:
         self._coordinator.carry_out_prepared()
 
     def _alter(self, change: Change, writes: Sequence[Write]) -> tuple[Change, Sequence[Write]]:
-        """Have tables with other columns be the tables that they were, whose rows are updated."""
+        """Turn altered tables back into the original tables with updated rows."""
         for item in change.added:
             altered = altered_table(self._coordinator.store, item, writes)
             if altered is None:
@@ -139,7 +139,7 @@ class _Deployment:
         return change, writes
 
     async def _create(self, change: Change) -> Change:
-        """The change with what identifies the items that it adds, whose tables are there."""
+        """Create the tables of a change's items; return the change with final identifiers."""
         added: list[Item] = []
         for begun in sorted(change.added, key=lambda item: item.id):
             item = begun.rebound(self._ids)
@@ -174,7 +174,7 @@ class _Deployment:
         view_of: Collection[str] | None = None,
     ) -> GlobalId:
         def create() -> GlobalId:
-            # A name may be that of something that is dropped or renamed at the same time.
+            # The name may belong to a table that is dropped or renamed at the same time.
             table = self._tables.create(name, columns, at=at, view_of=view_of, aside=True)
             self._is_aside |= table.name != name
             return table.id
@@ -186,10 +186,10 @@ class _Deployment:
         return self._created[-1]
 
     def _require_names(self, change: Change) -> None:
-        """Require that what is renamed finds its name in Storage free, or with a table that leaves it as well.
+        """Check that the new names are free in Storage, or belong to tables that are renamed, too.
 
         Raises:
-            SqlError: 42P07, a collection of documents has it.
+            SqlError: 42P07, a collection of documents has the name.
         """
         for identifier, name in change.renamed.items():
             item = self._coordinator.objects.items[identifier]
@@ -198,14 +198,14 @@ class _Deployment:
                 raise SqlError("42P07", f"collection '{stored}' is there already", hint="use another name")
 
     async def _tidy(self) -> None:
-        """Bring Storage in line with what names stand for now; what fails is done by the next who defines something."""
+        """Reconcile Storage with the catalog; after a failure, the next deployment retries."""
         if self._coordinator.is_untidy:
             try:
                 await self._reconcile()
-            except FlowError as error:  # what was committed stays committed
+            except FlowError as error:  # the commit stands
                 self._coordinator.warn(f"names in Storage are not yet those of SQL, which is tried again: {error}")
 
     async def _reconcile(self) -> None:
-        # Tell the writes that wait for a dropped table.
+        # Fail the writes that wait for a dropped table.
         async with nullcontext() if self._is_alone else self._coordinator.commits.exclusive():
             await asyncio.to_thread(self._coordinator.reconcile)

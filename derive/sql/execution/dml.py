@@ -22,22 +22,22 @@ from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.timeline import Write
 
 _MOST_TRIES = 3
-"""So often a statement reads and writes before it gives up. The last time others wait for it."""
+"""Greatest number of attempts of a statement; the last attempt excludes other writers."""
 
 WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]]]]
-"""Works out the rows of each query, and what is written."""
+"""A function that evaluates queries, and returns the rows of each and the writes."""
 
 
 async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
-    """Carry out a statement that writes a table; one that is short may be gone in a moment."""
+    """Execute a statement that writes a table; a short statement may run on the event loop."""
     rows = await _written(state, [(planned, state.bound(planned.query, arguments))], is_short=is_short)
-    # What is not among the writes of a transaction was committed by itself.
+    # Without an open transaction, the write is committed already.
     has_happened = not (state.is_explicit or state.transaction.has_written)
     return replace(_result(planned, rows[0]), has_happened=has_happened)
 
 
 async def truncate(state: State, planned: Sequence[PlannedWrite]) -> Result:
-    """Carry out a statement that takes all rows from some tables."""
+    """Execute TRUNCATE: delete all rows of some tables."""
     tables = {table.table.id: table for table in planned}
     await _written(state, [(table, table.query) for table in tables.values()], is_short=True)
     return Result(lambda _: "TRUNCATE TABLE")
@@ -46,7 +46,7 @@ async def truncate(state: State, planned: Sequence[PlannedWrite]) -> Result:
 async def _written(
     state: State, planned: Sequence[tuple[PlannedWrite, PlannedQuery]], *, is_short: bool
 ) -> list[list[Row]]:
-    """Write tables by queries; returns the rows of each."""
+    """Write tables by queries, and return the rows of each query."""
     coordinator = state.coordinator
     state.transaction.check_writable()
     coordinator.own()
@@ -59,7 +59,7 @@ async def _written(
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
-            await coordinator.feeding.begun(ids)  # before nobody else writes, not even those who feed
+            await coordinator.feeding.begun(ids)  # before other writers, including source feeders, are excluded
             shapes = {table.table.id: shape_of(table.table.columns) for table, _ in planned}
             rows = await _by_itself(state, worked_out, ids, shapes)
     else:
@@ -73,7 +73,7 @@ async def _written(
 async def _by_itself(
     state: State, worked_out: WorkedOut, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
 ) -> list[list[Row]]:
-    """Read and write as a transaction: no other one writes in between, and if others change what is read, once more."""
+    """Read and write as one transaction; retry if other writers change the relations read."""
     tries = 0
     while True:
         tries += 1
@@ -91,13 +91,13 @@ async def _by_itself(
 
 
 async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_short: bool) -> list[Row]:
-    """The rows that go and come."""
+    """Return the rows of a write's query."""
     rows: list[Row] = []
     if planned.reads:
         batches = await reading.read(state, query)
     else:
         if is_short:
-            try:  # What takes thousands of steps is left to a thread; the first ones are gone here, as that costs more.
+            try:  # Long work moves to a thread, and repeats the first steps; that is cheaper than a thread for all.
                 return [row for batch in _evaluated(state, query, lambda: True) for row in batch]
             except SqlError as error:
                 if error.sqlstate != "57014":
@@ -109,18 +109,18 @@ async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_
             await asyncio.sleep(0)
     except SqlError as error:
         if error.sqlstate == "57014":
-            state.check_stopped()  # it knows why
+            state.check_stopped()  # raises the reason of the cancellation
         raise
     return rows
 
 
 def _evaluated(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
-    """The rows of a query that reads nothing."""
+    """Return the rows of a query without relations."""
     return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
 
 
 def _writes(planned: PlannedWrite, rows: Iterable[Row]) -> list[Write]:
-    """What rows of the query do to the table."""
+    """Return the writes of a query's rows."""
     table = planned.table
     parts = [planned.parts(row) for row in rows]
     check_rows(table, (new for _, new, _ in parts if new is not None))

@@ -1,4 +1,4 @@
-"""Statements are carried out, each by whoever knows its kind."""
+"""The executor: dispatches statements by kind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from derive.sql.sources.definitions import micros_of
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
-    """Plan a statement, also one about what the session has prepared or opened before."""
+    """Plan a statement, which may refer to the session's prepared statements and cursors."""
     return _completed(state, state.coordinator.plans.plan(text, oids, state.objects))
 
 
@@ -64,7 +64,7 @@ def _completed(state: State, begun: Plan) -> Plan:
 
 
 async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
-    """Begin to carry out a statement."""
+    """Execute a statement."""
     match begun.statement:
         case None:
             return Result(lambda _: "")
@@ -151,10 +151,10 @@ async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate |
 
 
 def current(state: State, before: Plan) -> Plan:
-    """A plan for what names stand for now.
+    """Return a plan for the current names.
 
     Raises:
-        SqlError: 0A000, its result has another form now.
+        SqlError: 0A000, the result columns have changed.
     """
     objects = state.objects
     if before.version == objects.version:
@@ -167,7 +167,7 @@ def current(state: State, before: Plan) -> Plan:
 
 @contextmanager
 def _placed(begin: int | None) -> Iterator[None]:
-    """Errors in this block are placed in a text that begins there in the one at hand; None if it is in another one."""
+    """Move the offsets of errors by `begin`; None removes them, since they refer to another text."""
     try:
         yield
     except SqlError as error:

@@ -1,4 +1,4 @@
-"""EXPLAIN: how a query is worked out or maintained, and at which time it would be read."""
+"""EXPLAIN: the operators of a query, and the time of its read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.sql.transactions.timeline import told
 
 
 def explained(state: State, plan: Plan) -> Sequence[Row]:
-    """Lines about each operator of a query."""
+    """Return a line for each operator of a query."""
     relation = _relation(plan)
     names = {identifier: _name(state, identifier) for identifier in ids_of(relation)}
     text = explanation_of(relation, names)
@@ -25,7 +25,7 @@ def explained(state: State, plan: Plan) -> Sequence[Row]:
 
 
 async def timed(state: State, plan: Plan) -> Sequence[Row]:
-    """Lines about the time at which a query would be read, and what it reads."""
+    """Return lines about the time of a query's read, and the relations read."""
     coordinator = state.coordinator
     ids = coordinator.maintained.sources(ids_of(_relation(plan)))
     as_of = plan.statement.as_of if isinstance(plan.statement, SelectStatement) else None

@@ -1,7 +1,7 @@
-"""Look-ups that are answered at once: without waiting for anything, and so without a task that could wait.
+"""Point lookups on the fast path, without awaiting.
 
-Each is decided upon and carried out in one turn of the event loop, by the rules of `reading.select` and with the time
-that the timeline gives at that moment. Whatever may have to wait, or to be undone, is for `SqlSession.execute`.
+A lookup is decided and executed in one turn of the event loop, by the rules of `reading.select`, at the current time of
+the timeline. `SqlSession.execute` takes all statements that may wait or be rolled back.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _logger = logging.getLogger(__name__)
 
 
 def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Row] | None:
-    """The rows of a statement that is a transaction by itself; None if `execute` is to carry it out.
+    """Return the rows of a statement that is its own transaction; None if `execute` must take it.
 
-    Nothing has changed where there is None, and no error is raised: `execute` finds it again.
+    None changes nothing and raises no error: `execute` raises the error.
     """
     coordinator = state.coordinator
-    # Whoever is not the owner asks what names stand for now.
+    # A process that is not the owner must refresh the names.
     if not (coordinator.computing.is_owner and state.is_at_rest) or len(plan.text) > MOST_CHARACTERS:
         return None
     try:
@@ -62,6 +62,6 @@ def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:
 
 
 def rows_at_once(state: State, lookup: Lookup, time: int, arguments: Sequence[Datum]) -> Sequence[Row] | None:
-    """The rows of a look-up at a time, if an instance in this process has them at once; None if it is to be asked."""
+    """Return the rows of a lookup at a time from the local instance; None if the lookup needs a peek."""
     local = state.coordinator.computing.local
     return local.look_up(lookup.asked, time, arguments, state.most_bytes) if local else None

@@ -1,4 +1,4 @@
-"""Queries: the time at which they read, and the answer from an instance or a computation."""
+"""Queries: the time of a read, and rows from an instance or a one-shot evaluation."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from derive.sql.transactions.timeline import told
 _logger = logging.getLogger(__name__)
 
 _HEDGE_SECONDS = 0.05
-"""How long one replica is waited for before others are asked as well."""
+"""Wait for one replica before the others are asked, too (hedging), in seconds."""
 
 _LOOK_SECONDS = 0.25
-"""How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
+"""Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
 
 
 async def ask(
     state: State, query: Query, time: int, arguments: Sequence[Datum] = ()
 ) -> AsyncIterator[Sequence[Row]] | None:
-    """The rows of a query over dataflows at a time, in batches; None if no replica has them.
+    """Return the rows of a query over dataflows at a time, in batches; None if no replica has them.
 
-    It waits for the first of them, until a replica is far enough.
+    The call waits for the first batch, until a replica has reached the time.
 
     Raises:
-        SqlError: there is an error where there should be rows; or the statement is cancelled.
+        SqlError: the query has a row error; or the statement is cancelled.
     """
     controller = state.coordinator.computing.controller
     handover: Handover[PeekResponse] = Handover(is_patient=controller.is_local)
@@ -78,10 +78,10 @@ async def ask(
 
 
 class _Answer:
-    """An answer that has several parts.
+    """A peek's answer in several parts.
 
     Attributes:
-        rows: that have come and were not taken yet.
+        rows: rows that were received and not yet taken.
     """
 
     def __init__(self, state: State, handover: Handover[PeekResponse], uuid: int) -> None:
@@ -113,11 +113,11 @@ class _Answer:
         return rows
 
     async def aclose(self) -> None:
-        """Nobody takes the rest."""
+        """Cancel the peek and discard the remaining rows."""
         self.close()
 
     def close(self) -> None:
-        """Nobody takes the rest."""
+        """Cancel the peek and discard the remaining rows."""
         self._state.coordinator.computing.controller.cancel(self._uuid)
         self._handover.close()
         self._is_whole, self.rows = True, ()
@@ -127,13 +127,13 @@ _PATIENCE_SECONDS = 0.25
 
 
 async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
-    """The rows of a query.
+    """Execute a SELECT.
 
     Args:
-        state: of the session.
-        plan: of the query.
-        arguments: a datum for each of its parameters.
-        as_of: what was said of the time.
+        state: state of the session.
+        plan: plan of the query.
+        arguments: a datum for each parameter.
+        as_of: AS OF clause; None without one.
     """
     assert plan.query is not None
     is_short = len(plan.text) <= MOST_CHARACTERS
@@ -148,7 +148,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
 async def _look_up(
     state: State, query: PlannedQuery, arguments: Sequence[Datum]
 ) -> AsyncIterator[Sequence[Row]] | None:
-    """The rows of a query of what is maintained; None if it is of something else, or not known at its time."""
+    """Return the rows of a query of maintained relations; None if it is another query, or not complete at its time."""
     coordinator = state.coordinator
     lookup = coordinator.lookups.find(query, state.objects)
     frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
@@ -167,7 +167,7 @@ async def _look_up(
 
 
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
-    """The rows of a query without parameters, in batches, at the time at which it is to be read."""
+    """Return the rows of a query without parameters, in batches, at the time of its read."""
     maintained = state.coordinator.maintained
     with state.interruptible():
         await _instance_is_there(state, ids_of(query.relation))
@@ -192,10 +192,10 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
 
 
 async def _check_views(state: State, relation: Relation, time: int) -> None:
-    """Check views that are maintained, and read beside what is not: they are worked out, perhaps without their errors.
+    """Raise errors of maintained views that are read beside other relations: evaluation might not raise them.
 
     Raises:
-        SqlError: one of them has an error in the place of rows.
+        SqlError: a view has an error.
     """
     maintained, items = state.coordinator.maintained, state.objects.items
     for identifier in sorted(ids_of(relation)):
@@ -214,7 +214,7 @@ async def _check_views(state: State, relation: Relation, time: int) -> None:
 
 
 async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
-    """Wait for the first instance after the server's start, if it may have all that is read; not for long."""
+    """Wait shortly for the first instance after the server's start, if it may maintain all relations read."""
     coordinator = state.coordinator
     while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
         news = coordinator.news.next
@@ -225,7 +225,7 @@ async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
 
 
 async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
-    """Wait until what is maintained is known at a time; False if it will not be, or not soon."""
+    """Wait until maintained relations are complete at a time; return False if they fail or do not advance."""
     coordinator = state.coordinator
     is_awake = False
     while coordinator.maintenance.failure is None:
@@ -235,7 +235,7 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
                 return True
         except FlowError:
             return False
-        if not is_awake:  # that time has passed for what is read, as for this query, wakes no instance
+        if not is_awake:  # sealing a source for this query wakes no instance
             is_awake = True
             coordinator.store.changes.nudge()
         with suppress(TimeoutError):
@@ -246,7 +246,7 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
 def rows_at(
     state: State, query: PlannedQuery, time: int, cancelled: Callable[[], bool] | None = None
 ) -> Iterator[list[Row]]:
-    """The rows of a query at a time, worked out from what is stored."""
+    """Return the rows of a query at a time, evaluated from Storage."""
     coordinator = state.coordinator
     begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
     relation = coordinator.maintained.expanded(query.relation)
@@ -263,10 +263,10 @@ def rows_at(
 
 
 def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
-    """Return the relations that are read as Storage has them now: a table may be altered while it is read.
+    """Return the relations as Storage has them now: a table may be altered during a read.
 
     Raises:
-        SqlError: 40001, a table has other columns than when the query was planned.
+        SqlError: 40001, a table's columns have changed since the query was planned.
     """
     sources = {identifier: state.coordinator.source(identifier) for identifier in read}
     for identifier, types in read.items():
@@ -279,17 +279,17 @@ def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[Gl
 async def time_of(
     state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0, upper: int | None = None
 ) -> int:
-    """The time at which something is read.
+    """Return the time of a read.
 
     Args:
-        state: of the session.
-        ids: what is read of Storage.
-        as_of: what was said of the time.
-        least: a time that it is better not below, where nothing was said.
-        upper: before it everything is known where this is maintained; None if it is read from where it is stored.
+        state: state of the session.
+        ids: relations that are read from Storage.
+        as_of: AS OF clause; None without one.
+        least: a preferred lower bound without AS OF.
+        upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
     Raises:
-        SqlError: 22023, the time is forgotten, or so much in the future that it is not waited for; or others.
+        SqlError: 22023, the time is compacted, or too far in the future; or others.
     """
     ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
     if not ids:
@@ -317,10 +317,10 @@ async def time_of(
 
 
 def clock_of(state: State, as_of: AsOf, arguments: Sequence[Datum] = ()) -> int:
-    """The time that AS OF says: a clock in microseconds, or RFC 3339.
+    """Evaluate the time of AS OF: a timestamp in microseconds, or RFC 3339.
 
     Raises:
-        SqlError: 22023, it is no time.
+        SqlError: 22023, the value is no time.
     """
     expression, _ = plan_value(as_of.time, state.objects)
     datum = evaluate(bind_expression(expression, arguments))

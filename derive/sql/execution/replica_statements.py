@@ -1,4 +1,4 @@
-"""CREATE REPLICA and DROP REPLICA: durable as they return, and carried out while queries and subscriptions go on."""
+"""CREATE REPLICA and DROP REPLICA: durable on return, while queries and subscriptions continue."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from derive.suggest import suggest
 
 
 async def change_replicas(state: State, statement: CreateReplica | DropReplica) -> Result:
-    """Carry out a statement that adds a replica, or removes one.
+    """Execute a statement that adds or removes a replica.
 
     Raises:
-        SqlError: it cannot be; nothing has happened.
+        SqlError: the statement is refused; nothing has happened.
     """
     what = "CREATE REPLICA" if isinstance(statement, CreateReplica) else "DROP REPLICA"
     if state.is_explicit:
         raise SqlError("25001", f"{what} cannot run inside a transaction block")
     state.transaction.check_writable()
-    if not state.user.changes_replicas:  # an instance is sent what is stored, and how to prove who the server is
+    if not state.user.changes_replicas:  # an instance receives stored rows and the server's credentials
         hint = "Users who may are marked in the password file, as in bob [replicas]:password."
         raise SqlError("42501", f"permission denied for {what}", hint=hint)
     coordinator = state.coordinator
@@ -80,7 +80,7 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
         )
     place = computing.places[name]
     await settled(asyncio.to_thread(computing.remove, name))
-    try:  # only now: a server that is killed before has it still, and nothing is left of one that is forgotten
+    try:  # only now, so that a killed server keeps the replica, and a dropped replica leaves nothing behind
         coordinator.catalog.drop_replica(name)
     except BaseException:
         computing.add(place)

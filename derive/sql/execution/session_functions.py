@@ -1,4 +1,4 @@
-"""Functions of SQL that do something to the session: settings, sleep, advisory locks."""
+"""SQL functions with effects on the session: settings, sleep, advisory locks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_SECONDS = 366 * 86_400.0
 
 
 class SessionFunctions:
-    """What functions do to one session.
+    """The effects of functions on one session.
 
     Args:
-        state: of the session.
+        state: state of the session.
         backends: all sessions of the server.
     """
 
@@ -29,29 +29,29 @@ class SessionFunctions:
         self._backends = backends
 
     def begin(self) -> None:
-        """A statement begins: what is cancelled from now on is this one."""
+        """Begin a statement: cancellation applies to this statement from now on."""
         self._state.go_on()
 
     @contextmanager
     def ending(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Have the statement that is at work in the block end by a call, where it is cancelled or takes too long."""
+        """Call `stop` if the statement in this block is cancelled or times out."""
         done = self._state.limit()
         self._state.on_stop = stop
         try:
             yield
         except SqlError as error:
             if error.sqlstate == "57014":
-                self._state.check_stopped()  # it knows why
+                self._state.check_stopped()  # raises the reason of the cancellation
             raise
         finally:
             self._state.on_stop = None
             done()
 
     async def call(self, effect: Effect) -> Datum:
-        """Do something, and give the function's value.
+        """Execute an effect, and return the function's value.
 
         Raises:
-            SqlError: it cannot be done, or it is cancelled.
+            SqlError: the effect is invalid, or the statement is cancelled.
         """
         name, arguments = effect.function, effect.arguments
         match name, arguments:
@@ -109,11 +109,11 @@ class SessionFunctions:
         return ""
 
     async def _wait(self, work: Coroutine[None, None, None]) -> None:
-        """Wait for something, as long as the statement may take."""
+        """Wait for work, subject to the statement timeout."""
         done = self._state.limit()
         try:
             with self._state.interruptible():
                 await work
         finally:
-            work.close()  # which is as it was if it has run
+            work.close()  # no effect if the work has run
             done()

@@ -1,4 +1,4 @@
-"""Statements about the session itself: its transactions and its settings."""
+"""Statements about the session: transactions and settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from derive.sql.transactions.transaction import Isolation
 
 
 async def control(state: State, statement: Statement) -> Result:
-    """Carry out a statement about the session."""
+    """Execute a statement about the session."""
     match statement:
         case Begin(modes):
             notices = (_notice("25001", "there is already a transaction in progress"),) * state.is_explicit
@@ -76,7 +76,7 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
 
 
 def _set_defaults(state: State, modes: TransactionModes) -> None:
-    """Of all transactions to come. Their isolation is at least what is asked for; `SET` makes it less strict."""
+    """Set the defaults of later transactions; `SET` can make their isolation less strict than this."""
     if modes.isolation and isolation_of(modes.isolation) is Isolation.STRICT_SERIALIZABLE:
         state.settings.set("transaction_isolation", modes.isolation)
     if modes.is_read_only is not None:
@@ -105,7 +105,7 @@ def _show(state: State, name: str, offset: int) -> Result:
         return Result(lambda _: "SHOW", shown_columns(name), of_rows(rows))
     match name:
         case "transaction isolation level":
-            value = Isolation.SERIALIZABLE.value  # what is stricter has no name that clients would know
+            value = Isolation.SERIALIZABLE.value  # the stricter level has no name that clients know
         case "transaction_read_only":
             value = "on" if state.transaction.modes.is_read_only else "off"
         case _:

@@ -1,4 +1,4 @@
-"""Settings of a session: what SET sets, SHOW shows, and clients are told of."""
+"""Settings of a session: SET, SHOW, and reports to the client."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from derive.sql.preparation.known_settings import KNOWN_SETTINGS, KnownSetting, 
 from derive.sql.transactions.transaction import Isolation
 
 _OWN = KnownSetting("")
-"""What a client has made up, with a dot in its name."""
+"""A custom setting, with a dot in its name."""
 _SPACES = re.compile(r"(?<!\\)\s+")
 
 
 SetValues: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
-"""What was set for the session, and for the transaction."""
+"""Values set for the session, and for the transaction."""
 
 
 class Settings:
     """Settings of one session.
 
     Args:
-        begun: what the client has set as it connected; what is no setting is passed over.
-        fixed: settings that are what they are, by the server.
+        begun: startup parameters of the client; unknown names are ignored.
+        fixed: settings that the server determines.
 
     Raises:
-        SqlError: a setting cannot have the value.
+        SqlError: a value is invalid.
     """
 
     def __init__(self, begun: Mapping[str, str], fixed: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -37,31 +37,31 @@ class Settings:
             self._begin(name, value)
         self._values: dict[str, str] = {}
         self._local: dict[str, str] = {}
-        self._before: dict[str, str] | None = None  # the values before the transaction, once it has set one
+        self._before: dict[str, str] | None = None  # values before the transaction, after its first SET
         self._told: dict[str, str] | None = None
 
     @property
     def told(self) -> dict[str, str]:
-        """What clients are told of; to be read only."""
+        """Return the settings that are reported to clients; read-only."""
         if self._told is None:
             self._told = {name: self.get(name) for name, setting in KNOWN_SETTINGS.items() if setting.is_told}
         return self._told
 
     @property
     def isolation(self) -> Isolation:
-        """Of the next transaction."""
+        """Return the isolation level of the next transaction."""
         return Isolation(self.get("transaction_isolation"))
 
     def seconds(self, name: str) -> float | None:
-        """How long a setting allows something to take; None for any time."""
+        """Return the seconds of a timeout setting; None for no limit."""
         text = self.get(name)
         return None if text == "0" else int(text.removesuffix("ms")) / 1000
 
     def get(self, name: str, offset: int | None = None, others: Collection[str] = ()) -> str:
-        """The value of a setting, by its name in any case; `others` may have been meant if there is none.
+        """Return the value of a setting by its case-insensitive name; `others` are candidates for the hint.
 
         Raises:
-            SqlError: 42704, there is none.
+            SqlError: 42704, there is no such setting.
         """
         known = known_name(name)
         for values in (self._local, self._values, self._defaults):
@@ -70,21 +70,21 @@ class Settings:
         raise unknown(name, offset, others)
 
     def all(self) -> dict[str, str]:
-        """All settings and their values."""
+        """Return all settings with their values."""
         names = {*self._defaults, *self._values, *self._local}
         return {name: self.get(name) for name in sorted(names, key=str.lower)}
 
     def set(self, name: str, value: str | None, *, is_local: bool = False, offset: int | None = None) -> None:
-        """Set a setting, for as long as the session or the transaction lasts.
+        """Set a setting for the session or the transaction.
 
         Args:
-            name: in any case; `all` for all of them, with no value.
-            value: None for the default.
-            is_local: until the transaction ends.
-            offset: of the name in the statement.
+            name: case-insensitive name; `all` without value for all settings.
+            value: value; None for the default.
+            is_local: whether the value ends with the transaction.
+            offset: offset of the name in the statement.
 
         Raises:
-            SqlError: there is no such setting, or no such value.
+            SqlError: the setting is unknown, or the value is invalid.
         """
         self._told = None
         if self._before is None:
@@ -111,16 +111,16 @@ class Settings:
         (self._local if is_local else self._values)[known] = new
 
     def values(self) -> SetValues:
-        """What is set, to go back to."""
+        """Return the current values, for `go_back`."""
         return dict(self._values), dict(self._local)
 
     def go_back(self, values: SetValues) -> None:
-        """Set what was set before."""
+        """Restore earlier values."""
         self._values, self._local = dict(values[0]), dict(values[1])
         self._told = None
 
     def end_transaction(self, *, is_committed: bool = True) -> None:
-        """Forget what was set for the transaction, and what it has set unless it was committed."""
+        """Discard the values of the transaction, and its SETs unless it is committed."""
         if self._local or self._before is not None:
             self._local.clear()
             if not is_committed and self._before is not None:

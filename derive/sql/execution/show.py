@@ -1,4 +1,4 @@
-"""SHOW: names of what there is."""
+"""SHOW: lists of objects."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _REPLICAS = (
 def shown(  # noqa: PLR0911 (one for each kind)
     statement: ShowObjects, objects: Objects, maintenance: Maintenance, feeding: Feeding
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
-    """Columns and rows of a SHOW.
+    """Return the columns and rows of a SHOW.
 
     Raises:
-        SqlError: what is asked for is not here.
+        SqlError: the kind of object is not supported.
     """
     what = statement.what
     if what in _KINDS:
@@ -88,7 +88,7 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
 def _maintenance(
     objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
-    """A row for each relation that is maintained, or fed: before which time it is known, and why not further."""
+    """Return a row for each maintained or fed relation: its upper, and its error."""
     rows: list[Row] = []
     for identifier, upper, failure in states:
         if (named := objects.described(identifier)) is not None:
@@ -109,7 +109,7 @@ def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[Resul
 
 
 def _replica(state: ReplicaState) -> Row:
-    """How an instance is, and what it kept, rebuilt and dropped as it was connected."""
+    """Return the row of a replica: state, and dataflows kept, rebuilt and dropped when it connected."""
     welcome, report = state.welcome, state.report
     if welcome is None:
         return (state.name, state.address, None, "connecting", state.trouble, *[None] * 6)

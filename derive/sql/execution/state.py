@@ -1,4 +1,4 @@
-"""The state of a session between its statements: user, transaction, savepoints, settings, cancellation."""
+"""The state of a session between statements: user, transaction, savepoints, settings, cancellation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The user who has logged in.
+    """The user of a session.
 
     Attributes:
-        name: as the client has given it.
+        name: name that the client has sent.
         reads_files: whether the user may create sources from files of the server.
-        changes_replicas: whether the user may have the server start and reach compute instances.
+        changes_replicas: whether the user may create and drop replicas.
     """
 
     name: str = "flow"
@@ -44,19 +44,19 @@ class User:
 
 
 LOCAL_USER = User()
-"""The user of a command, and of a server without passwords that says nothing of users."""
+"""The user of a command, and of a server without passwords."""
 
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """How far a transaction is.
+    """A savepoint of a transaction.
 
     Attributes:
-        name: as it was given; a later one may have it, too.
-        writes: how many there are.
-        draft: what it has defined.
-        cursors: names of those that are open.
-        settings: that were set.
+        name: name; a later savepoint may have the same.
+        writes: number of writes before it.
+        draft: definitions before it.
+        cursors: names of the open cursors.
+        settings: values of the settings.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Savepoint:
 
 
 def latest(savepoints: Sequence[Savepoint], name: str, offset: int) -> int:
-    """The index of the latest savepoint of a name.
+    """Return the index of the latest savepoint with a name.
 
     Raises:
-        SqlError: 3B001, there is none.
+        SqlError: 3B001, there is no such savepoint.
     """
     for index in reversed(range(len(savepoints))):
         if savepoints[index].name == name:
@@ -82,19 +82,19 @@ class State:
     """The state of one session.
 
     Args:
-        coordinator: what it shares with others.
-        settings: of the session.
-        most_bytes: so much may be in a result; None for any amount.
-        user: who has logged in.
+        coordinator: the coordinator, shared by all sessions.
+        settings: settings of the session.
+        most_bytes: greatest size of a result in bytes; None for no limit.
+        user: user of the session.
 
     Attributes:
-        statements: of PREPARE, by name.
-        cursors: that are open, by name.
-        is_explicit: whether BEGIN was said.
+        statements: prepared statements by name.
+        cursors: open cursors by name.
+        is_explicit: whether a transaction block is open.
         is_failed: whether the transaction has failed.
-        waiting: the task that waits for something; None if none does, or it is not to be interrupted.
-        on_stop: ends what another database works on for the statement at hand; None if none does.
-        draft: what the transaction has defined; None if nothing.
+        waiting: the waiting task that cancellation may interrupt; None without one.
+        on_stop: function that stops work of the statement in another database; None without one.
+        draft: definitions of the transaction; None without any.
     """
 
     def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User) -> None:
@@ -114,40 +114,40 @@ class State:
 
     @property
     def objects(self) -> Objects:
-        """What names stand for, also those that the transaction has defined."""
+        """Return the names, including definitions of the transaction."""
         return self.draft.objects if self.draft else self.coordinator.refresh()
 
     # Transactions
 
     @property
     def status(self) -> TransactionStatus:
-        """Whether a transaction is open, or has failed."""
+        """Return the status of the transaction."""
         if not self.is_explicit:
             return TransactionStatus.IDLE
         return TransactionStatus.FAILED if self.is_failed else TransactionStatus.OPEN
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the next statement is a strictly serializable transaction by itself, and nothing is in its way."""
+        """Return whether the next statement is a strictly serializable transaction of its own."""
         is_begun = self.is_explicit or self._transaction is not None or self.draft is not None
         return not is_begun and self._implicit_modes().isolation is Isolation.STRICT_SERIALIZABLE
 
     @property
     def transaction(self) -> Transaction:
-        """The transaction of the statement at hand."""
+        """Return the transaction of the current statement."""
         if self._transaction is None:
             self._transaction = self._new(self._implicit_modes())
         return self._transaction
 
     def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
-        """A query with its arguments, for which `now()` is when the transaction began."""
+        """Bind a query's arguments, and `now()` to the start of the transaction."""
         return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
-        """Begin an explicit transaction; what came before it in one go with it is part of it.
+        """Begin an explicit transaction, including earlier statements of the same message.
 
         Raises:
-            SqlError: 25001, it has read already, and is to be isolated otherwise.
+            SqlError: 25001, the transaction has read already, and the isolation would change.
         """
         if self._transaction is None:
             self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
@@ -157,7 +157,7 @@ class State:
         self.is_explicit = True
 
     def set_modes(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
-        """SET TRANSACTION; what it says nothing about remains.
+        """Set the modes of the transaction; None keeps a mode.
 
         Raises:
             SqlError: 25001, the transaction has read or written.
@@ -174,10 +174,10 @@ class State:
         transaction.modes = after
 
     async def commit(self) -> None:
-        """Commit, and be in no transaction.
+        """Commit and end the transaction.
 
         Raises:
-            SqlError: it cannot be committed; it is rolled back then.
+            SqlError: the commit has failed, and the transaction is rolled back.
         """
         draft = self.draft
         if draft is None:
@@ -191,19 +191,19 @@ class State:
             if not draft.alters:
                 await self.deploy(partial(commits.commit, basis=transaction.basis, shapes=transaction.shapes))
                 return
-            async with commits.exclusive() as commit:  # nobody writes rows without the columns
+            async with commits.exclusive() as commit:  # excludes writers of rows with the old columns
                 basis, shapes = transaction.basis, transaction.shapes
                 await self.deploy(partial(commit, basis=basis, shapes=shapes), is_alone=True)
 
     async def deploy(self, commit: Commit, *, is_alone: bool = False) -> None:
-        """Commit a transaction that has defined something, while nobody else does.
+        """Commit a transaction with definitions, while no other session does.
 
         Args:
-            commit: commits what it writes.
-            is_alone: whether nobody else writes meanwhile.
+            commit: a function that commits writes.
+            is_alone: whether other writers are excluded.
 
         Raises:
-            SqlError: it cannot be committed; it is rolled back then.
+            SqlError: the commit has failed, and the transaction is rolled back.
         """
         await self.close_cursors()
         draft, transaction = self.draft, self._leave(is_committed=True)
@@ -214,30 +214,30 @@ class State:
                 await transaction.end()
 
     async def roll_back(self) -> None:
-        """Forget what the transaction was to write, and be in none."""
+        """Roll back and end the transaction."""
         await self.close_cursors()
         transaction = self._leave(is_committed=False)
         if transaction is not None:
             await transaction.end()
 
     def set_savepoint(self, name: str) -> None:
-        """Remember how far the transaction is."""
+        """Set a savepoint."""
         writes = len(self.transaction.writes)
         self._savepoints.append(Savepoint(name, writes, self.draft, frozenset(self.cursors), self.settings.values()))
 
     def release_savepoint(self, name: str, offset: int) -> None:
-        """Forget a savepoint, and those behind it.
+        """Release a savepoint, and all later ones.
 
         Raises:
-            SqlError: 3B001, there is none of this name.
+            SqlError: 3B001, there is no such savepoint.
         """
         del self._savepoints[latest(self._savepoints, name, offset) :]
 
     async def roll_back_to(self, name: str, offset: int) -> None:
-        """Forget what came behind a savepoint.
+        """Roll back to a savepoint.
 
         Raises:
-            SqlError: 3B001, there is none of this name.
+            SqlError: 3B001, there is no such savepoint.
         """
         index = latest(self._savepoints, name, offset)
         savepoint = self._savepoints[index]
@@ -250,7 +250,7 @@ class State:
         self.is_failed = False
 
     async def close_cursors(self, *, all_of_them: bool = False) -> None:
-        """Close the cursors of the transaction, or all."""
+        """Close the cursors of the transaction, or all cursors."""
         for name, cursor in list(self.cursors.items()):
             if all_of_them or not cursor.is_held:
                 await cursor.close()
@@ -270,7 +270,7 @@ class State:
         return Transaction(coordinator.timeline, coordinator.commits, coordinator.holds, modes)
 
     def _implicit_modes(self) -> Modes:
-        """Those of a statement alone, worked out once for the settings as they are."""
+        """Return the modes of an implicit transaction, cached for the current settings."""
         if self._implicit is None or self._implicit[0] is not self.settings.told:
             self._implicit = self.settings.told, self._modes(None, None, is_explicit=False)
         return self._implicit[1]
@@ -281,15 +281,15 @@ class State:
         strict = Isolation.STRICT_SERIALIZABLE in {isolation, self.settings.isolation}
         return Modes(Isolation.STRICT_SERIALIZABLE if strict else Isolation.SERIALIZABLE, read_only, is_explicit)
 
-    # Cancelling
+    # Cancellation
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the statement at hand is to end; from any thread."""
+        """Return whether the current statement is cancelled; from any thread."""
         return self._stopped.is_set()
 
     def stop(self, reason: SqlError | None = None) -> None:
-        """Have the statement at hand end, for the first reason that there is; from any thread."""
+        """Cancel the current statement; the first reason counts; from any thread."""
         if self._stopped.is_set():
             return
         self._reason = reason
@@ -299,13 +299,13 @@ class State:
         self._loop.call_soon_threadsafe(self._wake)
 
     def go_on(self) -> None:
-        """A statement begins."""
-        if self._stopped.is_set():  # to clear it takes a lock
+        """Begin a statement: clear an earlier cancellation."""
+        if self._stopped.is_set():  # clearing takes a lock
             self._stopped.clear()
         self._reason = None
 
     def check_stopped(self) -> None:
-        """Check that the statement at hand may go on.
+        """Check that the current statement is not cancelled.
 
         Raises:
             SqlError: 57014, it is cancelled.
@@ -314,26 +314,26 @@ class State:
             raise self._reason or SqlError("57014", "canceling statement due to user request")
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """Wait in this block for as long as the statement is not cancelled.
+        """Return a context in which cancellation interrupts waits.
 
         Raises:
-            SqlError: 57014, it is.
+            SqlError: 57014, the statement is cancelled.
         """
         return _Interruptible(self, self._loop)
 
     def limit(self) -> Callable[[], None]:
-        """Have the statement end by itself if it takes longer than the session's settings allow.
+        """Start the statement timeout.
 
         Returns:
-            What to call when it is done.
+            A function that stops the timeout.
         """
         return self._limited("statement_timeout", "57014", "statement timeout")
 
     def limit_lock(self) -> Callable[[], None]:
-        """Have the statement end by itself if it waits longer for a lock than the session's settings allow.
+        """Start the lock timeout.
 
         Returns:
-            What to call when it has the lock.
+            A function that stops the timeout.
         """
         return self._limited("lock_timeout", "55P03", "lock timeout")
 
@@ -350,7 +350,7 @@ class State:
 
 
 class _Interruptible:
-    """See `State.interruptible`."""
+    """Context of `State.interruptible`."""
 
     def __init__(self, state: State, loop: asyncio.AbstractEventLoop) -> None:
         self._state, self._loop = state, loop

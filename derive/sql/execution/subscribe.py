@@ -1,4 +1,4 @@
-"""SUBSCRIBE: the updates of a relation as rows, each exactly once, and how far they are."""
+"""SUBSCRIBE: the updates of a relation as rows, each exactly once, with progress."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from derive.time.frontier import END_OF_TIME
 
 
 class Subscription:
-    """A relation from a time on, as the rows that a subscriber is sent.
+    """A subscription to a relation from a time on.
 
-    In front of the relation's columns stand `mz_timestamp` (the time of an update), `mz_progressed` where progress is
-    told, and `mz_diff` (how many such rows more there are). A row of progress says that whatever is below its time was
-    sent; a subscription without snapshot, as of the time before, goes on exactly there. So none is sent before the
-    snapshot is; where there is none, who subscribes has what is up to `as_of`, and is told so at once.
+    The columns `mz_timestamp` (time of the update), `mz_progressed` (with progress) and `mz_diff` (change of the row's
+    count) precede the relation's columns. A progress row states that all updates below its time were sent; a
+    subscription without snapshot, as of the time before, continues exactly there. So no progress row precedes the
+    snapshot; without a snapshot, the first progress row is sent at once.
 
     Args:
-        width: so many columns does the relation have.
-        as_of: clock; updates that are not later than it are in the snapshot.
+        width: number of the relation's columns.
+        as_of: time of the snapshot, which contains all updates up to it.
         has_snapshot: whether the snapshot is sent.
-        has_progress: whether progress is told.
-        up_to: clock at which it ends, with nothing sent of that time or later; None for never.
+        has_progress: whether progress rows are sent.
+        up_to: time of the end, exclusive; None for no end.
 
     Attributes:
-        frontier: clock; everything below it was sent.
-        up_to: see above.
+        frontier: time below which all updates were sent.
+        up_to: time of the end, exclusive; None for no end.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Subscription:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing comes any more."""
+        """Return whether the subscription is complete."""
         return self.up_to is not None and self.frontier >= self.up_to
 
     def begin(self) -> list[Row]:
-        """What is sent before there is anything new."""
+        """Return the rows that precede all updates."""
         if self._has_snapshot or self.is_ended:
             return []
         self.frontier += 1
         return [self._progress()] if self._has_progress else []
 
     def rows(self, response: TailResponse) -> list[Row]:
-        """What is sent of something that is new."""
+        """Return the rows of a response."""
         rows = []
         for time, group in groupby(response.updates, key=itemgetter(0)):
             rows += [self._update(time, row, diff) for row, diff in _consolidated(group)]
@@ -85,7 +85,7 @@ class Subscription:
 
 
 def _consolidated(updates: Iterator[Update]) -> list[tuple[Row, int]]:
-    """Updates of one time: rows that go come first, and none comes and goes."""
+    """Return the consolidated updates of one time, retractions first."""
     diffs: dict[Row, int] = {}
     for _, row, diff in updates:
         diffs[row] = diffs.get(row, 0) + diff
@@ -94,27 +94,27 @@ def _consolidated(updates: Iterator[Update]) -> list[tuple[Row, int]]:
 
 
 MOST_WAITING = 32 << 20
-"""So many bytes of updates, roughly, wait for a client; a replica in this process is made to wait before."""
+"""Approximate limit of buffered updates for a client, in bytes; a local replica waits earlier."""
 
 _MOST_PROGRESS = 8
-"""So many responses wait until nothing is handed over any more that tells of progress alone."""
+"""Number of buffered responses above which progress alone is no longer buffered."""
 
 _LOOK_SECONDS = 0.25
-"""How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
+"""Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
 
 
 async def subscribe(state: State, plan: Plan, statement: Subscribe) -> Result:
-    """The updates of a relation, as they come."""
+    """Execute a SUBSCRIBE."""
     assert plan.view is not None
     rows = await updates(state, plan.view, statement)
     return Result(lambda count: f"SUBSCRIBE {count}", plan.columns, rows, is_prompt=True)
 
 
 async def updates(state: State, view: PlannedView, statement: Subscribe) -> AsyncIterator[Sequence[Row]]:
-    """Rows of updates, from the time on that the statement says, or else from the present on.
+    """Return the rows of updates from the time of AS OF, or from the present on.
 
     Raises:
-        SqlError: that time is forgotten, or the relation cannot be kept up to date.
+        SqlError: the time is compacted, or the relation cannot be incrementally maintained.
     """
     coordinator = state.coordinator
     relation = coordinator.maintained.expanded(view.relation)
@@ -146,7 +146,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
 
 
 def _place(state: State, view: PlannedView) -> GlobalId | None:
-    """The dataflow that has the rows of a view, if there is one."""
+    """Return the dataflow with the rows of a view; None without one."""
     query = rows_of_view(view)
     asked = state.coordinator.maintained.query(query.relation, query.finishing)
     is_whole = asked is not None and isinstance(asked.relation, Get)
@@ -154,12 +154,12 @@ def _place(state: State, view: PlannedView) -> GlobalId | None:
 
 
 class _Stream:
-    """Rows of updates as they come.
+    """The stream of a subscription's rows.
 
     Args:
-        state: of the session.
-        subscription: says what is sent.
-        ids: what is read of Storage.
+        state: state of the session.
+        subscription: format of the rows.
+        ids: relations that are read from Storage.
     """
 
     def __init__(self, state: State, subscription: Subscription, ids: frozenset[GlobalId]) -> None:
@@ -175,10 +175,10 @@ class _Stream:
 
     @staticmethod
     async def open(state: State, relation: Relation, tail: Tail, time: int, subscription: Subscription) -> _Stream:
-        """Begin to follow a relation.
+        """Open a subscription to a relation.
 
         Raises:
-            SqlError: what it is made of is forgotten.
+            SqlError: a relation that it reads is compacted at the time.
         """
         ids = ids_of(relation)
         stream = _Stream(state, subscription, ids)
@@ -196,12 +196,12 @@ class _Stream:
         return stream
 
     def _take(self, response: TailResponse) -> None:
-        """Hand over what is new; in any thread, one at a time."""
+        """Buffer a response; from any thread, one call at a time."""
         if self._is_too_slow:
             return
         is_last = response.failure is not None or response.upper >= (self._subscription.up_to or END_OF_TIME)
         if not response.updates and not is_last and len(self._handover) > _MOST_PROGRESS:
-            return  # what comes next tells of it, too
+            return  # the next response has the progress, too
         if self._handed - self._taken > MOST_WAITING and not self._controller.is_local():
             self._is_too_slow = True
             failure = FrontierError(f"more than {MOST_WAITING} bytes of updates wait for the client to take them")
@@ -230,13 +230,13 @@ class _Stream:
                     raise _as_sql(response.failure)
                 if response.updates:
                     self._state.coordinator.timeline.tell(response.updates[-1][0])
-                if self._ids and response.upper >= END_OF_TIME:  # there will be nothing more, which is no progress
+                if self._ids and response.upper >= END_OF_TIME:  # the end of the sources is no progress
                     response = replace(
                         response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
                     )
                 rows = self._subscription.rows(response)
                 if not self._ids and response.upper > response.lower:
-                    await self.aclose()  # it stays as it is
+                    await self.aclose()  # the rows never change
                 if rows:
                     return rows
         except BaseException:
@@ -246,10 +246,10 @@ class _Stream:
         raise StopAsyncIteration
 
     def _require_sources(self) -> None:
-        """Check that what is followed is there still, where nothing has come of it for a while.
+        """Check that the sources exist; called after a pause without updates.
 
         Raises:
-            SqlError: 55000, it is not.
+            SqlError: 55000, a source was dropped.
         """
         objects = self._state.coordinator.refresh()
         if not self._ids <= objects.items.keys() | objects.collections.keys():
@@ -258,7 +258,7 @@ class _Stream:
             )
 
     async def aclose(self) -> None:
-        """Follow no more."""
+        """Close the subscription."""
         if not self._is_closed:
             self._is_closed = True
             self._handover.close()
@@ -267,12 +267,12 @@ class _Stream:
 
 
 def _bytes_of(response: TailResponse) -> int:
-    """Roughly how many bytes updates take, as far as the first of them tells."""
+    """Return the approximate size of updates in bytes, by the size of the first."""
     return len(response.updates) * size_of(response.updates[0][1]) if response.updates else 0
 
 
 def _as_sql(failure: FlowError) -> SqlError:
-    """What the subscriber is told."""
+    """Return the error for the subscriber."""
     if isinstance(failure, FencedError | FrontierError):
         return SqlError(
             "55000",
