@@ -7,8 +7,11 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import closing
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -19,7 +22,19 @@ BY_ENDPOINT = "this session (fence 1) was fenced off by another one that has ope
 LIMITS = ("--limits", '{"documents": 60}')
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+KINDS, FAILPOINTS = ("sqlite", "postgres"), ("materialize.committing", "materialize.committed")
+
+
+def cases(*values: Sequence[Any]) -> list[Any]:
+    """All combinations of two-valued settings; `make test` has half of them, with each value."""
+    return [
+        pytest.param(*(value[place] for value, place in zip(values, places, strict=True)), marks=marks)
+        for places in product((0, 1), repeat=len(values))
+        for marks in (() if sum(places) % 2 else pytest.mark.torture,)
+    ]
+
+
+@pytest.fixture(params=KINDS)
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     return sqlite(tmp_path) if request.param == "sqlite" else postgres()
 
@@ -65,7 +80,7 @@ def divide(project: Project) -> None:
     assert code == 0, said
 
 
-@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize(("endpoint", "is_split"), cases(KINDS, (False, True)), indirect=["endpoint"])
 def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
         project.wait_until_stored()
@@ -81,9 +96,8 @@ def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: 
     assert project.is_stored()
 
 
-@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize(
-    "failpoint", ["materialize.committing", "materialize.committed"], ids=["uncommitted", "committed"]
+    ("endpoint", "failpoint", "is_split"), cases(KINDS, FAILPOINTS, (False, True)), indirect=["endpoint"]
 )
 def test_one_that_wakes_up_late_stores_nothing_more(project: Project, failpoint: str, is_split: bool) -> None:
     """It is paused in its third transaction: rows are on their way, or are committed and not yet noted."""
