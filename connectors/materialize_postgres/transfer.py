@@ -144,7 +144,7 @@ class PostgresTransfer:
         return self._connection.info.transaction_status == TransactionStatus.INTRANS
 
     def _await_sent(self, most: int) -> None:
-        """Wait until at most so many parts are being sent."""
+        """Wait until at most `most` parts are being sent."""
         while len(self._sent) > most:
             try:
                 self._sent.popleft().result()

@@ -18,7 +18,7 @@ class Checkpoint:
         positions: for each input (by `state_key`), the adjusted timestamp before which all documents are processed.
         places: for each input (by `state_key`), the relation that its position refers to.
         shards: number of shards with the task's state.
-        tokens: by shard number, the name of the attempt whose state the shard must have.
+        tokens: name of the attempt whose state the shard must have, by shard number.
     """
 
     positions: Mapping[str, int]

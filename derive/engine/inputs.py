@@ -74,9 +74,9 @@ def look(
     Args:
         store: the data folder.
         task: the task.
-        positions: by `state_key`, the adjusted timestamp before which an input has processed all documents.
-        places: by `state_key`, the relation of the position; None to read the relations that the sources name now.
-        switched: by `state_key`, the segments of an input's switch to another relation.
+        positions: adjusted timestamp before which an input has processed all documents, by `state_key`.
+        places: relation of the position, by `state_key`; None to read the relations that the sources name now.
+        switched: segments of an input's switch to another relation, by `state_key`.
 
     Raises:
         SourceReplacedError: the name of a source stands for another relation than the one read so far.

@@ -26,9 +26,9 @@ def hold(
     Args:
         store: the data folder.
         task: the reading task.
-        positions: by `state_key`, the positions of its inputs.
+        positions: positions of its inputs, by `state_key`.
         capability: the capability to run the task; None outside of a run.
-        places: by `state_key`, the relations of the positions, which are held whatever their names are now.
+        places: relations of the positions, by `state_key`; they are held under any name.
         keeps: whether to keep existing holds, because the task does not yet run by this definition.
 
     Raises:

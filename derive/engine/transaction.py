@@ -42,7 +42,7 @@ class Prepared:
     Attributes:
         documents_in: number of processed source documents.
         segments: written files.
-        tokens: by number of each shard with prepared state, the name of the attempt that prepared it.
+        tokens: name of the attempt that prepared a shard's state, by number of each such shard.
         stored: number of documents stored elsewhere.
         cleared: state keys of inputs that start again, because an endpoint has none of their rows any more.
         stepped_back: positions of inputs (by state key) to rewind to, because an endpoint has lost rows; without other

@@ -41,8 +41,8 @@ class ShardCheckpoint:
             were stored; its position is the progress of the deletion.
         restart: name of the last reset that the shard has seen.
         folder: identifier of the data folder that wrote it; empty if not recorded.
-        parts: by name of the binding, the name of a later reset of that binding alone.
-        contents: for each refilled binding (by state key), the identity of the rows that its position is about.
+        parts: name of a later reset of one binding alone, by name of the binding.
+        contents: identity of the rows of each refilled binding's position, by state key.
     """
 
     token: str

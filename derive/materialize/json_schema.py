@@ -20,7 +20,7 @@ def with_connectors(catalog_schema: JSON, connectors: Mapping[str, tuple[JSON, J
 
     Args:
         catalog_schema: schema of a catalog.
-        connectors: by the last part of an image's name, the schemas of the configuration and of a resource.
+        connectors: schemas of the configuration and of a resource, by the last part of an image's name.
     """
     schema = copy.deepcopy(catalog_schema)
     rules = [_rule(name, endpoint, resource) for name, (endpoint, resource) in sorted(connectors.items())]

@@ -26,7 +26,7 @@ class StorePlan:
         epoch: epoch of the run; workers of an older epoch are fenced.
         transaction: number of transactions that the run has begun for this task.
         shards: number of the task's shards.
-        tokens: by shard number, the name of the attempt that committed last, as recorded in the data folder.
+        tokens: name of the attempt that committed last, as recorded in the data folder, by shard number.
         positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
         end: adjusted timestamp of the transaction's end.
         reads: reads of sources, one for each binding that takes part.

@@ -102,7 +102,7 @@ class ConnectorProcess:
         return is_stopped(self._process.pid)
 
     def death(self, seconds: float = 0.0) -> str | None:
-        """Return how the process ended, with its last output; None if it still runs after so many seconds."""
+        """Return how the process ended, with its last output; None if it still runs after `seconds`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         if self.ended is None:

@@ -44,7 +44,7 @@ class Restart:
     Attributes:
         name: name of the reset; empty if there was none.
         ends: for each binding (by state key), its source and the timestamp below which everything had been stored.
-        parts: by name of the binding (with any `backfill`), the name of a later reset of that binding alone.
+        parts: name of a later reset of one binding alone, by name of the binding (with any `backfill`).
         keys: state keys of the reset bindings; empty for all.
     """
 

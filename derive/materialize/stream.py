@@ -107,7 +107,7 @@ class ShardStream:
         """Store documents; the next call of this method or of `finish` confirms their commit.
 
         Args:
-            rows: by index of the binding, at least one row each, in order.
+            rows: rows in order, at least one for each binding, by its index.
             positions: for each advanced binding (by state key), its position afterwards.
             token: name of the attempt.
 

@@ -46,7 +46,7 @@ class Cohort:
         committed: the upper that readers see.
         partner: a group that this one is about to join, and does not overtake; None without one.
         operators: operators, inputs before readers.
-        roots: by dataflow, the operator of its rows.
+        roots: operator of each dataflow's rows.
         feeds: inputs by identifier.
     """
 

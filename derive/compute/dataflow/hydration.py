@@ -1,4 +1,4 @@
-"""Hydration: the first rows of dataflows, one dataflow after the other, in steps that block nobody."""
+"""Hydration: the first rows of dataflows, one dataflow after the other, in steps that block no other work."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Hydrations:
     # -- Size
 
     def has_many(self, inputs: Sequence[Input], time: int) -> bool:
-        """Return whether inputs have so many rows that another process must read them, and can.
+        """Return whether another process must read the inputs because of their number of rows, and can.
 
         Raises:
             FrontierError: an input is not known at that time yet.

@@ -157,7 +157,7 @@ class AllowCompaction:
     """A command that allows compaction.
 
     Attributes:
-        frontiers: by identifier of a dataflow, the time from which on it is read; `END_OF_TIME` drops it.
+        frontiers: time from which on a dataflow is read, by its identifier; `END_OF_TIME` drops it.
     """
 
     frontiers: tuple[tuple[GlobalId, int], ...]

@@ -60,7 +60,7 @@ def _malformed(kind: Type) -> SqlError:
 
 
 def integer_format(size: int) -> tuple[Callable[[bytes], int], Callable[[int], bytes]]:
-    """Return the reader and the writer of integers of so many bytes."""
+    """Return the reader and the writer of integers of a size."""
     layout = {2: _SHORT, 4: _INT, 8: _LONG}[size]
     return (lambda data: int(layout.unpack(data)[0])), layout.pack
 
@@ -81,7 +81,7 @@ def binary_of_jsonb(datum: str) -> bytes:
 
 
 def binary_of_numeric(datum: bytes, least_scale: int = 0) -> bytes:
-    """Return a number in binary form, with at least so many digits behind the point."""
+    """Return a number in binary form, with at least `least_scale` digits after the decimal point."""
     number = decimal_of(datum)
     if not number.is_finite():
         if number.is_nan():
