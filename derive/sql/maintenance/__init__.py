@@ -1,1 +1,1 @@
-"""Views and indexes kept up to date: desired dataflows, instances, and their controllers."""
+"""View maintenance: desired dataflows, instances, and their controllers."""

@@ -1,4 +1,4 @@
-"""What the catalog wants maintained: materialized views and indexes, each as a dataflow."""
+"""The desired dataflows of a catalog: one for each materialized view and index."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from derive.sql.planner.dependencies import ids_of, with_gets
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be maintained, for what names stand for at one moment.
+    """The desired dataflows of one version of the catalog.
 
     Attributes:
-        version: of the catalog.
-        dataflows: by identifier, relations over what is stored and over other dataflows, and what becomes of their
-            rows; none before those that it is over.
-        places: the dataflow that has the rows of a relation.
-        unfit: relations that are to be maintained and cannot be, since they do not fit what they read, and why.
+        version: version of the catalog.
+        dataflows: by identifier, the relation over stored collections and other dataflows, and the export; inputs
+            first.
+        places: by relation, the dataflow with its rows.
+        unfit: by relation that should be maintained and no longer fits its inputs, the error.
     """
 
     version: int
@@ -34,14 +34,14 @@ class Wanted:
     unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
-        """What is stored, of what a dataflow is worked out, through others."""
+        """Return the stored relations that a dataflow derives from, directly or not."""
         read = ids_of(self.dataflows[identifier][0])
         below = (self.sources(id_) for id_ in read if id_ in self.dataflows)
         return frozenset(id_ for id_ in read if id_ not in self.dataflows).union(*below)
 
     @property
     def views(self) -> frozenset[GlobalId]:
-        """Those of the dataflows that are materialized views."""
+        """Return the dataflows that are materialized views."""
         return frozenset(
             identifier for identifier, (_, export) in self.dataflows.items() if isinstance(export, Materialized)
         )
@@ -51,7 +51,7 @@ NOTHING = Wanted(-1, {}, {})
 
 
 def wanted_of(objects: Objects) -> Wanted:
-    """Return what is to be maintained, apart from what needs something that is no more."""
+    """Return the desired dataflows, without those whose inputs are missing."""
     plans = _Plans(objects)
     dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
     places: dict[GlobalId, GlobalId] = {}
@@ -74,10 +74,10 @@ def wanted_of(objects: Objects) -> Wanted:
 
 
 def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowError]) -> None:
-    """Check that what an item reads is maintained.
+    """Check that the inputs of an item are maintained.
 
     Raises:
-        SqlError: something that it reads does not fit what that reads.
+        SqlError: an input does not fit its own inputs.
     """
     for identifier in sorted(ids_of(relation) & unfit.keys()):
         error = unfit[identifier]
@@ -87,7 +87,7 @@ def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowEr
 
 
 class _Plans:
-    """Plans of dataflows, which make use of indexes that are older than they are: so a new index changes none."""
+    """Planner of dataflows, which use only indexes older than themselves: so a new index changes no other dataflow."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -97,7 +97,7 @@ class _Plans:
                 self._indexes[item.on].append(item.id)
 
     def view(self, view: Item, before: GlobalId) -> Relation:
-        """What a view is, for a dataflow that uses older indexes only."""
+        """Return the relation of a view, over indexes older than `before`."""
 
         def kept(get: Get) -> Relation:
             item = self._objects.items.get(get.id)
@@ -109,7 +109,7 @@ class _Plans:
         return with_gets(self._objects.meaning(view), kept)
 
     def index(self, index: Item, subject: GlobalId) -> tuple[Relation, Index]:
-        """What an index has the rows of, and by which columns."""
+        """Return the relation of an index, and its indexed columns."""
         named = self._objects.relation(subject)
         if named is None:
             raise SqlError("42P01", "what is indexed was dropped")

@@ -1,6 +1,6 @@
-"""The compute instances that a server is to have, as its options name them, and the processes that it starts for them.
+"""The compute instances of a server's options, and the replica processes that it starts.
 
-What a process of a replica is started with is all that is imported here: replicas get ready while the server does.
+Only the modules that start a replica process are imported here: replicas start while the server does.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from derive.materialize.process import installed_env
 from derive.sql.maintenance.controller.process import ReplicaProcess
 
 PROCESSES = "compute"
-"""In the data folder, of instances that are processes of their own."""
+"""Folder of replica processes, in the data folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The instances of a controller; without any, there is one in this process.
+    """The instances of a controller; by default, one instance in this process.
 
     Attributes:
-        replicas: how many processes this one starts.
-        command: of such a process, which keeps what it has in a folder, and knows this one by the token in a file; None
-            where there can be none.
-        tell: is told what these write to standard error, line by line.
-        addresses: `host:port` of those that others have started.
-        security: how the latter know this process.
-        started: by name, processes that are there already and that no controller has yet.
+        replicas: number of processes that this one starts.
+        command: returns the command of a replica process from its folder and a file with its token; None if there can
+            be none.
+        tell: function that takes the lines that these processes write to standard error.
+        addresses: `host:port` of external replicas.
+        security: credentials for the external replicas.
+        started: by name, started processes without a controller.
     """
 
     replicas: int = 0
@@ -42,13 +42,13 @@ class Instances:
 
     @property
     def names(self) -> list[str]:
-        """Names of the replicas that are processes of this one."""
+        """Return the names of the replica processes of the options."""
         return [f"r{number}" for number in range(1, self.replicas + 1)]
 
     def start(self, root: Path) -> None:
-        """Start the first of the processes that options ask for, before there is a controller.
+        """Start the first replica process before there is a controller.
 
-        One is enough for answers; others would take processors from it, and from this process, while clients wait.
+        One process is enough for answers; others would compete for processors while clients wait.
 
         Args:
             root: the data folder, which this process owns.
@@ -57,16 +57,16 @@ class Instances:
             self.started[name] = self._start(root, name)
 
     def process(self, root: Path, name: str) -> ReplicaProcess:
-        """A process that is a replica: one that was started, or a new one. Whoever calls this closes it."""
+        """Return a started replica process, or start one; the caller closes it."""
         return self.started.pop(name, None) or self._start(root, name)
 
     def close(self) -> None:
-        """End processes that no controller has come to have."""
+        """End the started processes without a controller."""
         while self.started:
             self.started.popitem()[1].close()
 
     def _start(self, root: Path, name: str) -> ReplicaProcess:
-        """Start a process that is a replica, which nobody but this one can tell anything."""
+        """Start a replica process, with a token that only this process knows."""
         assert self.command is not None
         folder = root / PROCESSES / name
         make_folders(folder)
@@ -86,7 +86,7 @@ class Instances:
 
 
 HERE = Instances()
-"""One, in this process."""
+"""One instance, in this process."""
 
 
 def _log(root: Path, error: str) -> None:

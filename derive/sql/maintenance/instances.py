@@ -1,4 +1,4 @@
-"""What keeps views up to date for this process: a controller, and the instances that it has."""
+"""The controller of this process, and its compute instances."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 
 FOLDER = "sql-views"
-"""In the data folder, of an instance in this process."""
+"""Folder of the local instance, in the data folder."""
 
 _NEAR = 1_000_000
-"""How many microseconds a replica may be behind that takes over from the one in this process."""
+"""Greatest lag at which a replica replaces the local instance, in microseconds."""
 
 _FIRST_SECONDS = 10.0
-"""For so long queries wait for the first instance: what it has need not be worked out by each of them."""
+"""Longest wait of queries for the first instance, which saves their own evaluation, in seconds."""
 
 
 class Computing:
-    """The controller of this process, and its instances; while there are no others, there is one in this process.
+    """The controller of this process, and its instances; without other instances there is a local one.
 
     Args:
-        store: of the data folder.
+        store: store of the data folder.
         root: the data folder.
-        instances: which.
-        on_progress: called whenever something new is known of dataflows, in any thread.
-        name_of: what a dataflow is called; None if it is not in the catalog any more.
-        report: is told why instances in this process do not go on, and with None when they do again.
+        instances: instances of the server's options.
+        on_progress: function called after each change of the known state, in any thread.
+        name_of: returns the name of a dataflow; None if the catalog no longer has it.
+        report: function that takes the failure of a local instance, and None after recovery.
 
     Attributes:
-        holds: on what dataflows are made of.
-        controller: of the instances.
-        places: of those that are in other processes, by name.
-        security: how those that others have started know this process.
-        local: the instance in this process, as one that the controller has; None if it has none.
-        is_owner: whether this process keeps the views of the data folder up to date.
-        awaited_until: before this time of the monotonic clock an instance is expected to say what it has.
+        holds: read holds on the inputs of dataflows.
+        controller: controller of the instances.
+        places: places of the other instances, by name.
+        security: credentials for external replicas.
+        local: the local instance's connection; None without one.
+        is_owner: whether this process maintains the views of the data folder.
+        awaited_until: deadline of the first instance's report, on the monotonic clock.
     """
 
     def __init__(
@@ -89,27 +89,27 @@ class Computing:
         self.is_owner, self.awaited_until = False, 0.0
 
     def begin(self, epoch: int) -> None:
-        """This process keeps the views of the data folder up to date.
+        """Begin to maintain the views of the data folder.
 
         Args:
-            epoch: greater than any before.
+            epoch: epoch, greater than all earlier ones.
         """
-        self._earlier, self._worker, self.local = self._worker, None, None  # its subscriptions go on
+        self._earlier, self._worker, self.local = self._worker, None, None  # its subscriptions continue
         self.controller = self._controller(epoch)
         self.is_owner, self.awaited_until = True, time.monotonic() + _FIRST_SECONDS
 
     @property
     def is_awaited(self) -> bool:
-        """Whether no instance has said yet what it has from before, but one may do so any moment."""
+        """Return whether the first report of an instance is still expected."""
         return self.is_owner and not self.controller.was_told and time.monotonic() < self.awaited_until
 
     def attach(self) -> None:
-        """Have instances do what the controller wants by now; they drop what else they have from before."""
+        """Connect the instances to the controller; they drop earlier state that is not desired."""
         with self._lock:
             if not self.places:
                 if self._worker is None:
                     self._begin_here(self._root / FOLDER)
-                elif self.local is not None:  # the others went before they had caught up
+                elif self.local is not None:  # the others left before catching up
                     self.local.is_local = True
                 return
             if self.local is not None:
@@ -124,9 +124,9 @@ class Computing:
                 self._end_here()
 
     def add(self, *places: ReplicaPlace) -> None:
-        """Have replicas in other processes, from the next `attach` on; an address that is known gets another name.
+        """Add replicas, from the next `attach` on; a known address gets a new name.
 
-        Where there can be no such processes nothing happens.
+        The call does nothing if there can be no replica processes.
         """
         if not self.can_start:
             return
@@ -138,13 +138,13 @@ class Computing:
                 self.places.setdefault(place.name, place)
 
     def at(self, address: str) -> ReplicaPlace | None:
-        """The replica that is at an address; None if there is none, or the address is empty."""
+        """Return the replica at an address; None if there is none, or if the address is empty."""
         named = [(place, place_named(place.address)) for place in list(self.places.values()) if place.address]
         return next((place for place, known in named if address and known == place_named(address)), None)
 
     def remove(self, name: str) -> None:
-        """Be without a replica; its process ends, and what it had is gone. It waits for that."""
-        with self._lock:  # until it is gone, as none in this process may begin before
+        """Remove a replica, and wait for its process to end; its state is deleted."""
+        with self._lock:  # until the end, so that no local instance begins before
             place, replica = self.places.pop(name), self._remote.pop(name, None)
             if replica is not None:
                 replica.close()
@@ -152,18 +152,18 @@ class Computing:
                 shutil.rmtree(self._root / PROCESSES / name, ignore_errors=True)
 
     def is_of_options(self, place: ReplicaPlace) -> bool:
-        """Whether a replica is there again once the server is started with its options again."""
+        """Return whether the server's options name a replica."""
         instances = self._instances
         addresses = map(place_named, instances.addresses)
         return place.name in instances.names or bool(place.address and place_named(place.address) in addresses)
 
     @property
     def can_start(self) -> bool:
-        """Whether there can be instances in other processes."""
+        """Return whether there can be replica processes."""
         return self._instances.command is not None
 
     def _is_caught_up(self) -> bool:
-        """Whether a replica in another process knows as much as the one in this process."""
+        """Return whether a replica in another process has caught up with the local instance."""
         replicas = dict(self.controller.replicas())
         here = replicas.pop(LOCAL, None)
         return here is not None and any(
@@ -174,17 +174,17 @@ class Computing:
         )
 
     def begin_for_subscriptions(self) -> None:
-        """Have an instance in this process, if there is none, for what is asked of it by this process alone."""
+        """Start a local instance for this process's subscriptions, if there is none."""
         if not self.is_owner and self._worker is None:
             self._begin_here(None)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self._end()
         self.holds.close()
 
     def _names(self, dataflow: Dataflow) -> list[str]:
-        """What of Storage a dataflow is worked out of, through others."""
+        """Return the names of the collections that a dataflow derives from, directly or not."""
         names = []
         for source in dataflow.imports:
             names.append(self._store.tables.name_of(source.id) or source.name)
@@ -194,7 +194,7 @@ class Computing:
         return list(dict.fromkeys(names))
 
     def hydrations(self) -> tuple[Progress, ...]:
-        """How far dataflows of many rows are that have yet to begin, each at the instance that is the furthest."""
+        """Return the progress of hydrations, each at the instance with the most rows."""
         furthest: dict[GlobalId, Progress] = {}
         for replica in self.controller.replicas().values():
             for progress in replica.report.hydrations if replica.report else ():
@@ -203,7 +203,7 @@ class Computing:
         return tuple(furthest.values())
 
     def replicas(self) -> list[ReplicaState]:
-        """How each instance is."""
+        """Return the status of each instance."""
         places = [(remote.name, remote.address, remote.trouble) for remote in list(self._remote.values())]
         return replica_states(self.controller, [*([(LOCAL, "", "")] if self._worker else []), *places])
 
@@ -213,7 +213,7 @@ class Computing:
     def _note_welcome(self, name: str, welcome: Welcome) -> None:
         log = TaskLog(self._root, LOG)
         kept, rebuilt, dropped = (
-            sum(identifier < FIRST_TRANSIENT_ID for identifier in identifiers)  # subscriptions always begin anew
+            sum(identifier < FIRST_TRANSIENT_ID for identifier in identifiers)  # subscriptions are always rebuilt
             for identifiers in (welcome.kept, welcome.rebuilt, welcome.dropped)
         )
         counts = {"kept": kept, "rebuilt": rebuilt, "dropped": dropped}
@@ -221,7 +221,7 @@ class Computing:
         log.write("info", message, replica=name, process=welcome.process, **counts)
 
     def _start(self, place: ReplicaPlace) -> RemoteReplica | ReplicaProcess:
-        """Connect to a replica, or to a process that is one, which is started if it was not yet."""
+        """Connect to an external replica, or to a process that is started if necessary."""
         name = place.name
         if place.address or not self.can_start:
             return RemoteReplica(self.controller, name, place.address, self.security, self._loop)
@@ -233,7 +233,7 @@ class Computing:
         try:
             if folder is not None:
                 self._lock_of_folder.enter_context(locked(folder))
-        except BusyError as error:  # a server that was superseded has it, and may not go on for long
+        except BusyError as error:  # a fenced server has it for a short time
             folder, told = None, "views are worked out anew in another one, which is gone with this server"
             TaskLog(self._root, LOG).write("warn", f"{error.message}: {told}")
         self._worker = Worker(self._store, folder, "local", self._report)

@@ -1,6 +1,6 @@
-"""Keeping views up to date: the controller is told what the catalog wants, and what nobody asks for any more.
+"""View maintenance: sends the controller the desired dataflows, and allows compaction.
 
-What there is to read, and where, is told by `Maintained`.
+`Maintained` has the state for readers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from derive.storage.task_log import TaskLog
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 RETENTION = 60_000_000
-"""Microseconds for which maintained views remember what they were; what is older is worked out from Storage."""
+"""Retention of maintained views, in microseconds; older times are evaluated from Storage."""
 
 SEAL = 500_000
-"""Microseconds after which time passes for what is written by hand, if nobody reads it."""
+"""Interval of seals of relations without a task and without readers, in microseconds."""
 
 
 class Maintenance:
-    """Keeps views up to date, if this process is the one that writes.
+    """View maintenance, if this process is the owner.
 
     Args:
-        store: of the data folder.
-        objects: what there is now.
-        maintained: is told what there is to read.
-        computing: has the controller.
+        store: the data folder.
+        objects: returns the current names.
+        maintained: state of maintained relations, for readers.
+        computing: the controller and its instances.
 
     Attributes:
-        failure: why nothing is kept up to date at the moment; None if that is not so.
+        failure: current failure of the maintenance; None without one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Maintenance:
         self._lock, self._following = threading.Lock(), threading.Lock()
 
     def begin(self, epoch: int) -> None:
-        """This process is the one that writes, and keeps views up to date."""
+        """Begin to maintain views, as the new owner."""
         with self._lock:
             self._created.clear()
             self._late.clear()
@@ -71,7 +71,7 @@ class Maintenance:
         self._store.changes.nudge()
 
     def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
-        """What is to be maintained, before which time it is known, and why it is not known further, or has no rows."""
+        """Return the desired relations with their `upper` and failure."""
         states: list[tuple[GlobalId, int | None, Exception | None]] = []
         controller, wanted = self._computing.controller, self._maintained.wanted
         for identifier, place in sorted(wanted.places.items()):
@@ -91,30 +91,30 @@ class Maintenance:
 
     @property
     def unfit(self) -> Mapping[GlobalId, FlowError]:
-        """Views, and what has an index, that cannot be maintained, since they do not fit what they read; and why."""
+        """Return the errors of relations that cannot be maintained, since they no longer fit their inputs."""
         return self._maintained.wanted.unfit
 
     def hydrations(self) -> tuple[Progress, ...]:
-        """How far views of many rows are that have yet to begin."""
+        """Return the progress of hydrations."""
         return self._computing.hydrations()
 
     def replicas(self) -> list[ReplicaState]:
-        """How each instance is."""
+        """Return the status of each instance."""
         return self._computing.replicas()
 
     def follow(self, ids: Collection[GlobalId]) -> None:
-        """Let time pass for what is stored, as somebody follows it."""
+        """Seal stored relations regularly while a subscription follows them."""
         with self._following:
             self._followed.update(ids)
 
     def unfollow(self, ids: Collection[GlobalId]) -> None:
-        """Somebody follows it no more."""
+        """End a subscription's `follow`."""
         with self._following:
             self._followed.subtract(ids)
             self._followed = +self._followed
 
     def work(self) -> bool:
-        """Tell the controller what is new; whether there is more to do."""
+        """Send changes to the controller; return whether more work remains."""
         with self._following:
             followed = frozenset(self._followed)
         with self._lock:
@@ -132,7 +132,7 @@ class Maintenance:
         return False
 
     def _log_fit(self, before: Mapping[GlobalId, FlowError], objects: Objects) -> None:
-        """Log what does not fit any more what it reads, and what does again."""
+        """Log the relations that no longer fit their inputs, and those that fit again."""
         log = TaskLog(self._store.root, LOG)
         for identifier, error in self.unfit.items():
             if str(before.get(identifier)) != str(error):
@@ -142,7 +142,7 @@ class Maintenance:
                 log.write("info", f"{name} fits again what it reads, and is kept up to date", view=name)
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
-        """Let time pass for what is written by hand, now and then, so that what follows from it gets on."""
+        """Seal relations without a task regularly, so that their dependents advance."""
         dataflows = self._maintained.wanted.dataflows
         if (followed or dataflows) and (present := self._store.timeline.time()) - self._sealed >= SEAL:
             self._sealed = present
@@ -157,22 +157,22 @@ class Maintenance:
     # Commands
 
     def _command(self, controller: Controller) -> None:
-        """Tell the controller what is to be maintained now, as far as it was not told."""
+        """Send the changes of the desired dataflows to the controller."""
         wanted = self._maintained.wanted.dataflows
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
-            # A collection was reset, or what was held is forgotten nevertheless: everything begins anew.
+            # After a reset of a collection, or a lost hold, all dataflows are created again.
             self._drop(controller, list(self._created))
         self._drop(controller, [id_ for id_, created in self._created.items() if wanted.get(id_) != created])
         missing = [identifier for identifier in wanted if identifier not in self._created]
         times, held = (self._times(), self._computing.holds.held()) if missing else ({}, {})
-        # Of many dataflows few are made of others than the rest: each collection is looked at once, and for one time.
+        # Most dataflows share their sources, so look-ups are cached, and all see one time.
         source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
         created = [
             self._dataflow(identifier, times.get(identifier), held.get(identifier), source, frontiers)
             for identifier in missing
         ]
         if any(created):
-            with suppress(FrontierError):  # something was forgotten just now; the next time, perhaps
+            with suppress(FrontierError):  # an input was compacted just now; the next call retries
                 controller.create([dataflow for dataflow in created if dataflow is not None])
                 self._created |= {dataflow.id: wanted[dataflow.id] for dataflow in created if dataflow is not None}
         self._computing.attach()
@@ -183,9 +183,9 @@ class Maintenance:
             del self._created[identifier]
 
     def _times(self) -> dict[GlobalId, int]:
-        """Times at which dataflows are to be known: where views were written, or where one is that needs them.
+        """Compute the as-of times that dataflows need at least: from written views, and down to their inputs.
 
-        Views that are made of the same are at one time in an instance, and nothing begins later than what reads it.
+        Views of the same sources are at one time in an instance, and no dataflow begins later than its readers.
         """
         wanted = self._maintained.wanted
         times: dict[GlobalId, int] = {}
@@ -213,14 +213,14 @@ class Maintenance:
         source: Callable[[GlobalId], Source | None],
         frontiers: Callable[[frozenset[GlobalId]], tuple[int, int]],
     ) -> Dataflow | None:
-        """What is to be maintained under an identifier; None if what it is made of is not there yet.
+        """Return the dataflow of an identifier; None if an input is not complete yet.
 
         Args:
-            identifier: of the dataflow.
-            written: the time from which on materialized views need it; None if none does.
-            held: from when on what it is made of is held; None if it is not. Instances do not know it from before.
-            source: what Storage has under an identifier.
-            frontiers: from which time on, and before which, everything is known of what is stored.
+            identifier: identifier of the dataflow.
+            written: time from which materialized views need the dataflow; None if none does.
+            held: time of the hold on its inputs; None without one, so that no instance has the dataflow.
+            source: returns the collection of an identifier in Storage.
+            frontiers: returns the readable times of stored collections.
         """
         wanted = self._maintained.wanted
         relation, export = wanted.dataflows[identifier]
@@ -231,7 +231,7 @@ class Maintenance:
                 return None
             imports.append(Import.of(source_id, stored))
         if isinstance(export, Materialized) and written is None:
-            return None  # it is being dropped
+            return None  # the view is being dropped
         since, upper = frontiers(wanted.sources(identifier))
         time = upper - 1 if written is None else written
         if isinstance(export, Index):
@@ -245,9 +245,9 @@ class Maintenance:
         return Dataflow(identifier, relation, tuple(imports), export, time, name=name)
 
     def _allow_late(self, controller: Controller) -> None:
-        """Ask for no more than every replica knows of what has begun late, so that who is started again finds it there.
+        """Allow compaction up to the times at which late dataflows began, so that a restarted replica can keep them.
 
-        It takes a while where others need earlier times, or where a view was not written up to there.
+        Pending reads, and views not yet written up to these times, delay it.
         """
         self._late |= controller.late()
         allowed = {}
@@ -261,14 +261,14 @@ class Maintenance:
             controller.allow_compaction(allowed)
 
     def _latest_needed(self, dataflow: Dataflow) -> int:
-        """The last time that is needed of a dataflow at least: a view is written from where it was written on."""
+        """Return the latest time that a dataflow must remain readable: a view, from its last written time."""
         if not isinstance(dataflow.export, Materialized):
             return END_OF_TIME
         table = self._store.tables.table(dataflow.id)
         return table.upper - 1 if table else 0
 
     def _compact(self, controller: Controller) -> None:
-        """Have nobody remember what nobody asks for any more."""
+        """Allow compaction of times that no reader needs."""
         self._allow_late(controller)
         present = self._store.timeline.time()
         if present - self._compacted < RETENTION // 10:
@@ -281,7 +281,7 @@ class Maintenance:
                 since, upper = controller.frontiers(identifier)
                 frontiers[identifier] = max(since, upper - 1 - RETENTION)
                 if identifier not in self._created:
-                    frontiers[identifier] = present  # a tail: as far as it is
+                    frontiers[identifier] = present  # a tail: up to its progress
                 elif (dataflow := controller.dataflow(identifier)) is not None:
                     frontiers[identifier] = min(frontiers[identifier], self._latest_needed(dataflow))
         controller.allow_compaction(frontiers)

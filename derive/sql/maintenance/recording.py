@@ -1,7 +1,7 @@
-"""What is written down of compute instances: `flowctl status` is another process, and cannot ask the server.
+"""The record of compute instances for `flowctl status`, which is another process.
 
-It is one small file, which is replaced as a whole, at most once a second. Whether the server that wrote it is still at
-work is told by its lock, and not by the file.
+The record is one small file, which is replaced atomically, at most once a second. The server's lock, and not the file,
+tells whether the server is alive.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from derive.sql.maintenance.controller.replica_status import ReplicaState
 
 FILE = "instances.json"
-"""In the data folder."""
+"""Name of the file in the data folder."""
 
 LOG = "sql-views"
-"""The name of the log of what keeps views up to date."""
+"""Name of the log of view maintenance."""
 
 SECONDS = 1.0
-"""How long nothing is written after something was."""
+"""Least interval between two writes, in seconds."""
 
 Described: TypeAlias = Mapping[str, Any]
 """An instance, as JSON."""
@@ -42,14 +42,14 @@ Described: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a server has written down.
+    """The record of a server.
 
     Attributes:
-        at: when, by its wall clock, microseconds.
-        process: which it is, as derive/storage/metadata/process.py names it.
-        address: where it serves clients; empty if it serves none.
-        is_live: whether it is still at work.
-        instances: as `described` describes them.
+        at: time of the record by the server's wall clock, in microseconds.
+        process: process of the server, in the form of derive/storage/metadata/process.py.
+        address: address for clients; empty without one.
+        is_live: whether the server is alive.
+        instances: instances in the form of `described`.
     """
 
     at: int
@@ -60,7 +60,7 @@ class Record:
 
 
 def read_record(root: Path) -> Record | None:
-    """What was written down last in a data folder; None if its server has come to an orderly end, or there was none."""
+    """Read the last record of a data folder; None after an orderly shutdown, or without a server."""
     ownership = Ownership(root)
     written = _read(root / FILE)
     if written is None:
@@ -72,7 +72,7 @@ def read_record(root: Path) -> Record | None:
 def _read(file: Path) -> Described | None:
     try:
         written: Described = orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError):  # a loss of power may leave half of it
+    except (OSError, orjson.JSONDecodeError):  # a power loss may leave an incomplete file
         return None
     return written
 
@@ -80,12 +80,12 @@ def _read(file: Path) -> Described | None:
 def described(
     state: ReplicaState, items: Mapping[GlobalId, Item], unfit: Mapping[GlobalId, FlowError] = MappingProxyType({})
 ) -> Described:
-    """An instance as JSON.
+    """Return an instance as JSON.
 
     Args:
-        state: of it.
-        items: of the catalog, which has the names of its dataflows.
-        unfit: what no instance can maintain, and why.
+        state: status of the instance.
+        items: items of the catalog, for the names of dataflows.
+        unfit: errors of relations that no instance can maintain.
     """
     welcome, report = state.welcome, state.report
     known = sorted(items.keys() & (state.uppers.keys() | state.failures.keys()))
@@ -116,12 +116,12 @@ def described(
 
 
 class Recording:
-    """A thread that writes down how instances are, whenever that has changed.
+    """A thread that records the status of instances after each change.
 
     Args:
         root: the data folder.
-        instances: tells how they are.
-        is_superseded: tells whether another process has taken over, which writes from then on.
+        instances: returns the status of the instances.
+        is_superseded: returns whether another process has fenced this one, and writes the record.
     """
 
     def __init__(
@@ -133,24 +133,24 @@ class Recording:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin; this process is the one that writes, and what another one has written holds no more."""
+        """Start the thread, and remove the record of another process."""
         for left in (self._file, *self._file.parent.glob(f"{FILE}.*.new")):
             left.unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._work, name="flowctl-sql-recording", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Come to an end, and leave nothing behind."""
+        """Stop the thread, and remove the record."""
         if self._thread is not None:
             self._is_over.set()
             self._thread.join()
             record = _read(self._file)
-            if record is not None and record["process"] == this_process():  # and not of one that has taken over
+            if record is not None and record["process"] == this_process():  # not a fencing process's record
                 self._file.unlink(missing_ok=True)
 
     def _work(self) -> None:
         while not self._is_over.wait(SECONDS):
-            with suppress(OSError, FlowError):  # it is tried again
+            with suppress(OSError, FlowError):  # the next interval retries
                 self._write()
 
     def _write(self) -> None:
@@ -159,7 +159,7 @@ class Recording:
             new = self._file.with_name(f"{FILE}.{os.getpid()}.new")
             record = {"at": wall_clock(), "process": this_process(), "instances": instances}
             new.write_bytes(orjson.dumps(record))
-            if self._is_superseded():  # asked last: this process may have been stopped until now
+            if self._is_superseded():  # checked last, since this process may have been suspended before
                 new.unlink()
                 return
             os.replace(new, self._file)

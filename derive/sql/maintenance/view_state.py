@@ -1,4 +1,4 @@
-"""What is maintained: where it is, from when on it is known, and what it is worked out of."""
+"""The state of maintained relations: their dataflows, readable times, and sources."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 
 
 class Maintained:
-    """What is maintained, for those who read it. `Maintenance` says what there is.
+    """Maintained relations, for their readers. `Maintenance` sets the desired dataflows.
 
     Args:
-        store: of the data folder.
-        objects: what there is now.
-        computing: maintains.
+        store: the data folder.
+        objects: returns the current names.
+        computing: the controller and its instances.
 
     Attributes:
-        wanted: what is to be maintained.
+        wanted: the desired dataflows.
     """
 
     def __init__(self, store: Store, objects: Callable[[], Objects], computing: Computing) -> None:
         self._store, self._objects, self._computing = store, objects, computing
         self.wanted: Wanted = NOTHING
 
-    # What it is worked out of
+    # Sources
 
     def sources(self, ids: Collection[GlobalId], objects: Objects | None = None) -> frozenset[GlobalId]:
-        """What is stored, of what views that are kept up to date here are worked out."""
+        """Return the stored relations that relations derive from through views."""
         objects = objects or self._objects()
         sources: set[GlobalId] = set()
         pending = list(ids)
@@ -51,7 +51,7 @@ class Maintained:
         return frozenset(sources)
 
     def expanded(self, relation: Relation) -> Relation:
-        """A relation over what is stored."""
+        """Return a relation over stored relations, with all views expanded."""
         objects = self._objects()
 
         def stored(get: Get) -> Relation:
@@ -66,11 +66,11 @@ class Maintained:
         return item.kind is ObjectKind.VIEW or (item.kind is ObjectKind.MATERIALIZED_VIEW and self._computing.is_owner)
 
     def source(self, identifier: GlobalId) -> Source | None:
-        """What Storage has under an identifier; None if nothing any more."""
+        """Return the collection of an identifier in Storage; None if there is none."""
         return self._objects().collections.get(identifier) or self._store.tables.table(identifier)
 
     def stored_frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """From which time on, and before which, everything is known of what is stored; both 0 if some of it is not."""
+        """Return the readable times of stored relations, a half-open interval; both are 0 if a relation is missing."""
         since, upper = BEGINNING, END_OF_TIME
         for identifier in ids:
             source = self.source(identifier)
@@ -82,29 +82,29 @@ class Maintained:
         return since, upper
 
     def source_names(self, relation: Relation, objects: Objects | None = None) -> list[str]:
-        """Names of what is stored, of what a view is worked out."""
+        """Return the names of the stored relations that a view derives from."""
         sources = [self.source(identifier) for identifier in self.sources(ids_of(relation), objects)]
         return [source.name for source in sources if source is not None]
 
     def first_time(self, relation: Relation, objects: Objects) -> int:
-        """The first time of a view: the newest at which all is known that it is made of."""
+        """Return the first time of a view: the newest complete time of its sources."""
         since, upper = self.stored_frontiers(self.sources(ids_of(relation), objects))
         return max(since, upper - 1, BEGINNING + 1) if upper < END_OF_TIME else self._store.timeline.present()
 
-    # Where it is
+    # Readable times
 
     def since(self, relation: Relation) -> int | None:
-        """The time from which on all is maintained that a query reads; None if some of it is not, or not known yet."""
+        """Return the time from which all relations of a query are maintained; None if one is not, or not yet."""
         ids, places = ids_of(relation), self.wanted.places
         return self.since_of([places[identifier] for identifier in ids]) if ids <= places.keys() else None
 
     def since_of(self, places: Collection[GlobalId]) -> int | None:
-        """The time from which on some places of the instance can be asked; None if they cannot be, or not yet."""
+        """Return the time from which dataflows are readable; None if one is not, or not yet."""
         frontiers = self.frontiers_of(places)
         return frontiers[0] if frontiers else None
 
     def frontiers_of(self, places: Collection[GlobalId]) -> tuple[int, int] | None:
-        """From which time on, and before which, some places can be asked; None if they cannot be, or not yet."""
+        """Return the readable times of dataflows: from the first on, before the second; None if one is not readable."""
         if not self._computing.is_owner or not places:
             return None
         latest, earliest, frontiers = 0, END_OF_TIME, self._computing.controller.frontiers
@@ -119,17 +119,17 @@ class Maintained:
         return latest, earliest
 
     def upper_of(self, places: Collection[GlobalId]) -> int:
-        """The time before which everything is known of some places of the instance.
+        """Return the time before which all dataflows are complete.
 
         Raises:
-            FlowError: something of it cannot be maintained.
+            FlowError: a dataflow cannot be maintained.
         """
         return min(self._computing.controller.frontiers(place)[1] for place in places)
 
-    # Asking
+    # Queries
 
     def stored_error(self, error: SqlError, places: Collection[GlobalId], time: int) -> SqlError:
-        """The error as a materialized view has it in Storage at a time, which says since when; else as it is."""
+        """Return a view's error with the time of its first occurrence, if Storage has it; else the given error."""
         for place in places:
             name = self._store.tables.name_of(place)
             failure = self._store.tables.first_error(name, time, time + 1) if name else None
@@ -138,12 +138,12 @@ class Maintained:
         return error
 
     def query(self, relation: Relation, finishing: Finishing) -> Query | None:
-        """A query of dataflows; None if it reads something that is not maintained here."""
+        """Return a query over dataflows; None if a relation is not maintained here."""
         moved = self._moved(relation, finishing)
         return Query(*moved) if moved else None
 
     def _moved(self, relation: Relation, finishing: Finishing) -> tuple[Relation, Finishing] | None:
-        """A query over places in the instance; None if it reads something that has none, or nothing."""
+        """Return a query over dataflows; None if a relation has none, or if the query reads no relation."""
         places = self.wanted.places
         if not self._computing.is_owner or not (ids := ids_of(relation)) or not ids <= places.keys():
             return None

@@ -1,1 +1,1 @@
-"""The controller: has instances maintain what is wanted, and makes any number of replicas look like one."""
+"""The controller: sends desired dataflows to any number of replicas, and merges their responses."""

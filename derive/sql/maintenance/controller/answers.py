@@ -1,7 +1,4 @@
-"""Responses of several replicas, made into those of one.
-
-Peeks are answered once, tails have neither gaps nor repeats.
-"""
+"""Merging of replicas' responses: one answer per peek, and tails without gaps or repeats."""
 
 from __future__ import annotations
 
@@ -19,18 +16,18 @@ TailReceiver = Callable[[TailResponse], None]
 
 
 class PendingPeek:
-    """A peek that somebody waits for.
+    """A pending peek.
 
-    The first answer is handed on. Parts of one are kept until the last has come, as the replica may be lost before;
-    those of a replica in this process are handed on at once, unless some are kept from when it was about to go.
+    The first complete answer is delivered. Parts are buffered until the last one has come, since the replica may be
+    lost before; parts of a local replica are delivered at once, unless some are buffered since it was about to leave.
 
     Args:
-        peek: what was asked.
-        receive: takes the answer, maybe in several parts.
+        peek: the peek.
+        receive: function that takes the answer, maybe in several parts.
 
     Attributes:
-        asked: replicas that it was sent to.
-        is_streamed: a part was handed on, and the rest can only come from the same replica.
+        asked: replicas that the peek was sent to.
+        is_streamed: whether a part was delivered, so that the rest must come from the same replica.
     """
 
     def __init__(self, peek: Peek, receive: PeekReceiver) -> None:
@@ -41,7 +38,7 @@ class PendingPeek:
         self._refusals: dict[Replica, FlowError] = {}
 
     def take(self, replica: Replica, response: PeekResponse, replicas: Collection[Replica]) -> PeekResponse | None:
-        """A response of a replica; what is to be handed on of it, if anything."""
+        """Take a response of a replica; return the response to deliver, or None."""
         if isinstance(response.result, FlowError) and not isinstance(response.result, SqlError):
             self._refusals[replica] = response.result
             return self.refused(replicas)
@@ -59,34 +56,34 @@ class PendingPeek:
         return PeekResponse(response.uuid, [*parts, *response.result])
 
     def lose(self, replica: Replica) -> None:
-        """A replica is gone, with what it had said."""
+        """Discard the state of a lost replica."""
         self.asked.discard(replica)
         self._parts.pop(replica, None)
         self._refusals.pop(replica, None)
 
     @property
     def is_refused(self) -> bool:
-        """Whether a replica has said that it cannot answer."""
+        """Return whether a replica has refused the peek."""
         return bool(self._refusals)
 
     def refused(self, replicas: Collection[Replica]) -> PeekResponse | None:
-        """An error, if there are replicas and none of them can answer."""
+        """Return an error if there are replicas and all have refused; else None."""
         if replicas and all(replica in self._refusals for replica in replicas):
             return PeekResponse(self.peek.uuid, next(iter(self._refusals.values())))
         return None
 
 
 class PendingTail:
-    """A tail that somebody follows.
+    """A tail with a subscriber.
 
     Args:
-        dataflow: exports it.
-        receive: takes what is new.
+        dataflow: the dataflow that exports the tail.
+        receive: function that takes the updates.
 
     Attributes:
-        frontier: everything below was handed on.
-        reads: the dataflow that it may follow.
-        is_streamed: a part of the snapshot was handed on, and the rest can only come from the same replica.
+        frontier: time below which all updates were delivered.
+        reads: the dataflow that the tail may follow.
+        is_streamed: whether a part of the snapshot was delivered, so that the rest must come from the same replica.
     """
 
     def __init__(self, dataflow: Dataflow, receive: TailReceiver) -> None:
@@ -103,7 +100,7 @@ class PendingTail:
 
     @property
     def dataflow(self) -> Dataflow:
-        """The rest of the tail, for a replica that is to begin with it now."""
+        """Return the dataflow of the rest of the tail, for a replica that begins now."""
         if self.frontier == self._dataflow.as_of:
             return self._dataflow
         rest = Tail(has_snapshot=False, of=self._export.of, up_to=self._export.up_to)
@@ -111,15 +108,15 @@ class PendingTail:
         return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1, name=before.name)
 
     def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> bool:
-        """Hand on what is new in a response of a replica.
+        """Deliver the new updates in a response of a replica.
 
         Args:
-            replica: which.
-            response: of it.
-            replicas: all, which may go on where this one cannot.
+            replica: the replica.
+            response: its response.
+            replicas: all replicas, which may continue if this one cannot.
 
         Returns:
-            Whether the replica is to begin anew: it could not go on from where it was, but others are further.
+            Whether the replica must begin again: it failed, but another replica is ahead of it.
         """
         if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
             if replica in self._begun and response.upper < self.frontier:
@@ -136,7 +133,7 @@ class PendingTail:
         return False
 
     def give_up(self, replicas: Collection[Replica]) -> None:
-        """Hand on why the tail ends, if there are replicas and none of them can go on with it."""
+        """Deliver the failure of the tail, if there are replicas and all of them have failed."""
         failures = dict(self._failures)
         if replicas and all(replica in failures for replica in replicas):
             with self._lock:
@@ -168,7 +165,7 @@ class PendingTail:
         return TailResponse(response.id, lower, response.upper, tuple(updates))
 
     def lose(self, replica: Replica) -> None:
-        """A replica is gone, with what it had said."""
+        """Discard the state of a lost replica."""
         self._parts.pop(replica, None)
         self._failures.pop(replica, None)
         self._begun.discard(replica)

@@ -1,8 +1,8 @@
-"""The controller of a compute instance: what is wanted of it, told to each replica, and one answer made of theirs.
+"""The controller of a compute instance: sends desired dataflows to the replicas, and merges their responses.
 
-What is wanted is a log of commands that is always compacted: dataflows that are not dropped, each as of the time from
-which on somebody may ask for it. A replica that connects is given all of it, and makes itself equal to it. Everything
-here may be called from any thread, and waits for no replica.
+The desired state is a compacted log of commands: the existing dataflows, each as of the earliest time that may be read.
+A replica that connects receives the whole log, and reconciles itself with it. All methods may be called from any
+thread, and none waits for a replica.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from derive.sql.maintenance.controller.replica import Link, Replica
 from derive.time.frontier import END_OF_TIME
 
 FIRST_TRANSIENT_ID: GlobalId = 1 << 40
-"""From here on, numbers identify dataflows that are in no catalog."""
+"""Least identifier of dataflows outside the catalog."""
 
 
 class Controller:
-    """What is wanted of an instance, and what is known of it.
+    """The desired and the known state of an instance.
 
     Args:
-        epoch: greater than that of every controller before.
-        holds: on what dataflows are made of.
-        on_progress: called whenever something is known of dataflows that was not before, in any thread.
-        on_welcome: told the name of a replica that is connected, and what it kept, rebuilt and dropped.
-        folder: identifies the data folder, which must be that of each replica.
+        epoch: epoch, greater than that of all earlier controllers.
+        holds: read holds on the inputs of dataflows.
+        on_progress: function called after each change of the known state, in any thread.
+        on_welcome: function called with the name of a replica that has connected, and its reconciliation.
+        folder: identifier of the data folder, which must be that of each replica.
 
     Attributes:
-        was_told: whether any replica has said by now how far it is with what it had from before.
+        was_told: whether a replica has reported the frontiers of its earlier dataflows.
     """
 
     def __init__(
@@ -80,20 +80,20 @@ class Controller:
         self._sessions, self._numbers = count(), count(1)
         self._ids = count(FIRST_TRANSIENT_ID)
 
-    # -- What is wanted
+    # -- Desired state
 
     def new_id(self) -> GlobalId:
-        """An identifier for a dataflow that is gone with this controller."""
+        """Return a new identifier for a transient dataflow of this controller."""
         return next(self._ids)
 
     def create(self, dataflows: Sequence[Dataflow]) -> None:
-        """Have dataflows maintained; those of the same collections begin at one time.
+        """Create dataflows; those of the same collections begin at one time.
 
         Args:
-            dataflows: none before those that it is over.
+            dataflows: the dataflows, inputs first.
 
         Raises:
-            FrontierError: what they are made of is forgotten.
+            FrontierError: an input is compacted at the time.
         """
         self._holds.hold(dataflows)
         with self._lock:
@@ -107,7 +107,7 @@ class Controller:
             self._learn([dataflow.id for dataflow in dataflows])
 
     def drop(self, identifier: GlobalId) -> None:
-        """Have a dataflow maintained no more."""
+        """Drop a dataflow."""
         with self._lock:
             if self._dataflows.pop(identifier, None) is None:
                 return
@@ -120,10 +120,10 @@ class Controller:
         self._holds.release(identifier)
 
     def allow_compaction(self, frontiers: Mapping[GlobalId, int]) -> None:
-        """Nobody asks for earlier times of dataflows, but who does already.
+        """Allow compaction of dataflows, except for pending reads.
 
         Args:
-            frontiers: by identifier of a dataflow, the time from which on it is asked for.
+            frontiers: by dataflow, the earliest time that will be read.
         """
         allowed: dict[GlobalId, int] = {}
         with self._lock:
@@ -136,7 +136,7 @@ class Controller:
             dataflows = [self._dataflows[identifier] for identifier in allowed]
         if not allowed:
             return
-        self._holds.hold(dataflows)  # it is durable before a replica forgets anything
+        self._holds.hold(dataflows)  # durable before a replica compacts
         with self._lock:
             gone = [identifier for identifier in allowed if identifier not in self._dataflows]
             self._tell(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
@@ -144,44 +144,44 @@ class Controller:
             self._holds.release(identifier)
 
     def late(self) -> Mapping[GlobalId, int]:
-        """What has begun at a replica later than it was told to, and when, since this was asked last."""
+        """Return the dataflows that began later at a replica than requested, since the last call, with their times."""
         with self._lock:
             late, self._late = self._late, {}
         return late
 
     def _needed(self, identifier: GlobalId) -> list[int]:
-        """Times at which a dataflow is still to be read, or to begin at a replica."""
+        """Return the times at which a dataflow is still read, or must begin at a replica."""
         times = [replica.begun[identifier] for replica in self._replicas.values() if identifier in replica.begun]
         times += [self._dataflows[reader].as_of for reader, read in self._reads.items() if identifier in read]
         tails = [tail for key, tail in self._tails.items() if identifier == key or identifier in tail.reads]
         times += [tail.frontier - 1 for tail in tails]
         return times + self._peeks.times(identifier)
 
-    # -- What is known
+    # -- Known state
 
     def ids(self) -> frozenset[GlobalId]:
-        """What is wanted."""
+        """Return the identifiers of the desired dataflows."""
         with self._lock:
             return frozenset(self._dataflows)
 
     def dataflow(self, identifier: GlobalId) -> Dataflow | None:
-        """What is wanted under an identifier."""
+        """Return a desired dataflow; None if there is none."""
         with self._lock:
             return self._dataflows.get(identifier)
 
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
-        """At which times a dataflow can be asked: from `since` on, and before `upper`, which never goes back.
+        """Return the readable times of a dataflow: from `since` on, and before `upper`, which never decreases.
 
         Raises:
-            FlowError: no replica maintains it any more; or it is not wanted.
+            FlowError: the dataflow has failed at all replicas, or does not exist.
         """
-        known = self._known.get(identifier)  # without the lock: it is asked with each query
+        known = self._known.get(identifier)  # without the lock, since each query calls this
         if isinstance(known, tuple):
             return known
         raise known or FrontierError(f"{identifier} is not maintained")
 
     def _learn(self, identifiers: Iterable[GlobalId]) -> None:
-        """What is known of dataflows may be other than before."""
+        """Recompute the cached frontiers of dataflows."""
         for identifier in identifiers:
             dataflow = self._dataflows.get(identifier)
             if dataflow is None:
@@ -192,36 +192,36 @@ class Controller:
             self._known[identifier] = self.failure(identifier) or (since, self._uppers[identifier])
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
-        """Why a dataflow does not go on; None if it does, or may, at one replica."""
+        """Return the failure of a dataflow that has failed at all replicas; else None."""
         with self._lock:
             replicas = self._welcomed()
             failures = [replica.failures.get(identifier) for replica in replicas]
             return failures[0] if failures and all(failures) else None
 
     def failures(self) -> Mapping[GlobalId, FlowError]:
-        """Why dataflows do not go on at any replica, by identifier."""
+        """Return the failures of dataflows that have failed at all replicas, by identifier."""
         with self._lock:
             return {identifier: known for identifier, known in self._known.items() if isinstance(known, FlowError)}
 
     def is_local(self) -> bool:
-        """Whether its replica is in this process."""
+        """Return whether a replica is in this process."""
         return any(replica.link.is_local for replica in list(self._replicas.values()))
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a part of an answer, or of a snapshot, was handed on of which the rest can come from one replica."""
+        """Return whether a part of an answer or snapshot was delivered whose rest must come from the same replica."""
         with self._lock:
             return self._peeks.is_streamed() or any(tail.is_streamed for tail in self._tails.values())
 
     def replicas(self) -> Mapping[str, Replica]:
-        """Those that are connected, by name."""
+        """Return the connected replicas, by name."""
         with self._lock:
             return dict(self._replicas)
 
     def _welcomed(self) -> list[Replica]:
         return [replica for replica in self._replicas.values() if replica.welcome is not None]
 
-    # -- Asking
+    # -- Peeks and subscriptions
 
     def peek(
         self,
@@ -232,17 +232,17 @@ class Controller:
         arguments: Sequence[Datum] = (),
         most_bytes: int | None = None,
     ) -> int:
-        """Have a query answered, once, maybe in several parts, as soon as a replica is far enough.
+        """Send a query to a replica; the answer is delivered once, maybe in several parts, when a replica is complete.
 
         Args:
-            query: over dataflows.
-            time: at which.
-            receive: takes the answer, in this thread or another one; `FrontierError` says that no replica can give one.
+            query: query over dataflows.
+            time: time of the read.
+            receive: function that takes the answer, in any thread; a `FrontierError` says that no replica can answer.
             arguments: one for each parameter of the query.
-            most_bytes: so much may be in the result; None for any amount.
+            most_bytes: greatest size of the result in bytes; None for no limit.
 
         Returns:
-            What `cancel` takes.
+            The number for `cancel`.
         """
         with self._lock:
             turn = self._peeks.add(
@@ -252,26 +252,26 @@ class Controller:
         return turn.pending.peek.uuid
 
     def hasten(self, uuid: int) -> None:
-        """An answer is late: ask whoever may give it, too."""
+        """Hedge: send the peek to the other replicas."""
         with self._lock:
             turn = self._peeks.hasten(uuid, self._replicas.values())
         if turn is not None:
             turn.carry_out()
 
     def cancel(self, uuid: int) -> None:
-        """Nobody waits for an answer any more."""
+        """Cancel a peek."""
         with self._lock:
             self._peeks.cancel(uuid)
 
     def subscribe(self, dataflow: Dataflow, receive: TailReceiver) -> None:
-        """Have the rows of a tail sent as they change, each update once; `drop` ends it.
+        """Subscribe to a tail: each update is delivered once; `drop` ends the subscription.
 
         Args:
-            dataflow: exports a tail.
-            receive: takes what is new, in any thread, one at a time.
+            dataflow: a dataflow that exports a tail.
+            receive: function that takes the updates, in any thread, one call at a time.
 
         Raises:
-            FrontierError: what it is made of is forgotten.
+            FrontierError: an input is compacted at the time.
         """
         with self._lock:
             self._tails[dataflow.id] = PendingTail(dataflow, receive)
@@ -284,7 +284,7 @@ class Controller:
     # -- Replicas
 
     def attach(self, name: str, link: Link) -> None:
-        """A replica is connected: tell it all that is wanted."""
+        """Add a connected replica, and send it the desired state."""
         with self._lock:
             before = self._replicas.get(name)
             if before is not None:
@@ -300,7 +300,7 @@ class Controller:
             self._peeks.join(replica)
 
     def detach(self, name: str, link: Link) -> None:
-        """The connection to a replica is gone."""
+        """Remove a replica whose connection is lost."""
         with self._lock:
             replica = self._replicas.get(name)
             if replica is None or replica.link is not link:
@@ -312,7 +312,7 @@ class Controller:
                 tail.lose(replica)
             tails, replicas = list(self._tails.values()), list(self._replicas.values())
             turns = self._peeks.lose(replica, replicas)
-        self._on_progress()  # another one may know more of something, or go on with it
+        self._on_progress()  # another replica may know more, or continue
         for turn in turns:
             turn.carry_out()
         for tail in tails:
@@ -325,7 +325,7 @@ class Controller:
     # -- Responses
 
     def receive(self, link: Link, response: Response) -> None:
-        """Take a response, in the order in which a replica has sent them."""
+        """Process a response, in the order in which a replica has sent them."""
         if isinstance(response, PeekResponse):
             self._receive_answer(link, response)
             return
@@ -356,7 +356,7 @@ class Controller:
             self._on_welcome(replica.name, response)
         if is_told:
             self._on_progress()
-        # Whoever takes it may hold up a replica in this process, but not this controller.
+        # The receiver may delay a local replica, but not this controller.
         if isinstance(response, TailResponse) and tail and tail.take(replica, response, list(self._replicas.values())):
             with self._lock:
                 replica.create([tail.dataflow] if response.id in self._tails else [])
@@ -387,7 +387,7 @@ class Controller:
         return self._peeks.begin(replica) if has_begun else ()
 
     def _is_wanted(self, response: Upper | Status) -> bool:
-        """Whether something is about a dataflow that is wanted, and not about an earlier one of its identifier."""
+        """Return whether a response belongs to a desired dataflow, and not to an earlier one of the same identifier."""
         dataflow = self._dataflows.get(response.id)
         return dataflow is not None and dataflow.number == response.number
 

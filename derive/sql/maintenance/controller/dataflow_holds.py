@@ -17,29 +17,29 @@ from derive.storage.store import Store
 
 
 class Holds(Protocol):
-    """Rights to read what dataflows are made of, so that each replica can begin with them."""
+    """Read holds on the inputs of dataflows, so that each replica can begin with them."""
 
     def hold(self, dataflows: Sequence[Dataflow]) -> None:
-        """Hold the imports of dataflows from their `as_of` on, and no longer from earlier times.
+        """Hold the inputs of dataflows from their `as_of` on, and no longer from earlier times.
 
-        They are not forgotten from when it returns until they are released, and by no restart.
+        The holds are durable on return, and last until `release`.
 
         Raises:
-            FrontierError: they are forgotten already.
+            FrontierError: an input is compacted at the time.
         """
 
     def release(self, identifier: GlobalId) -> None:
-        """Give back what is held for a dataflow."""
+        """Release the holds of a dataflow."""
 
 
 class DataflowHolds:
-    """Rights to read: those of views and indexes last, also while no process is at work; those of tails are leases.
+    """Read holds: those of views and indexes are permanent, and those of tails expire.
 
-    A view's right begins as it is created, and ends as it is dropped; it only moves here.
+    A view's hold begins when the view is created, and ends when it is dropped; here the hold only advances.
 
     Args:
-        store: of the data folder.
-        names: tells what of Storage a dataflow is worked out of.
+        store: the data folder.
+        names: returns the names of the collections that a dataflow derives from.
     """
 
     def __init__(self, store: Store, names: Callable[[Dataflow], Collection[str]]) -> None:
@@ -49,10 +49,10 @@ class DataflowHolds:
         self._lock = threading.Lock()
 
     def hold(self, dataflows: Sequence[Dataflow]) -> None:
-        """Hold what dataflows are made of from their `as_of` on, and no longer from earlier times.
+        """Hold the inputs of dataflows from their `as_of` on, and no longer from earlier times.
 
         Raises:
-            FrontierError: it is forgotten already.
+            FrontierError: an input is compacted at the time.
         """
         views: dict[GlobalId, MadeOf] = {}
         indexes: dict[GlobalId, MadeOf] = {}
@@ -61,7 +61,7 @@ class DataflowHolds:
         begun = self._lease(tails)
         for dataflow in dataflows:
             if dataflow.id in begun:
-                continue  # what it follows tells it if it is too far behind
+                continue  # its input reports an error if it lags too far
             names = self._names(dataflow)
             match dataflow.export:
                 case Materialized():
@@ -72,16 +72,16 @@ class DataflowHolds:
                 needed[name] = min(dataflow.as_of, needed.get(name, dataflow.as_of))
         if views or indexes:
             self._indexes.update(indexes)
-            self._store.rights.hold_for_dataflows(views, indexes)  # one commit, however many there are
+            self._store.rights.hold_for_dataflows(views, indexes)  # one commit for all
             reach("dataflow.held")
         self._check(needed)
 
     def release(self, identifier: GlobalId) -> None:
-        """Give back what is held for a dataflow."""
+        """Release the holds of a dataflow."""
         with self._lock:
             is_leased = identifier in self._leased
             if is_leased:
-                with suppress(FencedError):  # then they end with this process
+                with suppress(FencedError):  # the capabilities end with this process
                     self._retain({identifier: ((), 0)})
                 del self._leased[identifier]
         if is_leased:
@@ -91,23 +91,23 @@ class DataflowHolds:
             self._store.rights.forget_index(identifier)
 
     def held(self) -> dict[GlobalId, int]:
-        """For each index and each view, the time from which on what it is made of is held."""
+        """Return the time of the hold of each index and view."""
         return self._store.rights.indexes() | self._store.rights.views()
 
     def begin(self, indexes: Collection[GlobalId]) -> None:
-        """Take over what an earlier process held for indexes, and give back what it held for others."""
+        """Take over an earlier process's holds of indexes, and release those of dropped indexes."""
         held = self._store.rights.indexes()
         for identifier in held.keys() - set(indexes):
             self._store.rights.forget_index(identifier)
         self._indexes = held.keys() & set(indexes)
 
     def forget_dropped(self, indexes: Container[GlobalId]) -> None:
-        """Give back what is held for all but some indexes: one may be dropped before it was wanted again."""
+        """Release the holds of dropped indexes, including indexes dropped before their dataflow was created."""
         for identifier in [one for one in self._indexes if one not in indexes]:
             self.release(identifier)
 
     def renew(self) -> None:
-        """Have leases live on; from any thread, several times a minute."""
+        """Renew expiring holds; from any thread, several times a minute."""
         with self._lock:
             self._retain(
                 {
@@ -120,19 +120,19 @@ class DataflowHolds:
             )
 
     def close(self) -> None:
-        """Give leases back."""
+        """Release the holds of tails."""
         for identifier in list(self._leased):
             self.release(identifier)
 
     def _lease(self, tails: Sequence[Dataflow]) -> set[GlobalId]:
-        """Hold what tails are made of; returns those for which it was held before."""
+        """Hold the inputs of tails; return the tails that had holds before."""
         with self._lock:
             begun = {tail.id for tail in tails if tail.id in self._leased}
             self._retain({tail.id: ([source.id for source in tail.imports], tail.as_of) for tail in tails})
         return begun
 
     def _retain(self, wanted: Mapping[GlobalId, tuple[Collection[GlobalId], int]]) -> None:
-        """Hold what tails need, of which collections and from when on, in one commit, however many there are."""
+        """Hold the collections of tails from a time on, in one commit."""
         if wanted:
             wishes = [(self._leased.get(identifier, ()), *wish) for identifier, wish in wanted.items()]
             retained = self._store.capabilities.retain_all(wishes, purpose="SUBSCRIBE")

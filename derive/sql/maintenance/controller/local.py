@@ -1,4 +1,4 @@
-"""A replica in this process: what it is told and what it answers is handed over, and nothing is lost on the way."""
+"""The replica in the server's process: commands and responses are passed directly."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from derive.sql.maintenance.controller.controller import Controller
 
 
 class LocalReplica:
-    """The controller's end of an instance in this process, and the instance's end of its controller.
+    """The controller's end of a local instance, and the instance's end.
 
     Args:
-        controller: of the instance.
+        controller: controller of the instance.
         worker: the instance.
 
     Attributes:
-        is_local: nothing is lost between both ends, so that parts of answers can be handed on before the last is there.
-            It is unset before there are other replicas, which may give the same answers.
+        is_local: whether parts of answers can be delivered at once, since this connection cannot be lost. False before
+            other replicas exist, which may give the same answers.
     """
 
     def __init__(self, controller: Controller, worker: Worker) -> None:
@@ -29,26 +29,26 @@ class LocalReplica:
         controller.attach(LOCAL, self)
 
     def send(self, command: Command) -> None:
-        """Tell the instance something."""
+        """Send a command to the instance."""
         self._worker.reconciler.accept(self._session, command)
 
     def look_up(
         self, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
     ) -> Sequence[Row] | None:
-        """The rows of a query, as of `Controller.peek`, if the instance has them at once; None if that takes a peek."""
+        """Return the rows of a query, as `Controller.peek` does, on the fast path; None if the query needs a peek."""
         return self._worker.reconciler.peeks.look_up(self._session, query, time, arguments, most_bytes)
 
     def leave(self) -> None:
-        """The controller has other replicas, and goes on without this one."""
+        """Leave the controller, which has other replicas."""
         self._controller.detach(LOCAL, self)
 
     def close(self) -> None:
-        """Leave the instance alone."""
+        """Close the session with the instance."""
         self._worker.reconciler.lose(self._session)
 
 
 class _Session:
-    """The instance's end."""
+    """The instance's end of the connection."""
 
     def __init__(self, link: LocalReplica, controller: Controller) -> None:
         self._link, self._controller = link, controller
@@ -57,4 +57,4 @@ class _Session:
         self._controller.receive(self._link, response)
 
     def close(self) -> None:
-        """There is no other controller that could close this one out."""
+        """Do nothing: no other controller can fence this session."""

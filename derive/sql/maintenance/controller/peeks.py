@@ -1,4 +1,4 @@
-"""Peeks that somebody waits for: which replicas are asked, and whose answer counts."""
+"""Pending peeks: the choice of replicas, and of the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from derive.sql.maintenance.controller.replica import Replica
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What becomes of a peek. It is carried out while no lock is held, as a replica in this process answers at once.
+    """The next step of a peek, executed without a lock, since a local replica answers at once.
 
     Attributes:
         pending: the peek.
-        asked: replicas that are asked from now on.
-        answer: what is handed on; None if it is nothing yet.
+        asked: replicas to send the peek to.
+        answer: response to deliver; None for none yet.
     """
 
     pending: PendingPeek
@@ -27,7 +27,7 @@ class Turn:
     answer: PeekResponse | None = None
 
     def carry_out(self) -> None:
-        """Ask, and hand on."""
+        """Send the peek, and deliver the answer."""
         for replica in self.asked:
             replica.link.send(self.pending.peek)
         if self.answer is not None:
@@ -35,13 +35,13 @@ class Turn:
 
 
 class Peeks:
-    """Peeks that are not answered yet. Its methods are called with the controller's lock.
+    """Peeks without a complete answer. The controller's lock protects all methods.
 
-    Of replicas that have the rows one is asked, and the others once it is late, is lost or refuses; those that work the
-    rows out are if there are no such, or these do not answer.
+    Of replicas with the rows, one is asked; the others are asked when it is late, is lost or refuses. Replicas that
+    still hydrate the rows are asked if there are no others, or if the others do not answer.
 
     Args:
-        epoch: of the controller.
+        epoch: epoch of the controller.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -49,16 +49,16 @@ class Peeks:
         self._pending: dict[int, PendingPeek] = {}
 
     def uuids(self) -> Collection[int]:
-        """What identifies those that are not answered yet."""
+        """Return the numbers of pending peeks."""
         return self._pending.keys()
 
     def add(self, made: Callable[[int], Peek], receive: PeekReceiver, replicas: Collection[Replica]) -> Turn:
-        """Somebody waits for a peek.
+        """Add a peek.
 
         Args:
-            made: the peek, of what identifies it.
-            receive: takes the answer.
-            replicas: all.
+            made: returns the peek of a number.
+            receive: function that takes the answer.
+            replicas: all replicas.
         """
         peek = made(next(self._uuids))
         pending = self._pending[peek.uuid] = PendingPeek(peek, receive)
@@ -68,11 +68,11 @@ class Peeks:
         return Turn(pending, self._asked(pending, begun or replicas))
 
     def hasten(self, uuid: int, replicas: Collection[Replica]) -> Turn | None:
-        """An answer is late: all that may give one are asked, and those that were asked are not before others for now.
+        """Ask the other replicas, and prefer them to the late ones for now; return None if the peek has ended.
 
         Args:
-            uuid: of the peek.
-            replicas: all.
+            uuid: number of the peek.
+            replicas: all replicas.
         """
         pending = self._pending.get(uuid)
         if pending is None:
@@ -82,26 +82,26 @@ class Peeks:
         return Turn(pending, self._asked(pending, _begun(pending.peek, replicas) or replicas))
 
     def cancel(self, uuid: int) -> None:
-        """Nobody waits for an answer any more."""
+        """Cancel a peek."""
         for replica in self._forget(uuid):
             replica.link.send(CancelPeeks((uuid,)))
 
     def join(self, replica: Replica) -> None:
-        """A replica is being told all that is wanted, and answers once it has heard of that."""
+        """Send all pending peeks to a new replica, which answers after its initialization."""
         for pending in self._pending.values():
             Turn(pending, self._asked(pending, [replica])).carry_out()
 
     def begin(self, replica: Replica) -> list[Turn]:
-        """A replica has begun with something: it may answer sooner than those that were asked."""
+        """Send peeks to a replica that has begun with a dataflow, since it may answer sooner."""
         able = [pending for pending in self._pending.values() if _begun(pending.peek, [replica])]
         return [Turn(pending, self._asked(pending, [replica])) for pending in able]
 
     def lose(self, replica: Replica, replicas: Collection[Replica]) -> list[Turn]:
-        """A replica is gone.
+        """Remove a lost replica.
 
         Args:
-            replica: which.
-            replicas: all others.
+            replica: the lost replica.
+            replicas: the other replicas.
         """
         turns = []
         for pending in list(self._pending.values()):
@@ -109,17 +109,17 @@ class Peeks:
             pending.lose(replica)
             refused = pending.refused(_welcomed(replicas))
             if refused is not None:
-                self.cancel(pending.peek.uuid)  # one that is not welcomed yet may wait to answer
+                self.cancel(pending.peek.uuid)  # cancel also at replicas that are not yet initialized
             turns.append(Turn(pending, () if refused else self._asked(pending, others), refused))
         return turns
 
     def take(self, replica: Replica, response: PeekResponse, replicas: Collection[Replica]) -> Turn | None:
-        """A response has come; when the answer is whole, nobody else is to go on with it.
+        """Take a response; a complete answer cancels the peek at the other replicas.
 
         Args:
-            replica: that has sent it.
-            response: to any peek.
-            replicas: all.
+            replica: the sender.
+            response: response to any peek.
+            replicas: all replicas.
         """
         pending = self._pending.get(response.uuid)
         if pending is None:
@@ -133,15 +133,15 @@ class Peeks:
         return Turn(pending, (), answer)
 
     def times(self, identifier: GlobalId) -> list[int]:
-        """Times at which a dataflow is asked for."""
+        """Return the times of the pending peeks of a dataflow."""
         return [pending.peek.time for pending in self._pending.values() if identifier in pending.peek.query.reads]
 
     def is_streamed(self) -> bool:
-        """Whether a part of an answer was handed on of which the rest can come from one replica."""
+        """Return whether a part of an answer was delivered whose rest must come from the same replica."""
         return any(pending.is_streamed for pending in self._pending.values())
 
     def _asked(self, pending: PendingPeek, replicas: Collection[Replica]) -> Collection[Replica]:
-        """Those of some replicas that are to be asked, as they were not before."""
+        """Return the replicas that were not asked yet, and note that they are."""
         others = [replica for replica in replicas if replica not in pending.asked]
         pending.asked.update(others)
         for replica in others:
@@ -149,7 +149,7 @@ class Peeks:
         return others
 
     def _forget(self, uuid: int) -> set[Replica]:
-        """A peek is over; the replicas that were asked."""
+        """Remove a peek; return the replicas that were asked."""
         pending = self._pending.pop(uuid, None)
         asked = pending.asked if pending else set()
         for replica in asked:
@@ -158,7 +158,7 @@ class Peeks:
 
 
 def _begun(peek: Peek, replicas: Collection[Replica]) -> list[Replica]:
-    """Those of some replicas that have the rows of what a peek reads."""
+    """Return the replicas that have the rows of all dataflows that a peek reads."""
     return [replica for replica in replicas if all(map(replica.has_begun, peek.query.reads))]
 
 

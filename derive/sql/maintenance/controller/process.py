@@ -1,4 +1,4 @@
-"""Replicas that this process starts: each is a process of its own, and is started again when it has ended."""
+"""Replica processes: the server starts each, and restarts a process that has ended."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from derive.sql.maintenance.controller.remote import RemoteReplica
 
 _BACKOFF = Backoff(0.2, 20.0)
-"""Pauses, in seconds, before a process that ended is started again."""
+"""Pauses, in seconds, before a process is restarted."""
 
 _STEADY_SECONDS = 30.0
-"""Whatever has lived for so long is started again as if it had never ended."""
+"""Lifetime after which the pauses start again from the shortest, in seconds."""
 
 _LOOK_SECONDS, _KILLED_SECONDS = 0.2, 0.01
-"""How often a process is looked at, and one that was killed, which is gone in a moment."""
+"""Intervals at which a running and a killed process is checked, in seconds."""
 
 _STOPPED_SECONDS = 5.0
-"""A process that a signal has stopped for so long is killed: others may wait for its transaction."""
+"""Time after which a stopped process is killed, since others may wait for its transaction, in seconds."""
 
 
 class ReplicaProcess:
-    """A thread that keeps a process alive that is a replica, and a controller connected to it once there is one.
+    """A thread that keeps a replica process alive, and a controller connected to it.
 
-    The process ends with this one, however this one ends, as its standard input is then closed. One that was stopped
-    meanwhile does not notice: it is killed, as it has the folder of the next one.
+    The process ends with this one in any case, since its standard input is closed. A stopped process does not notice
+    that: the next server kills it, since it occupies the replica's folder.
 
     Args:
-        name: of this replica.
-        command: runs it, and has it print its address.
-        environment: of the process.
-        folder: where it runs, and keeps what it has; it is for such processes alone.
-        security: how it knows this process.
-        tell: is told what the process writes to standard error, line by line.
-        report: is told when it has ended, and why, and when another one was killed.
+        name: name of the replica.
+        command: command that starts the process, which prints its address.
+        environment: environment of the process.
+        folder: working folder of the process, for its state; no other process uses it.
+        security: credentials of this process.
+        tell: function that takes the lines that the process writes to standard error.
+        report: function that takes the reason of each end of the process.
     """
 
     def __init__(
@@ -76,22 +76,22 @@ class ReplicaProcess:
 
     @property
     def address(self) -> str:
-        """`host:port`; empty while there is none."""
+        """Return `host:port`; empty without a connection."""
         replica = self._replica
         return replica.address if replica is not None else ""
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection; empty if there is one."""
+        """Return the reason why there is no connection; empty with a connection."""
         replica = self._replica
         return replica.trouble if replica is not None else self._trouble
 
     def connect(self, controller: Controller, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a controller connected to the process once that has printed its address, and to each that follows it.
+        """Connect a controller to the process once it has printed its address, and to its successors.
 
         Args:
-            controller: that it is a replica of.
-            loop: in which the connection is; it runs.
+            controller: controller of the replica.
+            loop: running event loop of the connection.
         """
         with self._lock:
             self._controller, self._loop = controller, loop
@@ -119,10 +119,10 @@ class ReplicaProcess:
             self._closed.wait(_BACKOFF.pause(failures))
 
     def _live(self) -> str:
-        """Start the process, and be connected to it until it ends; why it did.
+        """Start the process, stay connected until it ends, and return the reason of its end.
 
         Raises:
-            TaskError: it could not be started.
+            TaskError: the process could not be started.
         """
         self._end_orphan()
         process = ConnectorProcess(
@@ -154,13 +154,13 @@ class ReplicaProcess:
 
     def _link(self) -> None:
         if self._controller is not None and self._loop is not None and self._address:
-            # Not before there is a controller: gRPC is imported for as long as the process takes to start.
+            # Imported only with a controller: the import of gRPC takes as long as the start of the process.
             from derive.sql.maintenance.controller.remote import RemoteReplica
 
             self._replica = RemoteReplica(self._controller, self.name, self._address, self._security, self._loop)
 
     def _end_orphan(self) -> None:
-        """Kill whoever has the folder: an earlier server has started it, which is there no more."""
+        """Kill a process that occupies the folder: an earlier server has started it and is gone."""
         orphan = holder_of(self._folder)
         if orphan is None or not kill(orphan):
             return

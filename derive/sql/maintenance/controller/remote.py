@@ -1,7 +1,7 @@
-"""Replicas in other processes: each is connected to, again and again, until it is there no more.
+"""Remote replicas: connections to other processes that reconnect until they are closed.
 
-All of it is done in the event loop in which clients are served: so a peek is sent, and its answer taken, without any
-other thread than gRPC's own.
+All work happens in the event loop that serves clients: so sending a peek and taking its answer needs no thread but
+gRPC's own.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _BACKOFF = Backoff(0.05, 2.0, jitter=0.5)
 
 
 class RemoteReplica:
-    """What keeps a controller connected to an instance. It is made in any thread.
+    """A persistent connection of a controller to an instance. The constructor may run in any thread.
 
     Args:
-        controller: of the instance.
-        name: of this replica.
+        controller: controller of the instance.
+        name: name of the replica.
         address: `host:port`.
-        security: how the instance knows this process.
-        loop: in which the connection is; it runs.
+        security: credentials of this process.
+        loop: running event loop of the connection.
 
     Attributes:
-        trouble: why there is no connection; empty if there is one.
+        trouble: reason why there is no connection; empty with a connection.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RemoteReplica:
         self._connected = asyncio.run_coroutine_threadsafe(self._keep_connected(), loop)
 
     def close(self) -> None:
-        """Leave the instance alone. It does not wait for the event loop, which may be waiting for this thread."""
+        """Close the connection, without waiting for the event loop, which may wait for this thread."""
         with self._lock:
             self._is_closed = True
             link = self._link
@@ -74,7 +74,7 @@ class RemoteReplica:
             await asyncio.sleep(_BACKOFF.pause(failures))
 
     async def _connect(self) -> bool:
-        """Be connected for as long as it lasts; whether it began at all."""
+        """Stay connected while the session lasts; return whether it began."""
         was_there = False
         async with open_channel(self.address, self._security) as channel:
             link = _GrpcLink(channel, self._security)
@@ -105,11 +105,11 @@ class RemoteReplica:
 
 
 class _GrpcLink:
-    """A connection to an instance, made in the event loop.
+    """A connection to an instance, created in the event loop.
 
     Attributes:
         call: the session.
-        defect: why a command could not be sent, which has cancelled the call; None if all could.
+        defect: the error of a command that could not be sent, which cancels the call; else None.
     """
 
     is_local = False

@@ -1,4 +1,4 @@
-"""What a controller knows of a replica, and how it reaches it."""
+"""The controller's knowledge of a replica, and the connection to it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Link(Protocol):
     """A connection to a replica.
 
     Attributes:
-        is_local: it is in this process, so neither is lost without the other.
+        is_local: whether the replica is in this process, so that the connection cannot be lost.
     """
 
     @property
     def is_local(self) -> bool:
-        """Whether the replica is in this process."""
+        """Return whether the replica is in this process."""
 
     def send(self, command: Command) -> None:
-        """Send a command; nothing if the connection is gone. It does not wait for anything."""
+        """Send a command without waiting; do nothing if the connection is lost."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -31,18 +31,18 @@ class Link(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A replica that is connected.
+    """A connected replica.
 
     Attributes:
-        name: among those of the controller.
-        link: to it.
-        welcome: what it kept, rebuilt and dropped; None before it has said so.
-        uppers: how far its dataflows are.
-        failures: why dataflows of it do not go on.
-        report: how its process is; None before it has said so.
-        begun: dataflows of which it has told no rows yet, and as of when it was told to begin with them.
-        peeks: how many it was asked that are not answered yet, by it or by others.
-        is_late: it was waited for in vain, and nothing was heard of it since.
+        name: name, unique in the controller.
+        link: connection to the replica.
+        welcome: items kept, rebuilt and dropped; None before the replica's first message.
+        uppers: frontiers of its dataflows.
+        failures: failures of its dataflows.
+        report: state of its process; None before the first report.
+        begun: `as_of` of dataflows that have not reported rows yet.
+        peeks: number of peeks sent and not answered yet, by any replica.
+        is_late: whether a peek was late, and no message has come since.
     """
 
     name: str
@@ -56,21 +56,21 @@ class Replica:
     is_late: bool = False
 
     def create(self, dataflows: Sequence[Dataflow]) -> None:
-        """Have it maintain dataflows."""
+        """Send dataflows to the replica."""
         for dataflow in dataflows:
             self.forget(dataflow.id)
             self.begun[dataflow.id] = dataflow.as_of
         self.link.send(CreateDataflows(tuple(dataflows)))
 
     def learn(self, known: Upper) -> None:
-        """A dataflow is as far as it says; while it has no rows, what it is to begin with is still to be read."""
+        """Record a dataflow's frontiers; a dataflow without rows still needs its inputs from `as_of` on."""
         if known.since < known.upper:
             self.begun.pop(known.id, None)
         self.failures.pop(known.id, None)
         self.uppers[known.id] = known
 
     def note(self, status: Status) -> None:
-        """A dataflow does not go on, or does again."""
+        """Record the failure of a dataflow, or its recovery."""
         if status.failure is None:
             self.failures.pop(status.id, None)
         else:
@@ -78,14 +78,14 @@ class Replica:
             self.failures[status.id] = status.failure
 
     def has_begun(self, identifier: GlobalId) -> bool:
-        """Whether it has rows of a dataflow, and does not only work them out."""
+        """Return whether the replica has rows of a dataflow, after its hydration."""
         known = self.uppers.get(identifier)
         return known is not None and known.since < known.upper
 
     def rank(self, reads: Collection[GlobalId], time: int) -> tuple[bool, bool, bool, int]:
-        """Of replicas that have rows of dataflows, the one of the least rank is asked for them first.
+        """Return the rank of a replica for a peek; the replica with the least rank is asked first.
 
-        It is one that answers, has nothing large to work out, knows that time, and has little else to answer.
+        The first one responds, hydrates no dataflow, is complete at the time, and has few other peeks.
         """
         is_hydrating = self.report is not None and bool(self.report.hydrations)
         known = [upper for upper in map(self.uppers.get, reads) if upper is not None]
@@ -94,7 +94,7 @@ class Replica:
         return self.is_late or is_unable, is_hydrating, is_elsewhere, self.peeks
 
     def forget(self, identifier: GlobalId) -> None:
-        """Nothing is known of a dataflow any more."""
+        """Discard the state of a dataflow."""
         self.uppers.pop(identifier, None)
         self.failures.pop(identifier, None)
         self.begun.pop(identifier, None)

@@ -1,4 +1,4 @@
-"""How each replica of a controller is, for those who look."""
+"""The status of each replica of a controller, for display."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from derive.sql.maintenance.controller.replica import Replica
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """How a replica is.
+    """The status of a replica.
 
     Attributes:
-        name: of the replica.
-        address: `host:port`; empty in this process, or while there is none.
-        trouble: why it is not connected; empty if it is, or nothing is known.
-        welcome: what it said as it was connected; None if it is not.
-        report: how its process is; None before it has said so.
-        uppers: how far its dataflows are, as far as it has told.
-        failures: why dataflows of it do not go on.
-        lag: how far its slowest dataflow is behind what is known of it, in microseconds.
+        name: name of the replica.
+        address: `host:port`; empty in this process, or without an address.
+        trouble: reason why the replica is not connected; empty if it is, or if the reason is unknown.
+        welcome: items kept, rebuilt and dropped when it connected; None without a connection.
+        report: state of its process; None before the first report.
+        uppers: known frontiers of its dataflows.
+        failures: failures of its dataflows.
+        lag: lag of its slowest dataflow behind the other replicas, in microseconds.
     """
 
     name: str
@@ -39,11 +39,11 @@ class ReplicaState:
 
 
 def replica_states(controller: Controller, places: Iterable[tuple[str, str, str]]) -> list[ReplicaState]:
-    """How replicas are.
+    """Return the status of replicas.
 
     Args:
-        controller: of them.
-        places: the name of each, its address, and why it is not connected.
+        controller: the controller.
+        places: name, address, and reason of the missing connection of each replica.
     """
     connected = controller.replicas()
     states = []
@@ -58,7 +58,7 @@ def replica_states(controller: Controller, places: Iterable[tuple[str, str, str]
 
 
 def lag_of(controller: Controller, replica: Replica) -> int:
-    """How far the slowest dataflow of a replica is behind what is known of it, in microseconds."""
+    """Return the lag of a replica's slowest dataflow behind the other replicas, in microseconds."""
     lag = 0
     for identifier, known in list(replica.uppers.items()):
         with suppress(FlowError):
