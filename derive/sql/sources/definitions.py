@@ -27,10 +27,10 @@ _UNITS = {"day": 86_400_000_000, "days": 86_400_000_000}
 
 
 def micros_of(text: str, offset: int | None = None) -> int:
-    """The microseconds of an interval, which has no months.
+    """Return the microseconds of an interval without months.
 
     Raises:
-        SqlError: 22007, the text is no interval; 22023, it has months, or is negative.
+        SqlError: 22007, the text is no interval; 22023, the interval has months, or is negative.
     """
     words = text_of(Type.INTERVAL, datum_of_text(Type.INTERVAL, text)).split()
     micros = 0
@@ -52,13 +52,13 @@ _TRUE = {None, "true", "on", "1", "yes"}
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a source is.
+    """The definition of a source.
 
     Attributes:
-        columns: of its rows.
-        origin: where they come from, as the catalog keeps it.
-        on: the collection that it is; None for one with rows of its own.
-        begin: what the table holds at first that tells how far it is, if it has rows of its own.
+        columns: columns of its rows.
+        origin: origin of its rows, in the form of the catalog.
+        on: the collection under the source; None for a source with rows of its own.
+        begin: initial row of the position table, for a source with rows of its own.
     """
 
     columns: tuple[NamedColumn, ...]
@@ -68,16 +68,16 @@ class Described:
 
 
 def described(statement: CreateSource, objects: Objects, now: int, files: FileAccess) -> Described:
-    """What a source is to be.
+    """Return the definition of a new source.
 
     Args:
-        statement: as it was written.
-        objects: what there is.
-        now: clock, microseconds.
-        files: that may be read.
+        statement: the CREATE SOURCE statement.
+        objects: the current names.
+        now: the present, in microseconds.
+        files: files that sources may read.
 
     Raises:
-        SqlError: it cannot be.
+        SqlError: the statement is invalid, or the file cannot be read.
     """
     match statement.origin:
         case CollectionSource(collection, offset):
@@ -127,19 +127,19 @@ def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
 
 
 def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
-    """Columns of the table that tells how far a source with rows of its own is."""
+    """Return the columns of a source's position table, which records how far the source has read."""
     return load_generator.POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class FedSource:
-    """A source with rows of its own, as far as it matters to who feeds it; what it is called does not.
+    """A source with rows of its own, as its feeder needs it: without its name.
 
     Attributes:
-        id: of the source.
-        position: the table that tells how far it is.
+        id: identifier of the source.
+        position: table that records how far the source has read.
         columns: names and types.
-        origin: where its rows come from.
+        origin: origin of the rows.
     """
 
     id: GlobalId
@@ -148,13 +148,13 @@ class FedSource:
     origin: Mapping[str, JSON]
 
     def is_begun(self, position: Row) -> bool:
-        """Return whether a position is behind what was there when the source was created."""
+        """Return whether a position is past all data that existed when the source was created."""
         size: Any = self.origin.get("size", 0)
         return not isinstance(position, FilePosition) or position.offset >= size
 
     @classmethod
     def of(cls, item: Item) -> FedSource | None:
-        """An item as such; None if it is none."""
+        """Return the source of an item; None if the item has no rows to feed."""
         if item.position is None:
             return None
         columns = tuple((column.name, column.type) for column in item.columns)
@@ -162,10 +162,10 @@ class FedSource:
 
 
 def polled(source: FedSource, position: Row, now: int, files: FileAccess) -> tuple[list[tuple[Row, int]], Row]:
-    """Changes of a source's rows since a position, and the position behind them.
+    """Return the changes of a source's rows since a position, and the new position.
 
     Raises:
-        SqlError: where they come from cannot be read.
+        SqlError: the origin of the rows cannot be read.
     """
     origin: Mapping[str, Any] = source.origin
     numbers = [value for value in position if isinstance(value, int)]

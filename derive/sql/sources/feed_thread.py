@@ -1,4 +1,4 @@
-"""A thread that feeds one source, so that one that is slow, or cannot be read, holds up no other."""
+"""A thread for each source, so that a slow or unreadable source does not delay the others."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from derive.sql.transactions.timeline import Write
 from derive.storage.store import Store
 
 _LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
-"""How often a source is looked at, unless that takes long, and how often while there is more."""
+"""Intervals between two polls of a source: if idle, and if more data remains, in seconds."""
 
 _BACKOFF = Backoff(_LOOK_SECONDS, 3.0)
 """Pauses, in seconds, before a source that failed is polled again."""
 
 
 class Feeder:
-    """Commits what is new in a source, and how far it is, together.
+    """A thread that commits the new rows of a source together with its position.
 
     Args:
-        store: of the data folder.
-        source: what is fed.
-        commit: commits writes; returns once they have happened.
-        predecessor: fed what is under the same identifier before, and ends first.
-        files: that may be read.
-        tell: called when `is_begun` or `failure` has changed.
+        store: the data folder.
+        source: the source.
+        commit: function that commits writes, and returns after the commit.
+        predecessor: earlier feeder of the same identifier, which ends first.
+        files: files that sources may read.
+        tell: function called after each change of `is_begun` or `failure`.
 
     Attributes:
-        failure: why the source is not fed at the moment; None if that is not so.
-        is_begun: whether the source has all that was there when it was created.
+        failure: current failure of the source; None without one.
+        is_begun: whether the source has read all data that existed when it was created.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class Feeder:
         self._thread.start()
 
     def end(self) -> None:
-        """Feed no more; what is being committed still is."""
+        """Stop the feeder; a commit in progress completes."""
         self._ended.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until nothing is committed any more, but not for what can neither be read nor be interrupted."""
+        """Wait for the end of the feeder, up to a timeout, since a blocked read cannot be interrupted."""
         self._thread.join(seconds)
 
     @property
     def source_id(self) -> GlobalId:
-        """Identifies what is fed."""
+        """Return the identifier of the source."""
         return self._source.id
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something may yet be committed, or read."""
+        """Return whether the thread still runs."""
         return self._thread.is_alive()
 
     def _feed(self) -> None:
@@ -86,21 +86,21 @@ class Feeder:
                 is_idle = not self._feed_once()
                 pause = max(_LOOK_SECONDS, 10 * (time.monotonic() - begun)) if is_idle else _BREATH_SECONDS
                 self.failure, failures = None, 0
-            except Exception as error:  # whatever it is, it is told, and tried again
-                self._position = None  # it is not known whether it was committed
+            except Exception as error:  # every error is reported and retried
+                self._position = None  # the outcome of the commit is unknown
                 self.failure = error
                 self._tell()
                 failures += 1
                 pause = _BACKOFF.pause(failures)
 
     def _feed_once(self) -> bool:
-        """Commit what is new; whether there was something."""
+        """Commit new rows; return whether there were any."""
         if self._position is None:
             self._position = self._stored_position()
         before, place = self._position, self._source.position
         changes, reached = polled(self._source, before, self._store.timeline.time(), self._files)
         if tuple(reached) == tuple(before):
-            self._begin()  # what is left is no whole line
+            self._begin()  # the rest is an incomplete line
             return False
         if self._ended.is_set():
             return False

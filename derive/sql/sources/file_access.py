@@ -1,7 +1,7 @@
-"""Files of the server that sources may read: those below folders that its options name.
+"""Files of the server that sources may read: those below the folders of the server's options.
 
-A path is resolved before it is compared, and opened folder by folder without following a symbolic link, so that nothing
-that is exchanged meanwhile leads elsewhere.
+A path is resolved before it is compared, and opened folder by folder without following symbolic links, so that a
+concurrent change of the path cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from derive.errors import SqlError
 
 _HINT = "flowctl sql serve --files DIR names folders from which sources may read."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # who reads a pipe would wait
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe must not block
 
 
 class FileAccess:
     """The files that sources may read.
 
     Args:
-        folders: below which they are; None for all files.
-        secret: files and folders that are never read, wherever they are, such as the one with passwords.
+        folders: folders of readable files; None for all files.
+        secret: files and folders that are never readable, such as the password file.
     """
 
     def __init__(self, folders: Iterable[Path] | None = None, secret: Iterable[Path] = ()) -> None:
@@ -43,7 +43,7 @@ class FileAccess:
         return _regular(path, lambda: _opened_below(folder, parts))
 
     def size(self, path: Path) -> int:
-        """Return how many bytes a file has; 0 if it cannot be read, as it may be there later.
+        """Return the size of a file in bytes; 0 if the file cannot be read, since it may appear later.
 
         Raises:
             SqlError: 42501, sources may not read the file.
@@ -57,10 +57,10 @@ class FileAccess:
             return 0
 
     def _place(self, path: Path, folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
-        """Return the folder that a file is below, and the way from there."""
+        """Return the allowed folder of a file, and the path of the file below it."""
         try:
             real = _resolved(path)
-        except OSError as exc:  # it is exchanged just now
+        except OSError as exc:  # the path is changing right now
             raise _unreadable(path, exc) from exc
         folder = next((folder for folder in folders if real.is_relative_to(folder)), None)
         if folder is None or any(real.is_relative_to(secret) for secret in self._secret):
@@ -69,7 +69,7 @@ class FileAccess:
 
 
 def require_right(*, has_right: bool) -> None:
-    """Check that a user may name files of the server.
+    """Check that a user may read files of the server.
 
     Raises:
         SqlError: 42501, the user may not.
@@ -83,12 +83,12 @@ def require_right(*, has_right: bool) -> None:
 
 
 def _resolved(path: Path) -> Path:
-    """The path without symbolic links and `..`; links that lead in circles remain, and are not followed later."""
+    """Return the path without symbolic links and `..`; cyclic links remain, and are not followed later."""
     return Path(os.path.realpath(path))
 
 
 def _opened_below(folder: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor of what is below a folder, on the way to which no symbolic link is followed."""
+    """Return a descriptor of a path below a folder, without following symbolic links."""
     descriptor = os.open(folder, _FOLDER)
     for index, part in enumerate(parts):
         flags = _FOLDER if index < len(parts) - 1 else _FILE | os.O_NOFOLLOW

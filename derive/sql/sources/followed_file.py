@@ -1,7 +1,7 @@
-"""Files that a source follows: lines of JSON or CSV, which are rows once they are complete.
+"""Growing files: complete lines of JSON or CSV become rows.
 
-How far a file was followed is a row as well, of a relation beside the source. One commit writes both, so each line
-becomes a row once, whatever is killed when.
+The position in the file is a row of a relation beside the source. One commit writes rows and position, so each line
+becomes a row exactly once, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from derive.sql.parser.statement import CopyFormat
 from derive.sql.sources.file_access import ALL_FILES, FileAccess
 
 PIECE_BYTES = 1 << 20
-"""So much of a file is read at once."""
+"""Number of bytes that are read at once."""
 
 _MARK_BYTES = 4096
 
 _MOST_LINE_BYTES = 128 << 20
-"""So long may a line be, as a value may."""
+"""Greatest length of a line in bytes, equal to that of a value."""
 
 
 class FilePosition(NamedTuple):
-    """How far a file was followed; the columns of the relation beside a source.
+    """A position in a file; its fields are the columns of the position table.
 
     Attributes:
-        offset: bytes up to where a line begins that was not read.
-        lines: how many are before it.
-        checksum: of the first and the last bytes of the file, up to there, which do not change while it grows.
+        offset: offset of the first unread line, in bytes.
+        lines: number of lines before it.
+        checksum: checksum of the first and the last bytes before it, which do not change while the file grows.
     """
 
     offset: int = 0
@@ -46,19 +46,18 @@ class FilePosition(NamedTuple):
 
 
 POSITION_COLUMNS = tuple((name, Type.BIGINT) for name in FilePosition._fields)
-"""Names and types of the columns of the relation beside a source."""
+"""Names and types of the columns of the position table."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """How a file is to be read.
+    """The format of a file.
 
     Attributes:
-        path: of the file.
-        is_csv: lines of CSV; else each line is a JSON value.
-        has_header: whether the first line of CSV has names.
-        columns: names and types. Of JSON: what objects have under the names; where that is one column `data` of type
-            jsonb, it is the whole value.
+        path: path of the file.
+        is_csv: whether lines are CSV; else each line is a JSON value.
+        has_header: whether the first line of CSV has the column names.
+        columns: names and types. For JSON, members of objects; a single column `data` of type jsonb is the whole value.
     """
 
     path: Path
@@ -68,15 +67,15 @@ class FileForm:
 
 
 WHOLE = (("data", Type.JSONB),)
-"""The columns of a file of JSON, of which nothing more is said."""
+"""The columns of a JSON file without declared columns."""
 
 
 def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Type], ...]:
-    """The columns that the first line of a CSV file names; all are texts.
+    """Return the columns in the first line of a CSV file; all have type text.
 
     Raises:
-        SqlError: 58P01, there is no such file; 42501, it may not be read; 42P16, it has no first line yet, or a name
-            occurs twice.
+        SqlError: 58P01, there is no such file; 42501, sources may not read the file; 42P16, the file has no first line
+            yet, or a name occurs twice.
     """
     with files.open(path) as file:
         line = file.readline(_MOST_LINE_BYTES + 1)
@@ -97,22 +96,22 @@ def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Typ
 
 
 class FollowedFile:
-    """One file, which grows.
+    """A growing file.
 
     Args:
-        form: how it is to be read.
-        files: that may be read.
+        form: format of the file.
+        files: files that sources may read.
     """
 
     def __init__(self, form: FileForm, files: FileAccess = ALL_FILES) -> None:
         self._form, self._files = form, files
 
     def poll(self, position: FilePosition) -> tuple[list[Row], FilePosition]:
-        """Rows of complete lines behind a position, of about `PIECE_BYTES` at most, and where they end.
+        """Return the rows of complete lines after a position, about `PIECE_BYTES` at most, and the new position.
 
         Raises:
-            SqlError: 58P01, the file is not there; 42501, it may not be read; 55000, it is not the one that was
-                followed, or has become shorter; 54000, a line does not end; 22P02 and others, a line is no row.
+            SqlError: 58P01, there is no such file; 42501, sources may not read the file; 55000, the file was replaced
+                or truncated; 54000, a line is too long; 22P02 and others, a line is no row.
         """
         with self._files.open(self._form.path) as file:
             try:
@@ -129,25 +128,25 @@ class FollowedFile:
         return rows, FilePosition(offset, lines, checksum)
 
     def _read(self, file: BinaryIO) -> tuple[bytes, int]:
-        """What is behind the position, and how many bytes of that are complete lines."""
+        """Return the data after the position, and the number of bytes in complete lines."""
         data = file.read(PIECE_BYTES)
         while data and (end := self._end(data)) == 0 and (more := file.read(len(data))):
-            data += more  # a line that is longer than that
+            data += more  # the line is longer
             if len(data) > _MOST_LINE_BYTES:
                 raise SqlError("54000", f"'{self._form.path}' has a line of more than {_MOST_LINE_BYTES} bytes")
         return data, end if data else 0
 
     def _end(self, data: bytes) -> int:
-        """How many bytes are complete lines."""
+        """Return the number of bytes in complete lines."""
         if not self._form.is_csv:
             return data.rfind(b"\n") + 1
         copy = CopyIn(CopyFormat("csv", ",", ""), "", ())
         return len(data) - copy.skip(data)
 
     def _checked(self, file: BinaryIO, position: FilePosition) -> tuple[bytes, bytes]:
-        """The first bytes of the file and the last ones up to a position, which are those that were read before.
+        """Return the first bytes of the file, and the last bytes before a position, after a check of their checksum.
 
-        The file is at the position behind that.
+        Afterwards the file is at the position.
         """
         hint = "DROP the source and CREATE it again to read the file from its beginning."
         size = file.seek(0, 2)
@@ -158,7 +157,7 @@ class FollowedFile:
         head = file.read(min(position.offset, _MARK_BYTES))
         file.seek(max(0, position.offset - _MARK_BYTES))
         tail = file.read(min(position.offset, _MARK_BYTES))
-        # One that an earlier version has stored is of the first bytes alone.
+        # Earlier versions store the checksum of the first bytes alone.
         if position.checksum not in {_checksum(position.offset, head, tail), zlib.crc32(head)}:
             raise SqlError("55000", f"'{self._form.path}' is not the file any more that was read", hint=hint)
         return head, tail
@@ -196,7 +195,7 @@ def _json_row(columns: Sequence[tuple[str, Type]]) -> Callable[[str], Row]:
 
 
 def _datum(kind: Type, value: JSON) -> Datum:
-    """A JSON value as a datum, as `->>` and a cast give it."""
+    """Return a JSON value as a datum, converted like `->>` with a cast."""
     if value is None:
         return None
     if kind is Type.JSONB:
@@ -205,5 +204,5 @@ def _datum(kind: Type, value: JSON) -> Datum:
 
 
 def _checksum(offset: int, head: bytes, tail: bytes) -> int:
-    """Of the first and the last bytes up to an offset, `_MARK_BYTES` of each if there are so many."""
+    """Compute the checksum of the first and the last bytes before an offset, up to `_MARK_BYTES` of each."""
     return zlib.crc32(tail, zlib.crc32(head)) if offset > _MARK_BYTES else zlib.crc32(head)

@@ -1,4 +1,4 @@
-"""The load generator COUNTER: a row more each time a while has passed, to try things with."""
+"""The load generator COUNTER, for experiments: a new row at each interval."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 from derive.algebra.types import Row, Type
 
 COUNTER_COLUMNS = (("counter", Type.BIGINT),)
-"""Name and type of the column of the source."""
+"""Name and type of the source's column."""
 
 _MOST_ROWS = 10_000
 
 
 class CounterPosition(NamedTuple):
-    """How far a counter is; the columns of the relation beside its source.
+    """The position of a counter; its fields are the columns of the position table.
 
     Attributes:
-        added: how many rows.
-        begin: clock at which it began, microseconds.
+        added: number of rows added so far.
+        begin: time of the start, in microseconds.
     """
 
     added: int
@@ -26,33 +26,33 @@ class CounterPosition(NamedTuple):
 
 
 POSITION_COLUMNS = tuple((name, Type.BIGINT) for name in CounterPosition._fields)
-"""Names and types of the columns of the relation beside a source."""
+"""Names and types of the columns of the position table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Counts from 1 on.
+    """A counter that starts at 1.
 
     Attributes:
-        interval: microseconds from one row to the next.
-        most: so many rows are there at most, the last ones; None for all.
+        interval: interval between two rows, in microseconds.
+        most: greatest number of rows, of which the last ones stay; None for all.
     """
 
     interval: int
     most: int | None = None
 
     def due(self, position: CounterPosition, now: int) -> int:
-        """When the next row is added: a clock."""
+        """Return the time of the next row."""
         return max(now, position.begin + (position.added + 1) * self.interval)
 
     def poll(self, position: CounterPosition, now: int) -> tuple[list[tuple[Row, int]], CounterPosition]:
-        """Changes of rows up to a time, and where they end.
+        """Return the changes of rows up to a time, and the new position.
 
-        A row is added for each interval that has passed, also while nobody asked.
+        A row is added for each past interval, also if there was no poll.
 
         Args:
-            position: what was told before.
-            now: clock, microseconds.
+            position: position of the last poll.
+            now: the present, in microseconds.
         """
         passed = max(0, (now - position.begin) // self.interval)
         count = min(passed, position.added + _MOST_ROWS)

@@ -1,9 +1,9 @@
-"""Sources with rows of their own are fed: which ones, and how, is brought in line with what the catalog says.
+"""The feeders of sources with rows of their own, reconciled with the catalog.
 
-What is to be fed is a log, which is reconciled by the same rules as that of a compute instance: with each change of the
-catalog, and with each start, all sources are named. One that is the same goes on where it is, and one that was dropped
-ends. How far a source is, is stored with its rows, in the same commits, so another process goes on there as well. An
-identifier means one thing for all time: a source that is dropped and created again is another one, and begins anew.
+The desired sources are reconciled by the rules of a compute instance: each change of the catalog, and each start, names
+all sources. An unchanged source continues, and a dropped source ends. The position of a source is stored with its rows,
+in the same commits, so another process continues there. Identifiers are permanent: a source that is dropped and created
+again starts from the beginning.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from derive.sql.transactions.timeline import Write
 from derive.storage.store import Store
 
 _CLOSE_SECONDS = 2.0
-"""How long it is waited for sources that are being read when they are to be fed no more."""
+"""Longest wait for the feeders at shutdown, in seconds."""
 
 
 class Feeding:
-    """Feeds sources, in the process that writes.
+    """The feeders of sources, in the process that owns the data folder.
 
     Args:
-        store: of the data folder.
-        commits: writes.
-        files: that may be read.
+        store: the data folder.
+        commits: group commit.
+        files: files that sources may read.
     """
 
     def __init__(self, store: Store, commits: GroupCommit, files: FileAccess) -> None:
@@ -47,12 +47,12 @@ class Feeding:
         self._news = asyncio.Event()
 
     def begin(self, items: Mapping[GlobalId, Item]) -> None:
-        """Feed from now on, in this event loop, the sources that there are."""
+        """Begin to feed the existing sources, in this event loop."""
         self._loop = asyncio.get_running_loop()
         self.reconcile(items)
 
     def reconcile(self, items: Mapping[GlobalId, Item]) -> None:
-        """Feed the sources that there are now, and no others; nothing if it was not begun."""
+        """Reconcile the feeders with the sources; do nothing before `begin`."""
         if self._loop is None:
             return
         self._sources.begin()
@@ -63,21 +63,21 @@ class Feeding:
         self._ending = [feeder for feeder in self._ending if feeder.is_at_work]
 
     async def close(self) -> None:
-        """Feed no more."""
+        """Stop all feeders."""
         self.reconcile({})
         self._loop = None
         await asyncio.to_thread(self._join)
 
     def is_begun(self, ids: Collection[GlobalId]) -> bool:
-        """Return whether sources have all that was there when they were created, as far as they are fed here."""
+        """Return whether sources with feeders have read all data that existed when they were created."""
         feeders = (self._feeders.get(identifier) for identifier in ids)
         return all(feeder is None or feeder.is_begun for feeder in feeders)
 
     async def begun(self, ids: Collection[GlobalId]) -> None:
-        """Wait until sources have all that was there when they were created.
+        """Wait until sources have read all data that existed when they were created.
 
         Raises:
-            SqlError: something keeps them from being fed.
+            SqlError: a source has failed.
         """
         while True:
             news = self._news
@@ -87,7 +87,7 @@ class Feeding:
             await news.wait()
 
     def _tell(self) -> None:
-        """Wake whoever waits."""
+        """Wake the waiting tasks."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -96,10 +96,10 @@ class Feeding:
             loop.call_soon_threadsafe(self._tell)
 
     def check(self, ids: Collection[GlobalId]) -> None:
-        """Check that nothing keeps sources from being fed.
+        """Check that sources have not failed.
 
         Raises:
-            SqlError: something does.
+            SqlError: a source has failed.
         """
         for identifier in ids:
             feeder = self._feeders.get(identifier)
@@ -107,7 +107,7 @@ class Feeding:
                 raise failure
 
     def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
-        """What is fed, before which time its rows are known, and why there are no further ones."""
+        """Return the sources with their `upper` and failure."""
         states: list[tuple[GlobalId, int | None, Exception | None]] = []
         for identifier, feeder in sorted(self._feeders.items()):
             table = self._store.tables.table(identifier)
@@ -128,7 +128,7 @@ class Feeding:
         self._tell()
 
     def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
-        """Commit, in the thread of a source."""
+        """Commit writes, from the thread of a feeder."""
         asyncio.run_coroutine_threadsafe(self._written(writes), loop).result()
 
     async def _written(self, writes: Sequence[Write]) -> None:
