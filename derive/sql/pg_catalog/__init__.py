@@ -1,1 +1,1 @@
-"""What clients of PostgreSQL ask about schemas, tables and types."""
+"""PostgreSQL's catalogs: queries of clients about schemas, tables and types."""

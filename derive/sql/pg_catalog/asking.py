@@ -1,4 +1,4 @@
-"""A question about catalogs that may be ended while DuckDB works on it: one database answers those of all sessions."""
+"""A cancellable query of the catalogs: all sessions share one DuckDB database."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """One question.
+    """One query.
 
     Attributes:
-        reason: why it is to end; None if it is not.
+        reason: reason of the cancellation; None without one.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Asking:
         self.reason: SqlError | None = None
 
     def stop(self, reason: SqlError | None = None) -> None:
-        """Have the question end; from any thread. What begins just now may miss it, so it is to be said again."""
+        """Cancel the query, from any thread; repeat the call, since a query that is just starting may miss it."""
         with self._turn:
             self.reason = self.reason or reason or SqlError("57014", "canceling statement due to user request")
             if self._connection is not None:
@@ -34,10 +34,10 @@ class Asking:
 
     @contextmanager
     def at_work(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Work on the question in this block.
+        """Run the query in this block.
 
         Raises:
-            SqlError: it is to end.
+            SqlError: the query is cancelled.
         """
         with self._turn:
             if self.reason is not None:

@@ -16,12 +16,12 @@ CatalogRow: TypeAlias = dict[str, CatalogValue]
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
 _FIRST_USER = 16_384
-"""Oids of users begin here, as those of PostgreSQL that are not built in."""
+"""First oid of users, as in PostgreSQL for objects that are not built in."""
 _RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 1663
 
 
 def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
-    """The rows of every relation that has some; columns that are not here have their default."""
+    """Return the rows of each catalog relation that has rows; missing columns have defaults."""
     schemas = _schemas(objects)
     database: CatalogRow = {"oid": _DATABASE, "datname": objects.database, "datdba": _OWNER, "encoding": 6}
     database |= {"datallowconn": True, "datlocprovider": "c", "datcollate": "C", "datctype": "C", "datconnlimit": -1}
@@ -53,7 +53,7 @@ def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
 
 
 def roles_of(owner: str, user: str | None = None) -> list[CatalogRow]:
-    """The rows of `pg_roles`: the owner of everything, and the user who asks."""
+    """Return the rows of `pg_roles`: the owner, and the current user."""
     rights: CatalogRow = {"rolinherit": True, "rolcreatedb": True, "rolcanlogin": True, "rolconnlimit": -1}
     rights |= {"rolsuper": True, "rolcreaterole": True}
     names = dict.fromkeys([owner] if user is None else [owner, user])
@@ -61,7 +61,7 @@ def roles_of(owner: str, user: str | None = None) -> list[CatalogRow]:
 
 
 def _oid_of_user(name: str, owner: str) -> int:
-    """Return 10 for the owner, and for other users a number of 30 bits that follows from the name."""
+    """Return 10 for the owner, and for other users a 30-bit hash of the name."""
     return _OWNER if name == owner else _FIRST_USER + (zlib.crc32(name.encode()) >> 2)
 
 
@@ -92,7 +92,7 @@ def activity_of(backends: Sequence[Backend], owner: str) -> list[CatalogRow]:
 
 
 def _schemas(objects: CatalogObjects) -> dict[str, int]:
-    """Oids of all schemas."""
+    """Return the oids of all schemas."""
     schemas = {"pg_catalog": PG_CATALOG, "public": PUBLIC, "information_schema": INFORMATION_SCHEMA}
     others = sorted({relation.schema for relation in objects.relations} - set(schemas))
     return schemas | {name: oid for oid, name in enumerate(others, start=_OTHERS)}

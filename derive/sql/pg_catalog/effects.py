@@ -1,8 +1,8 @@
-"""Functions that do something beside giving a value: setting a setting, sleeping, locking.
+"""Functions with effects: settings, sleep, locks.
 
-Queries about catalogs are answered by DuckDB, which does none of that. There, such a function gives a mark that says
-what is to be done with which arguments; whoever answers does it, in the order of rows and columns, and gives what comes
-of it in place of the mark.
+DuckDB evaluates queries of the catalogs, and cannot have these effects. So a macro returns a marker with the function
+and its arguments; the session executes the markers in the order of rows and columns, and replaces each with the
+function's value.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ EFFECTS: dict[str, int] = {
     **dict.fromkeys(_LOCKS, _VOID),
     **{name.replace("pg_", "pg_try_"): _BOOLEAN for name in _LOCKS},
 }
-"""Such functions, with oids of the types of their values."""
+"""Functions with effects, with the oids of their result types."""
 
 _MARK = "\1["
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something to be done.
+    """A call with an effect.
 
     Attributes:
-        function: its name.
-        arguments: of the call.
+        function: name of the function.
+        arguments: arguments of the call.
     """
 
     function: str
@@ -51,28 +51,28 @@ class Effect:
 
 
 class Effects(Protocol):
-    """Does what functions do."""
+    """Executor of effects."""
 
     def begin(self) -> None:
-        """A statement begins: what is cancelled from now on is this one."""
+        """Begin a statement: cancellation applies to this statement from now on."""
 
     def ending(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Have the statement that is at work in the block end by a call, where it is cancelled or takes too long.
+        """Call `stop` if the statement in this block is cancelled or times out.
 
         Raises:
-            SqlError: it was.
+            SqlError: the statement was cancelled.
         """
 
     async def call(self, effect: Effect) -> Datum:
-        """Do something, and give the function's value.
+        """Execute an effect, and return the function's value.
 
         Raises:
-            SqlError: it cannot be done.
+            SqlError: the effect is invalid.
         """
 
 
 def effect_macros() -> dict[str, str]:
-    """Macros of DuckDB that give marks, for any number of arguments."""
+    """Return DuckDB macros that return markers, for any number of arguments."""
     signatures = ("", "a", "a, b", "a, b, c")
     return {
         name: ", ".join(
@@ -83,7 +83,7 @@ def effect_macros() -> dict[str, str]:
 
 
 def effect_of(value: object) -> Effect | None:
-    """What a value says that is to be done; None if it is just a value."""
+    """Return the effect of a marker; None for another value."""
     if not isinstance(value, str) or not value.startswith(_MARK):
         return None
     name, *arguments = json.loads(value[1:])

@@ -24,7 +24,7 @@ def _type_names() -> dict[int, str]:
 
 
 TYPE_NAMES = _type_names()
-"""What `format_type` says, by oid."""
+"""Results of `format_type`, by oid."""
 
 _FORMAT_TYPE = " ".join(f"WHEN {oid} THEN '{name}'" for oid, name in TYPE_NAMES.items())
 _MODIFIER = (
@@ -36,7 +36,7 @@ _TYPE_OIDS = " ".join(
     for pg_type in PG_TYPES.values()
     for name in {pg_type.name, TYPE_NAMES[pg_type.oid]}
 )
-# An argument such as `oid` must not be taken for a column within a macro, so these have names that no query has.
+# In a macro, an argument such as `oid` must not be resolved as a column, so columns get unique names.
 _DEFINITION = "(SELECT f_text FROM (SELECT oid AS f_oid, text AS f_text FROM definition) WHERE f_oid = o)"
 _COMMENT = (
     "(SELECT f_text FROM (SELECT objoid AS f_oid, description AS f_text FROM pg_description WHERE objsubid = 0) "
@@ -78,7 +78,7 @@ _SETTING = (
 
 
 def _formatted(text: str, argument: str) -> str:
-    """A text whose first `%s` or `%I` is replaced."""
+    """Return an SQL expression that replaces the first `%s` or `%I` of a text."""
     is_name = f"regexp_extract({text}, '%([sIL])', 1) = 'I'"
     written = f"CASE WHEN {is_name} THEN quote_ident({argument}) ELSE {argument}::VARCHAR END"
     return f"regexp_replace({text}, '%[sIL]', {written})"
@@ -131,7 +131,7 @@ MACROS: dict[str, str] = {
     "txid_current": "() AS 0",
     "_pg_expandarray": "(a) AS unnest(list_transform(a, lambda x, i: {'x': x, 'n': i::INTEGER}))",
 }
-"""What comes behind the name of each, for any number of arguments."""
+"""Signatures and bodies of macros by name, for any number of arguments."""
 
 
 def _keywords() -> str:
@@ -157,7 +157,7 @@ TABLE_MACROS = {
     "pg_available_extensions": "() AS TABLE SELECT '' AS name, '' AS default_version, '' AS comment WHERE false",
     "pg_partition_ancestors": "(o) AS TABLE SELECT o::UINTEGER AS relid",
 }
-"""What gives rows."""
+"""Macros that return rows."""
 
 _UNKNOWN = (
     "pg_get_constraintdef",
@@ -204,7 +204,7 @@ _ANY_ARGUMENTS = ("a", "a, b", "a, b, c", "a, b, c, d")
 
 
 def macros() -> dict[str, str]:
-    """All macros: what comes behind their names, by name."""
+    """Return the signatures and bodies of all macros, by name."""
     made = effect_macros() | MACROS
     made |= {name: _of_any_arguments("NULL::VARCHAR") for name in _UNKNOWN}
     made |= {name: _of_any_arguments("0::BIGINT") for name in _SIZES}

@@ -1,4 +1,4 @@
-"""Words, texts and signs of SQL with their positions, and functions that clients cannot call in queries of catalogs."""
+"""A lexer for queries of the catalogs, and the check for functions that such queries may not call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     SPACE = "space"
     TEXT = "text"
@@ -42,11 +42,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of SQL.
+    """A token of SQL.
 
     Attributes:
-        kind: what it is.
-        text: as it is written.
+        kind: kind of the token.
+        text: text of the token.
     """
 
     kind: Kind
@@ -54,14 +54,14 @@ class Token:
 
     @property
     def word(self) -> str:
-        """What it names or says, in the case that SQL gives it; empty for texts and spaces."""
+        """Return the name or symbol, with SQL's case folding; empty for strings and spaces."""
         if self.kind is Kind.QUOTED:
             return self.text[1:-1].replace('""', '"')
         return self.text.lower() if self.kind in (Kind.WORD, Kind.SIGN) else ""
 
 
 def tokens_of(text: str) -> Iterator[Token]:
-    """The tokens of a text, spaces and comments among them. An unfinished text or comment is signs and words."""
+    """Yield the tokens of a text, including spaces and comments; an unterminated string or comment becomes symbols."""
     for match in _TOKEN.finditer(text):
         kind = "text" if match.lastgroup == "tag" else match.lastgroup
         yield Token(Kind(kind), match.group())
@@ -75,15 +75,15 @@ _REACHING = """
 
 
 def refused_functions(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Return the names of DuckDB's own functions that give rows, change something, or give another value each time."""
+    """Return the names of DuckDB's own functions that return rows, have effects, or are volatile."""
     return frozenset(name for (name,) in connection.execute(_REACHING).fetchall()) - _ALLOWED
 
 
 def require_harmless(query: str, refused: frozenset[str]) -> None:
-    """Check that a query calls no function that is refused.
+    """Check that a query calls no refused function.
 
     Raises:
-        SqlError: 42883, it does.
+        SqlError: 42883, it calls one.
     """
     tokens = [token for token in tokens_of(query) if token.kind is not Kind.SPACE]
     for token, behind in pairwise(tokens):

@@ -1,4 +1,4 @@
-"""Relations and indexes as PostgreSQL's catalogs describe them to clients."""
+"""Relations and indexes in the form of PostgreSQL's catalogs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from derive.sql.parser import statement
 from derive.sql.planner.names import NamedRelation, RelationKind
 
 FIRST_OID = 16_384
-"""Oids of what people have made begin here, as PostgreSQL's do; those below are types and the like."""
+"""First oid of user objects, as in PostgreSQL; types and system objects have lower oids."""
 SERVER_VERSION = "16.0"
-"""Of the PostgreSQL whose catalog this resembles: clients ask what its clients would."""
+"""Version of PostgreSQL whose catalogs are emulated; clients choose their queries by it."""
 
 
 class ObjectKind(Enum):
-    """What a relation is, as `relkind` has it."""
+    """The kind of a relation; the value is its `relkind`."""
 
     TABLE = "r"
     VIEW = "v"
@@ -34,11 +34,11 @@ class ObjectColumn:
     """A column of a relation.
 
     Attributes:
-        name: its name.
-        type: its type.
-        is_nullable: whether it may be NULL.
-        form: what is known of it beyond its type.
-        default: what it has where nothing is said; None for NULL.
+        name: name.
+        type: type.
+        is_nullable: whether the column may be NULL.
+        form: type modifier.
+        default: text of the default; None for NULL.
     """
 
     name: str
@@ -53,10 +53,10 @@ class ObjectIndex:
     """An index.
 
     Attributes:
-        id: its number in the catalog.
-        name: in the schema of its relation.
-        columns: of the relation, counted from 0.
-        definition: the statement that makes it.
+        id: identifier in the catalog.
+        name: name, in the schema of its relation.
+        columns: indexes of the relation's columns, from 0.
+        definition: CREATE INDEX statement.
     """
 
     id: int
@@ -67,17 +67,17 @@ class ObjectIndex:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRelation:
-    """A relation: tables, sources and collections are tables to clients.
+    """A relation: clients see tables, sources and collections as tables.
 
     Attributes:
-        id: its number in the catalog.
-        schema: that it is in.
-        name: in the schema.
-        kind: what it is.
-        columns: in their order.
-        definition: the query of a view.
-        indexes: over it.
-        comment: what it is, for people.
+        id: identifier in the catalog.
+        schema: schema.
+        name: name, unique in the schema.
+        kind: kind of the relation.
+        columns: columns, in order.
+        definition: text of a view's query.
+        indexes: indexes of the relation.
+        comment: description for people.
     """
 
     id: int
@@ -92,12 +92,12 @@ class ObjectRelation:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What a session knows of itself and of others.
+    """Facts about a session and the other sessions.
 
     Attributes:
-        settings: by name.
-        user: who asks.
-        process: its number.
+        settings: settings by name.
+        user: name of the user.
+        process: number of the session.
         backends: all sessions of the server.
     """
 
@@ -109,12 +109,12 @@ class SessionFacts:
 
 @dataclass(frozen=True, slots=True)
 class CatalogObjects:
-    """All that clients may see.
+    """All objects that clients can see.
 
     Attributes:
-        relations: in any order.
-        database: the name of the database that they are in.
-        owner: of everything.
+        relations: relations, in any order.
+        database: name of their database.
+        owner: owner of all objects.
     """
 
     relations: tuple[ObjectRelation, ...] = ()
@@ -123,7 +123,7 @@ class CatalogObjects:
 
 
 _MOST = 16
-"""Catalogs that are known at one moment: the committed one, and those of transactions that define something."""
+"""Number of cached catalogs: the committed one, and those of transactions with definitions."""
 
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
 _COMMENTS = {RelationKind.SOURCE: "a source", RelationKind.COLLECTION: "a collection of the catalog"}
@@ -131,7 +131,7 @@ _COMMENTS = {RelationKind.SOURCE: "a source", RelationKind.COLLECTION: "a collec
 
 @lru_cache(maxsize=_MOST)
 def described(objects: Objects) -> CatalogObjects:
-    """Relations and indexes. Sources and collections are tables to clients, which know nothing of these."""
+    """Return relations and indexes in PostgreSQL's form. Sources and collections become tables, which clients know."""
     indexes: dict[int, list[Item]] = {}
     for item in objects.items.values():
         if item.kind is statement.ObjectKind.INDEX and item.on is not None:

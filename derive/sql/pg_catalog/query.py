@@ -1,4 +1,4 @@
-"""Questions about PostgreSQL's catalogs: which queries are such, and what is answered."""
+"""Queries of PostgreSQL's catalogs: their recognition, preparation and answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETTINGS = {
     "lc_collate": "C",
     "lc_ctype": "C",
 }
-"""Settings that clients ask for, where the session has none of its own."""
+"""Settings that clients query, if the session has no value."""
 
 _BEGINNINGS = ("select", "with", "values", "table", "(")
 _USER_WORDS = ("session_user", "current_role", "current_user", "user")
@@ -59,12 +59,12 @@ _CHARS = "".join(map(chr, range(32, 127)))
 
 @dataclass(frozen=True, slots=True)
 class CatalogQuery:
-    """A question that was understood.
+    """A prepared query.
 
     Attributes:
-        text: the query.
+        text: text of the query.
         parameters: oids of `$1` and so on.
-        columns: of the answer.
+        columns: result columns.
     """
 
     text: str
@@ -73,7 +73,7 @@ class CatalogQuery:
 
 
 def is_catalog_query(text: str) -> bool:
-    """Whether a statement asks for PostgreSQL's catalogs, or, without any relation, for what only they know."""
+    """Return whether a statement queries PostgreSQL's catalogs, or their functions without a relation."""
     tokens = [token for token in tokens_of(text) if token.kind is not Kind.SPACE]
     words = [token.word if token.kind in (Kind.WORD, Kind.QUOTED, Kind.SIGN) else "" for token in tokens]
     if not words or words[0] not in _BEGINNINGS:
@@ -95,19 +95,19 @@ def _is_call(words: Sequence[str], functions: frozenset[str]) -> bool:
 
 
 def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = (), asking: Asking | None = None) -> CatalogQuery:
-    """Understand a question.
+    """Prepare a query.
 
     Args:
-        text: the query, for which `is_catalog_query` holds.
-        objects: what there is.
-        oids: types of its parameters that the client has named, 0 for one that it leaves open.
-        asking: ends it; None if nobody does.
+        text: a query for which `is_catalog_query` holds.
+        objects: relations and indexes.
+        oids: parameter types from the client, 0 for an unspecified one.
+        asking: cancellation of the query; None without one.
 
     Raises:
-        SqlError: it is asked for what is not here, or in words that are not understood.
+        SqlError: the query is invalid, or not supported.
     """
     parameters = _parameters(text, oids)
-    # Not NULL, which is not a text or number of the type that it stands for everywhere.
+    # An example value, since NULL does not have the parameter's type in all expressions.
     examples = ["[]" if _type_of(oid).element else "'0'" for oid in parameters]
     described, rows = _database(objects).ask(text, examples, SessionFacts(), asking or Asking())
     first = rows[0] if rows else [None] * len(described)
@@ -122,17 +122,17 @@ def answer(
     facts: SessionFacts | None = None,
     asking: Asking | None = None,
 ) -> list[tuple[Datum | Effect, ...]]:
-    """Answer a question. Where a function does something, there is what it does in place of its value.
+    """Answer a query; the value of a function with an effect is the effect.
 
     Args:
-        query: the question.
-        objects: what there is.
-        arguments: a datum for each of its parameters.
-        facts: of the session.
-        asking: ends it; None if nobody does.
+        query: the query.
+        objects: relations and indexes.
+        arguments: a datum for each parameter.
+        facts: facts about the session.
+        asking: cancellation of the query; None without one.
 
     Raises:
-        SqlError: it fails.
+        SqlError: the query fails.
     """
     literals = [_literal(oid, datum) for oid, datum in zip(query.parameters, arguments, strict=True)]
     _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts(), asking or Asking())
@@ -140,10 +140,10 @@ def answer(
 
 
 class CatalogDatabase:
-    """Catalogs with what there is at one moment, in the memory of DuckDB."""
+    """The catalogs of one snapshot of the objects, in an in-memory DuckDB database."""
 
     def __init__(self, objects: CatalogObjects) -> None:
-        import duckdb  # only here: a server does not wait for it as it begins
+        import duckdb  # imported here to speed up the server's start
 
         limits: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
@@ -160,7 +160,7 @@ class CatalogDatabase:
         self._words = {word: f"session_word_{word}()" for word in _SESSION_WORDS}
         self._owner = self._user = objects.owner
         run = self._connection.execute
-        run("SET enable_external_access = false")  # last, as it forbids to set the folder of temporary files
+        run("SET enable_external_access = false")  # last, since it forbids setting the temporary folder
         run("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         run(f"CREATE TYPE pg_char AS ENUM ('', {', '.join(_quoted(char) for char in _CHARS)})")
         run("CREATE TABLE definition(oid UINTEGER, text VARCHAR)")
@@ -181,7 +181,7 @@ class CatalogDatabase:
     def ask(
         self, text: str, arguments: Sequence[str], facts: SessionFacts, asking: Asking
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
-        """Names and types of the columns of a query, and its rows."""
+        """Return names and types of a query's columns, and its rows."""
         import duckdb
 
         user_words = {word: f"session_word_{word}({_quoted(facts.user)})" for word in _USER_WORDS}
@@ -202,11 +202,11 @@ class CatalogDatabase:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                     raise SqlError("0A000", "of PostgreSQL's catalogs only one SELECT is answered at a time")
-                with self._only_reading(), asking.at_work(self._connection):  # WITH may hold what writes
+                with self._only_reading(), asking.at_work(self._connection):  # WITH may contain writes
                     cursor = self._connection.execute(statements[0])
                     described = [(str(column[0]), str(column[1])) for column in cursor.description or ()]
                     return described, cursor.fetchall()
-            except (duckdb.Error, RuntimeError) as exc:  # an interrupt is a RuntimeError where rows are fetched
+            except (duckdb.Error, RuntimeError) as exc:  # an interrupted fetch raises RuntimeError
                 if asking.reason is not None:
                     raise asking.reason from exc
                 if not isinstance(exc, duckdb.Error):
@@ -265,7 +265,7 @@ def _function_names() -> frozenset[str]:
 
 
 def _parameters(text: str, oids: Sequence[int]) -> tuple[int, ...]:
-    """Types of parameters: those that the client has named, those of what is around them, else text."""
+    """Return the types of parameters: from the client, else from the context, else text."""
     words = [token.word or token.text for token in tokens_of(text) if token.kind is not Kind.SPACE]
     words = [word for word in words if word != "pg_catalog"]
     types: dict[int, int] = {}
@@ -281,7 +281,7 @@ def _parameters(text: str, oids: Sequence[int]) -> tuple[int, ...]:
 
 
 def _type_around(before: list[str], behind: list[str]) -> int:
-    """The type that a parameter is cast to, or that of the column that it is compared with; 0 if there is none."""
+    """Return the type of a parameter's cast, or of the column that it is compared with; 0 without one."""
     if behind[:1] == ["::"]:
         name, *brackets = [word for word in behind[1:] if word != "."]
         return _oid_of_name(f"_{name}" if brackets[:2] == ["[", "]"] else name)
@@ -295,7 +295,7 @@ def _type_around(before: list[str], behind: list[str]) -> int:
 
 @cache
 def _column_types() -> dict[str, str]:
-    """Types of columns by their names, which say as much in these catalogs."""
+    """Return the types of columns by name; in these catalogs, the name determines the type."""
     return {column: kind for columns in relations().values() for column, kind in columns}
 
 
@@ -304,12 +304,12 @@ def _oid_of_name(name: str) -> int:
 
 
 def _type_of(oid: int) -> PgType:
-    """Return the type of a parameter; text if the type is not known here."""
+    """Return the type of a parameter; text if the type is unknown."""
     return PG_TYPES.get(oid) or PG_TYPES[OID_OF[Type.TEXT]]
 
 
 def _literal(oid: int, datum: Datum) -> str:
-    """An argument as DuckDB writes it."""
+    """Return an argument as a DuckDB literal."""
     if datum is None:
         return "NULL"
     pg_type = _type_of(oid)

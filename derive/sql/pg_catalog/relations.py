@@ -1,4 +1,4 @@
-"""The relations of PostgreSQL's catalogs: their names and columns. Most of them are empty here."""
+"""The relations of PostgreSQL's catalogs with their columns. Most of them are empty."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ _TABLE_STATISTICS = """
     SELECT c.oid AS relid, n.nspname AS schemaname, c.relname FROM pg_class c JOIN pg_namespace n ON
     n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm')"""
 VIEWS |= {f"pg_{what}_tables": _TABLE_STATISTICS for what in ("stat_user", "stat_all", "statio_user", "statio_all")}
-"""Relations that are made of others. Their other columns are NULL."""
+"""Views over other catalog relations. Their other columns are NULL."""
 
 
 @cache
 def relations() -> dict[str, list[tuple[str, str]]]:
-    """Columns of every relation, names with types; `information_schema_tables` is `information_schema.tables`."""
+    """Return names and types of each relation's columns; `information_schema.tables` has an underscore as its dot."""
     written: dict[str, str] = json.loads((files(__package__) / "relations.json").read_text())
     return {
         name.removeprefix("pg_catalog.").replace(".", "_"): [
@@ -110,12 +110,12 @@ def relations() -> dict[str, list[tuple[str, str]]]:
 
 @cache
 def columns_of_kind(kind: str) -> frozenset[str]:
-    """Names of the columns of a type."""
+    """Return the names of the columns of a type."""
     return frozenset(column for columns in relations().values() for column, its in columns if its == kind)
 
 
 def creation(name: str) -> str:
-    """The statement that makes a relation, empty or of others."""
+    """Return the SQL that creates a relation, as an empty table or as a view."""
     columns = ", ".join(f'"{column}" {_duckdb_type(kind)}' for column, kind in relations()[name])
     if name in VIEWS:
         empty = f"CREATE TABLE empty_{name}({columns})"

@@ -1,4 +1,4 @@
-"""Answers as sessions give them: columns with the names and types that PostgreSQL would give, and rows of data."""
+"""Results of catalog queries: columns with PostgreSQL's names and types, and rows of data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OIDS = {
     "JSON": 114,
 }
 _VECTORS = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "proargtypes": 30}
-"""Columns of which clients expect vectors: numbers with spaces in between."""
+"""Columns that clients expect as vectors: numbers separated by spaces."""
 _CALL = re.compile(r'"?(\w+)"?\(')
 _SUBQUERY_OR_SIGN = re.compile(r"\W")
 _SUBSCRIPT = re.compile(r"\[[^\[\]]*\]$")
@@ -52,13 +52,13 @@ _TYPE_NAMES = {
 
 
 def column_of(text: str, name: str, kind: str, example: object = None) -> ResultColumn:
-    """A column of an answer.
+    """Return a result column.
 
     Args:
-        text: of the query.
-        name: that DuckDB gives it: an alias, or the expression as it is written.
-        kind: its type, as DuckDB calls it.
-        example: a value of it, if there is one.
+        text: text of the query.
+        name: DuckDB's name: an alias, or the text of the expression.
+        kind: DuckDB's name of the type.
+        example: a value of the column, if there is one.
     """
     if (effect := effect_of(example)) and effect.function in EFFECTS:
         oid = EFFECTS[effect.function]
@@ -73,7 +73,7 @@ def column_of(text: str, name: str, kind: str, example: object = None) -> Result
 
 
 def data_of(row: Sequence[object], columns: Sequence[ResultColumn]) -> tuple[Datum | Effect, ...]:
-    """A row of an answer, with what is to be done before it is complete."""
+    """Return a row as data, with effects still to be executed."""
     return tuple(
         None
         if value is None
@@ -83,7 +83,7 @@ def data_of(row: Sequence[object], columns: Sequence[ResultColumn]) -> tuple[Dat
 
 
 def _name(text: str, name: str) -> str:
-    """The name that PostgreSQL gives to an expression."""
+    """Return PostgreSQL's name for an expression."""
     if f'"{name}"' in text or (name.isidentifier() and name.lower() not in _CONSTANTS):
         return name
     if name.startswith("CAST("):

@@ -1,4 +1,4 @@
-"""A session that also answers questions about PostgreSQL's catalogs, which have rows of their own and no times."""
+"""A session that also answers queries of PostgreSQL's catalogs, which have no times."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from derive.sql.pg_catalog.query import CatalogQuery, answer, is_catalog_query, 
 T = TypeVar("T")
 
 _LOOK_SECONDS, _MOST_SECONDS = 0.25, 60.0
-"""How often it is looked whether a question is to end, and how long one may take, while those of others wait for it."""
+"""Interval of checks for cancellation, and longest duration of a query, which delays those of others, in seconds."""
 
 _is_catalog_query = remembering(is_catalog_query)
 
 
 class DescribingSession:
-    """Passes on to another session what is not about catalogs.
+    """A session that answers catalog queries, and passes other statements on.
 
     Args:
-        session: the other one.
-        objects: what there is now.
-        facts: of the session.
-        effects: does what functions do to the session.
+        session: session for the other statements.
+        objects: returns the current relations and indexes.
+        facts: returns facts about the session.
+        effects: executor of effects.
     """
 
     def __init__(
@@ -42,32 +42,32 @@ class DescribingSession:
         effects: Effects,
     ) -> None:
         self._session = session
-        self.look_up = session.look_up  # what is about catalogs is no look-up
+        self.look_up = session.look_up  # a catalog query is no lookup
         self._objects = objects
         self._facts = facts
         self._effects = effects
 
     @property
     def status(self) -> TransactionStatus:
-        """Whether a transaction is open, or has failed."""
+        """Return the status of the transaction."""
         return self._session.status
 
     @property
     def idle_limit(self) -> tuple[float, SqlError] | None:
-        """How long a client may leave it idle."""
+        """Return the idle timeout in seconds, and its error; None without one."""
         return self._session.idle_limit
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What clients are told of settings."""
+        """Return the settings that are reported to clients."""
         return self._session.parameters
 
     def split(self, text: str) -> Sequence[tuple[int, str]]:
-        """The statements of a text, each behind where it begins."""
+        """Return the statements of a text with their offsets."""
         return self._session.split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
-        """Understand one statement."""
+        """Prepare one statement."""
         is_short = len(text) <= MOST_CHARACTERS
         if not (_is_catalog_query(text) if is_short else await asyncio.to_thread(_is_catalog_query, text)):
             return await self._session.prepare(text, oids)
@@ -78,7 +78,7 @@ class DescribingSession:
         return Prepared(text, query.parameters, query.columns, query)
 
     def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Coroutine[Any, Any, Result]:
-        """Begin to carry out a statement."""
+        """Execute a statement."""
         if isinstance(prepared.plan, CatalogQuery):
             return self._answer(prepared, prepared.plan, arguments)
         return self._session.execute(prepared, arguments)
@@ -92,7 +92,7 @@ class DescribingSession:
         return Result(lambda count: f"SELECT {count}", prepared.columns, self._completed(rows))
 
     async def _asked(self, asking: Asking, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer, as long as the statement may take, and no longer than others can wait for their turn."""
+        """Wait for a query, up to the statement timeout, and up to `_MOST_SECONDS` since other queries wait."""
         begun = time.monotonic()
         task = asyncio.ensure_future(work)
         try:
@@ -108,27 +108,27 @@ class DescribingSession:
                 asking.stop()
 
     def begin_implicit(self) -> Coroutine[Any, Any, None]:
-        """What follows is one transaction unless one is open."""
+        """Begin an implicit transaction, unless a transaction is open."""
         return self._session.begin_implicit()
 
     def end_implicit(self) -> Coroutine[Any, Any, None]:
-        """Commit what is not part of an explicit transaction."""
+        """Commit the implicit transaction."""
         return self._session.end_implicit()
 
     async def fail(self) -> None:
-        """A statement has failed."""
+        """Handle the failure of a statement."""
         await self._session.fail()
 
     def cancel(self) -> None:
-        """Have the statement at work end with an error; from any thread."""
+        """Cancel the current statement; from any thread."""
         self._session.cancel()
 
     async def close(self) -> None:
-        """The client is gone."""
+        """Close the session."""
         await self._session.close()
 
     async def _completed(self, rows: Sequence[Sequence[Datum | Effect]]) -> AsyncIterator[Sequence[Row]]:
-        """Rows, once everything in them was done."""
+        """Yield the rows after executing their effects."""
         yield [
             tuple([await self._effects.call(value) if isinstance(value, Effect) else value for value in row])
             for row in rows

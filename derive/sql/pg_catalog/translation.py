@@ -1,7 +1,7 @@
-"""Queries about PostgreSQL's catalogs in the words of DuckDB, whose grammar is PostgreSQL's.
+"""Translation of catalog queries to DuckDB, whose grammar follows PostgreSQL's.
 
-What differs are the names of schemas, casts to `regclass` and its kin, `OPERATOR(…)`, `COLLATE`, regular expressions,
-arrays that are written as texts, and what is asked of the session.
+Different are the names of schemas, casts to `regclass` and similar types, `OPERATOR(…)`, `COLLATE`, regular
+expressions, array literals, and functions of the session.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ _BEHIND_RELATIONS = frozenset(
     """, ) ; where join left right full inner cross natural on using group having order limit offset fetch union except
     intersect""".split()  # noqa: SIM905 (a list would be a page)
 ) | {""}
-"""What follows a relation that is given no other name."""
+"""Tokens that follow a relation without an alias."""
 _COMPARISONS = ("=", "<>", "!=")
 _TEXTUAL = frozenset({"||", "quote_ident", "pg_format"})
-"""What makes texts, which are names where they are cast to oids."""
+"""Functions and operators with text results, which are names in a cast to an oid type."""
 _VECTORS = ("indkey", "indoption", "indclass", "indcollation", "proargtypes")
-"""Columns whose elements are counted from 0; expressions over them have names that end so."""
+"""Columns whose elements are counted from 0; names of expressions over them have the same ending."""
 _OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]+")
 
 
 def translated(text: str, arguments: Sequence[str], words: Mapping[str, str]) -> str:
-    """A query for DuckDB.
+    """Translate a query to DuckDB.
 
     Args:
         text: the query.
-        arguments: expressions in place of `$1` and so on.
-        words: expressions in place of words such as `session_user`.
+        arguments: expressions that replace `$1` and so on.
+        words: expressions that replace words such as `session_user`.
     """
     tokens = [token for token in tokens_of(text) if token.kind is not Kind.SPACE]
     return " ".join(_Translation(tokens, arguments, words).pieces())
 
 
 class _Translation:
-    """Goes through tokens once; what was said already may still be wrapped by a cast that follows."""
+    """A single pass over the tokens; a later cast may still wrap earlier output."""
 
     def __init__(self, tokens: Sequence[Token], arguments: Sequence[str], words: Mapping[str, str]) -> None:
         self._tokens = tokens
@@ -85,7 +85,7 @@ class _Translation:
         return self._tokens[at].word if 0 <= at < len(self._tokens) else ""
 
     def _schema(self) -> bool:
-        """`pg_catalog.` is left out; `information_schema.` is part of a name, but for its types and functions."""
+        """Remove `pg_catalog.`; make `information_schema.` a part of the name, except for types and functions."""
         word = self._ahead(0)
         if word not in ("pg_catalog", "information_schema") or self._ahead(1) != "." or self._ahead(-1) == ".":
             return False
@@ -99,7 +99,7 @@ class _Translation:
         return True
 
     def _operator(self) -> bool:
-        """`OPERATOR(pg_catalog.~)` is the operator itself."""
+        """Replace `OPERATOR(pg_catalog.~)` with the operator."""
         if self._ahead(0) != "operator" or self._ahead(1) != "(":
             return False
         end = self._at + 2
@@ -110,14 +110,14 @@ class _Translation:
         return True
 
     def _collation(self) -> bool:
-        """Texts have one order here."""
+        """Remove COLLATE, since texts have one order."""
         if self._ahead(0) != "collate":
             return False
         self._at += 4 if self._ahead(2) == "." else 2
         return True
 
     def _cast(self) -> bool:
-        """A text cast to `regclass` is an oid, and an oid cast to it is a name."""
+        """Replace a cast of a text to `regclass` with an oid, and a cast of an oid with a name."""
         is_cast = self._ahead(0) in ("::", "as")
         skipped = 3 if self._ahead(1) == "pg_catalog" and self._ahead(2) == "." else 1
         kind = self._ahead(skipped)
@@ -146,7 +146,7 @@ class _Translation:
         return True
 
     def _operand(self) -> int:
-        """Where the operand of a cast that follows now begins among the pieces."""
+        """Return the start of the operand of a following cast, in the output."""
         if self._ahead(0) == "as":
             depth, begin = 0, len(self._pieces)
             while begin > 0 and (depth or self._pieces[begin - 1] != "("):
@@ -166,7 +166,7 @@ class _Translation:
         return max(0, begin)
 
     def _match(self) -> bool:
-        """A regular expression matches any part of a text."""
+        """Replace a regular expression match, which may match any part of a text."""
         sign = self._ahead(0)
         if sign not in _MATCHES or self._at + 1 >= len(self._tokens):
             return False
@@ -179,7 +179,7 @@ class _Translation:
         return True
 
     def _array(self) -> bool:
-        """An array that is written as a text is a list where that is known to be meant."""
+        """Replace an array literal with a list, if its context is an array."""
         token = self._tokens[self._at]
         is_cast = self._ahead(1) == "::" and "[" in (self._ahead(3), self._ahead(5))
         is_any = self._ahead(-1) == "(" and self._ahead(-2) in ("any", "all", "some")
@@ -195,7 +195,7 @@ class _Translation:
         return True
 
     def _any(self) -> bool:
-        """To be equal to any of `ARRAY(query)` is to be equal to any of the query."""
+        """Replace a comparison with any of `ARRAY(query)` by a comparison with any of the query."""
         if [self._ahead(distance) for distance in range(-2, 2)] != ["any", "(", "array", "("]:
             return False
         end = self._commas()[1]
@@ -206,7 +206,7 @@ class _Translation:
         return True
 
     def _subscript(self) -> bool:
-        """Elements of vectors are counted from 0."""
+        """Adjust a subscript of a vector, whose elements are counted from 0."""
         if self._ahead(0) != "[" or not self._ahead(-1).endswith(_VECTORS):
             return False
         self._pieces += ["[", "1", "+"]
@@ -214,7 +214,7 @@ class _Translation:
         return True
 
     def _subscripts(self) -> bool:
-        """`generate_subscripts` is rows also where relations are."""
+        """Replace `generate_subscripts` with rows, also in FROM."""
         if self._ahead(0) != "generate_subscripts" or self._ahead(1) != "(":
             return False
         commas, end = self._commas()
@@ -228,7 +228,7 @@ class _Translation:
         return True
 
     def _unnest(self) -> bool:
-        """Several arrays beside one another."""
+        """Replace `unnest` of several arrays side by side."""
         if self._ahead(0) != "unnest" or self._ahead(1) != "(":
             return False
         commas, end = self._commas()
@@ -243,7 +243,7 @@ class _Translation:
         return True
 
     def _commas(self) -> tuple[list[int], int]:
-        """Where the commas between the arguments of the call at hand are, and its end."""
+        """Return the positions of the commas between the arguments of the current call, and its end."""
         depth = 0
         commas: list[int] = []
         for at in range(self._at + 1, len(self._tokens)):
@@ -266,7 +266,7 @@ class _Translation:
         return self._word(token) if token.kind is Kind.WORD else token.text
 
     def _word(self, token: Token) -> str:
-        """Names are in small letters, also where they become those of columns."""
+        """Translate a word; names become lower case, also as column names."""
         word = token.word
         if self._ahead(-1) == "::" and word in _TYPES:
             return _TYPES[word]
