@@ -1,1 +1,1 @@
-"""The PostgreSQL protocol: messages, authentication, portals; what statements mean is a session's."""
+"""The PostgreSQL protocol: messages, authentication and portals; a session executes the statements."""

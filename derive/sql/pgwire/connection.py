@@ -1,6 +1,6 @@
-"""One client's conversation: its messages in order, from the first to the last, and what is answered.
+"""A client's connection, from login to its end.
 
-A failure ends a statement and nothing else; so does a request to cancel. A client that goes away ends its statement.
+An error or a cancellation ends only a statement. A lost client ends its statement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from derive.sql.pgwire.wire import ConnectionEnded, Wire
 from derive.sql.pgwire.work import Work
 
 OpenSession: TypeAlias = Callable[[Mapping[str, str], Backends], Session]
-"""Begins a session for a client; told what it says of itself (`user`, `database`, settings). May raise `SqlError`."""
+"""Opens a session from a client's startup parameters (`user`, `database`, settings). May raise `SqlError`."""
 _STATES = {
     TransactionStatus.IDLE: "idle",
     TransactionStatus.OPEN: "idle in transaction",
@@ -33,25 +33,25 @@ _STATES = {
 }
 
 LOGIN_SECONDS = 15.0
-"""How long a connection may take to log in."""
+"""Longest time for login, in seconds."""
 
 _LINGER_SECONDS = 1.0
-"""How long a connection that is not let in may take to read why."""
+"""Time for a rejected connection to read the error, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What all connections of a server have in common.
+    """The state that all connections of a server share.
 
     Attributes:
-        open_session: begins a session.
-        passwords: of who may connect; None for everyone.
-        tls: with what connections are encrypted; None if they cannot be.
-        admit: has a connection counted as one that is at work; raises `SqlError` if there are too many.
-        cancel: has what another connection does cancelled.
-        backends: all sessions, as one of them sees them.
-        on_defect: told of errors that nobody foresaw.
-        login_seconds: how long a connection may take to log in.
+        open_session: opens a session.
+        passwords: users with passwords; None to admit all users.
+        tls: TLS context; None without TLS.
+        admit: counts a connection as logged in; raises `SqlError` if there are too many.
+        cancel: cancels the statement of another connection.
+        backends: returns all sessions from the view of one connection.
+        on_defect: function that takes unexpected errors.
+        login_seconds: longest time for login, in seconds.
     """
 
     open_session: OpenSession
@@ -65,12 +65,12 @@ class Service:
 
 
 class Connection:
-    """A client's connection, from its first byte to its last.
+    """A client's connection.
 
     Attributes:
-        process: number by which the client cancels.
-        secret: with which it proves that it may.
-        user: who has connected.
+        process: number of the connection, for cancel requests.
+        secret: secret that a cancel request must have.
+        user: name of the user.
     """
 
     def __init__(self, wire: Wire, service: Service, process: int) -> None:
@@ -87,7 +87,7 @@ class Connection:
         self._reason = SqlError("57P01", "terminating connection due to administrator command")
 
     async def run(self) -> None:
-        """Serve the client until it or the server has had enough."""
+        """Serve the client until the client or the server ends the connection."""
         try:
             self._wire.on_lost(self.cancel)
             async with asyncio.timeout(self._service.login_seconds):
@@ -99,33 +99,33 @@ class Connection:
                 self._send_away(self._reason)
         except TimeoutError:
             self._send_away(SqlError("08P01", "canceling authentication due to timeout"))
-        except OSError:  # where TLS cannot be agreed upon
+        except OSError:  # the TLS handshake has failed
             self._wire.abort()
-        except Exception as error:  # outside of statements it leaves nothing to go on with
+        except Exception as error:  # an error outside a statement ends the connection
             self._send_away(sql_error_of(error, self._service.on_defect))
         finally:
             await self._end()
 
     def cancel(self) -> None:
-        """Have the statement at work end."""
+        """Cancel the current statement."""
         if self._work:
             self._work.cancel()
 
     def give_way(self) -> None:
-        """End a connection that has not logged in, for another one."""
+        """Close a connection that has not logged in, in favour of another one."""
         hint = "another connection came, and this one had waited longest; log in at once, and try again"
         self._reason = SqlError("53300", "too many connections wait to log in", hint=hint)
         self._wire.stop()
         self._abort_soon()
 
     def stop(self) -> None:
-        """End the connection, and before it the statement at work."""
+        """Close the connection, and cancel its statement."""
         self._wire.stop()
         self.cancel()
 
     @property
     def backend(self) -> Backend | None:
-        """What others see of it; None before it is let in."""
+        """Return the connection as other sessions see it; None before login."""
         if self._session is None or self._work is None or self._conversation is None:
             return None
         application = self._session.parameters.get("application_name", "")
@@ -134,7 +134,7 @@ class Connection:
         return Backend(self.process, self.user, self._database, application, address, self._begun, state, query)
 
     async def _login(self) -> Conversation | None:
-        """Begin a conversation; None if the client wants none."""
+        """Log the client in, and return its conversation; None for a cancel request."""
         begun = await begin(self._wire, self._service.passwords, self._service.tls)
         if isinstance(begun, Cancellation):
             self._service.cancel(begun)
@@ -151,7 +151,7 @@ class Connection:
         return self._conversation
 
     def _abort_soon(self) -> None:
-        """End what waits for a client that does nothing: its reading, a handshake, or the end of TLS."""
+        """Abort the connection soon, if it waits for an idle client: in a read, a handshake, or the end of TLS."""
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._wire.abort)
 
     def _send_away(self, failure: SqlError) -> None:
@@ -169,5 +169,5 @@ class Connection:
         for ending in endings:
             try:
                 await ending
-            except Exception as error:  # nobody is left to be told
+            except Exception as error:  # no client is left to notify
                 self._service.on_defect(error)

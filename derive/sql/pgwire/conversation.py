@@ -1,4 +1,4 @@
-"""What follows once a client is let in: simple and extended queries, each answered in turn."""
+"""The conversation after login: simple and extended queries, answered in turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from derive.sql.pgwire.wire import Wire
 from derive.sql.pgwire.work import Work
 
 _SHORT = 4096
-"""Texts of so many characters are cut into statements without a thread."""
+"""Greatest length of a text that is split on the event loop, in characters."""
 _TERMINATE, _SYNC, _FLUSH, _QUERY, _CALL = b"X", b"S", b"H", b"Q", b"F"
 _MOST_LATEST = 100
 _COPY = (b"d", b"c", b"f")
@@ -28,10 +28,10 @@ _FORGET = re.compile(
 
 
 class Conversation:
-    """The messages of one client, and the statements and portals that they have made.
+    """The messages of one client, with its statements and portals.
 
     Attributes:
-        text: of the latest statement.
+        text: text of the latest statement.
     """
 
     def __init__(self, wire: Wire, session: Session, work: Work) -> None:
@@ -43,12 +43,12 @@ class Conversation:
         self._told: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
         self._exchange = PromptExchange(self._statements, session)
-        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, whatever their names
+        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, under any name
         self._portals: dict[str, Portal] = {}
-        self._begin = 0  # where the statement at hand begins in the text that the client has sent
+        self._begin = 0  # start of the current statement in the client's text
         self._is_implicit = False  # in a transaction that ends at the next Sync
         self._skips = False  # up to the next Sync, after an error
-        self._is_ready = False  # and nothing has come since: the session is idle
+        self._is_ready = False  # no message since: the session is idle
         self._handlers: dict[bytes, Callable[[bytes], Awaitable[None] | None]] = {
             b"P": self._parse,
             b"B": self._bind,
@@ -58,11 +58,11 @@ class Conversation:
         }
 
     async def go_on(self) -> None:
-        """Answer messages until the client says farewell.
+        """Answer messages until the client terminates.
 
         Raises:
-            ConnectionEnded: it goes without, or is to be sent away.
-            SqlError: it does not speak the protocol, or has left the session idle for too long.
+            ConnectionEnded: the connection is lost, or the server closes it.
+            SqlError: a message is invalid, or the idle timeout has passed.
         """
         while True:
             kind, body = self._wire.next_message() or await self._next_message()
@@ -72,7 +72,7 @@ class Conversation:
             if kind == _SYNC:
                 await self._sync()
             elif kind in _COPY or self._skips:
-                continue  # what is left of a COPY that has failed, or of what was sent behind an error
+                continue  # the rest of a failed COPY, or messages after an error
             elif kind in (_QUERY, _CALL):
                 await self._attempt(self._query if kind == _QUERY else _refuse_call, body)
                 self.ready()
@@ -86,7 +86,10 @@ class Conversation:
                 raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
 
     async def _next_message(self) -> tuple[bytes, bytes]:
-        """The next message that is not answered at once. If there is a limit, none is, so that it is for each."""
+        """Return the next message that the fast path does not answer.
+
+        With an idle timeout, all messages go this way.
+        """
         limit = self._session.idle_limit
         if limit is None:
             is_at_rest = not (self._portals or self._is_implicit or self._skips)
@@ -101,10 +104,10 @@ class Conversation:
             raise failure from None
 
     def _answer(self, data: bytes) -> bytes | None:
-        """The answer to all that has come in since the last one; None if it is in messages for `go_on`."""
+        """Return the answer on the fast path; None if `go_on` must process the messages."""
         try:
             answered = self._exchange.answer(data)
-        except Exception as error:  # `go_on` meets it again, and tells the client
+        except Exception as error:  # `go_on` raises it again for the client
             self._work.note(error)
             return None
         if answered is None:
@@ -114,14 +117,14 @@ class Conversation:
         return answer
 
     def ready(self) -> None:
-        """Send all there is, and that a query may come."""
+        """Send all pending messages, and ReadyForQuery."""
         self.tell_parameters()
         self._wire.send(messages.ready(self._session.status.value))
         self._wire.flush()
         self._is_ready = True
 
     def tell_parameters(self) -> None:
-        """Tell the client of settings that are not what it was told."""
+        """Report changed settings to the client."""
         parameters = self._session.parameters
         if parameters is not self._told:
             for name, value in parameters.items():
@@ -137,7 +140,7 @@ class Conversation:
                 await portal.close()
 
     async def _attempt(self, handle: Callable[[bytes], Awaitable[None] | None], body: bytes) -> bool:
-        """Do what a message asks for, and tell the client if it fails. Whether it was done."""
+        """Process a message, and report an error to the client; return whether it succeeded."""
         self._begin = 0
         with self._work:
             pending = handle(body)
@@ -176,7 +179,7 @@ class Conversation:
             return
         await self._session.begin_implicit()
         for index, (begin, statement) in enumerate(statements):
-            self._work.require_going_on()  # but what is done, which may be a COMMIT, is never told to be cancelled
+            self._work.require_going_on()  # a completed statement, maybe a COMMIT, is never reported as cancelled
             self._begin = begin
             tag = await self._run(statement)
             if index == len(statements) - 1:
@@ -232,7 +235,7 @@ class Conversation:
         return None
 
     async def _describe_cursor(self, name: str) -> None:
-        """To clients, the cursors of DECLARE are portals, too."""
+        """Describe a cursor of DECLARE, which clients see as a portal."""
         quoted = name.replace('"', '""')
         prepared = await self._session.prepare(f'FETCH 0 FROM "{quoted}"', ())
         self._wire.send(self._understood(prepared).shape(()).description)
@@ -262,7 +265,7 @@ class Conversation:
         self._wire.send(messages.CLOSE_COMPLETE)
 
     def _understood(self, prepared: Prepared) -> PreparedStatement:
-        """A statement; the one that was made before, if the session knew it, too."""
+        """Return the wire form of a statement; the cached one for a cached plan."""
         statement = self._latest.get(id(prepared.plan))
         if statement is None or statement.prepared.plan is not prepared.plan or prepared.plan is None:
             statement = self._latest.put(id(prepared.plan), PreparedStatement(prepared))
@@ -283,7 +286,7 @@ class Conversation:
             await portal.close()
 
     def _forget(self, text: str) -> bool:
-        """Forget statements that messages have made, where SQL says so. Whether the session is not asked."""
+        """Forget the client's statements for DEALLOCATE and DISCARD; return whether the session can skip the text."""
         match = _FORGET.fullmatch(text) if text.lstrip()[:2].upper() in ("DE", "DI") else None
         if match is None or self._session.status is TransactionStatus.FAILED:
             return False

@@ -1,4 +1,4 @@
-"""Results of statements on their way to the client, COPY included, no faster than the client reads them."""
+"""Delivery of results to the client, including COPY, at the speed of the client."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from derive.sql.pgwire.work import Work
 
 
 def copy_data(lines: Sequence[bytes]) -> bytes:
-    """Lines as messages of COPY, one of each."""
+    """Return lines as CopyData messages, one each."""
     return b"".join(part for line in lines for part in (b"d", struct.pack("!i", len(line) + 4), line))
 
 
 class CopyIn:
-    """What a client sends for `COPY … FROM STDIN`, up to its end."""
+    """The data of a client for `COPY … FROM STDIN`."""
 
     def __init__(self, receive: Callable[[], Awaitable[tuple[bytes, bytes]]]) -> None:
         self._receive = receive
         self._is_ended = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The pieces, of any size.
+        """Yield the pieces, of any size.
 
         Raises:
-            SqlError: the client gives up, or sends what is no part of it.
+            SqlError: the client aborts the COPY, or sends another message.
         """
         while not self._is_ended:
             kind, body = await self._receive()
@@ -49,7 +49,7 @@ class CopyIn:
                 raise SqlError("08P01", f"unexpected message type 0x{kind.hex()} during COPY from stdin")
 
     async def drain(self) -> None:
-        """Pass over what was not asked for."""
+        """Discard the remaining data."""
         async for _ in self.pieces():
             pass
 
@@ -63,15 +63,15 @@ class Delivery:
         self._work = work
 
     async def carry_out(self, portal: Portal, most: int, *, is_described: bool) -> str | None:
-        """Carry a portal out, and send what it gives.
+        """Execute a portal, and send its results.
 
         Args:
-            portal: what is carried out, or goes on.
-            most: how many rows are wanted now; 0 for all.
-            is_described: whether the columns are sent before the rows.
+            portal: the portal, which may be suspended.
+            most: greatest number of rows; 0 for all.
+            is_described: whether RowDescription precedes the rows.
 
         Returns:
-            The tag of the statement; None if it may have more rows.
+            The command tag; None if the portal is suspended.
         """
         result = await portal.begin(self._session)
         for said in result.notices:
@@ -88,7 +88,7 @@ class Delivery:
         elif is_described:
             self._wire.send(portal.shape.description)
         if result.is_prompt:
-            await self._let_read()  # the first row may be long in coming
+            await self._let_read()  # the first row may come late
         with self._work.settled() if result.has_happened else nullcontext():
             count = await self._send_rows(portal, result, most)
         if result.copy_out:
@@ -117,7 +117,7 @@ class Delivery:
         return count
 
     async def _let_read(self) -> None:
-        """Send what was gathered, and let the client read it, and others work."""
+        """Flush the output, and wait for the client and for other tasks."""
         self._wire.flush()
         if self._wire.is_full:
             with self._work.waiting_for_client():

@@ -1,4 +1,4 @@
-"""Errors as clients are told them."""
+"""Errors in the form for clients."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _OF_SYSTEM = {
     errno.ENFILE: ("53000", "the machine has too many files open", "try again; raise the machine's limit"),
     errno.EIO: ("58030", "the disk cannot be read or written", "see what the system says of the disk"),
 }
-"""SQLSTATEs of errors of the operating system, as PostgreSQL has them, and what clients are told."""
+"""SQLSTATEs of operating system errors, as in PostgreSQL, with messages and hints."""
 
 
 def cancelled() -> SqlError:
-    """That a client has had a statement cancelled."""
+    """Return the error of a statement that the client has cancelled."""
     return SqlError("57014", "canceling statement due to user request")
 
 
 def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None]) -> SqlError:
-    """What a client is told of an error.
+    """Return the error for the client.
 
     Args:
         error: any error.
-        on_defect: told of it if nobody foresaw it.
+        on_defect: function that takes unexpected errors.
     """
     match error:
         case SqlError():
@@ -54,7 +54,7 @@ def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None
 
 
 def _cause_of(error: FlowError) -> tuple[str, str | None]:
-    """Return the SQLSTATE of an error that has none of its own, and a hint, by what has caused it."""
+    """Return the SQLSTATE and hint for an error without SQLSTATE, by its cause."""
     for cause in (error, *_causes(error)):
         if isinstance(cause, DiskFullError):
             return "53100", cause.hint
@@ -71,7 +71,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _of_system(error: BaseException) -> tuple[str, str, str] | None:
-    """Return SQLSTATE, message and hint of an error that tells what the machine lacks; None for other errors."""
+    """Return SQLSTATE, message and hint of an error about a missing resource; None for other errors."""
     match error:
         case apsw.FullError():
             return _OF_SYSTEM[errno.ENOSPC]

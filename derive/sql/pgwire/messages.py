@@ -1,4 +1,4 @@
-"""Messages of a PostgreSQL server, version 3 of the protocol, as bytes.
+"""Messages of a PostgreSQL server, protocol version 3, as bytes.
 
 https://www.postgresql.org/docs/current/protocol-message-formats.html
 """
@@ -24,52 +24,52 @@ COPY_DONE = b"c\0\0\0\4"
 
 
 def message(kind: bytes, body: bytes) -> bytes:
-    """A message of a kind."""
+    """Return a message of a kind."""
     return kind + _LENGTH.pack(len(body) + 4) + body
 
 
 def text(value: str) -> bytes:
-    """A text within a message. It ends with the first NUL, which nothing that people read has."""
+    """Return a string with its terminating NUL; inner NULs are removed."""
     return value.replace("\0", "").encode("utf-8", "replace") + b"\0"
 
 
 def authentication(code: int, body: bytes = b"") -> bytes:
-    """What is demanded of a client, or that it is let in (0)."""
+    """Return an authentication request, or AuthenticationOk (code 0)."""
     return message(b"R", struct.pack("!i", code) + body)
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """A setting, and what it is now."""
+    """Return a ParameterStatus message with a setting."""
     return message(b"S", text(name) + text(value))
 
 
 def key_data(process: int, secret: int) -> bytes:
-    """With what the client may cancel."""
+    """Return a BackendKeyData message for cancel requests."""
     return message(b"K", struct.pack("!iI", process, secret))
 
 
 def negotiate(options: Sequence[str]) -> bytes:
-    """That version 3.0 is spoken here, and which options of later ones are not known."""
+    """Return a NegotiateProtocolVersion message: version 3.0, and the unknown options."""
     return message(b"v", struct.pack("!ii", 3 << 16, len(options)) + b"".join(map(text, options)))
 
 
 def ready(status: bytes) -> bytes:
-    """That a query may come."""
+    """Return a ReadyForQuery message."""
     return b"Z\0\0\0\5" + status
 
 
 def command_complete(tag: str) -> bytes:
-    """That a statement was carried out."""
+    """Return a CommandComplete message."""
     return message(b"C", text(tag))
 
 
 def parameter_description(oids: Sequence[int]) -> bytes:
-    """The types of a statement's parameters."""
+    """Return a ParameterDescription message."""
     return message(b"t", struct.pack(f"!H{len(oids)}I", len(oids), *oids))
 
 
 def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> bytes:
-    """The columns of a result, and the format of each (0 text, 1 binary); that there are none for None."""
+    """Return a RowDescription message with formats (0 text, 1 binary); NoData for None."""
     if columns is None:
         return NO_DATA
     parts = [struct.pack("!h", len(columns))]
@@ -81,23 +81,23 @@ def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[in
 
 
 def copy_response(kind: bytes, columns: int, *, is_binary: bool = False) -> bytes:
-    """That rows of so many columns follow, out (`H`), or are to follow, in (`G`), as text or in binary form."""
+    """Return a CopyOutResponse (`H`) or CopyInResponse (`G`) message, for text or binary."""
     return message(kind, struct.pack("!bh", is_binary, columns) + struct.pack("!h", is_binary) * columns)
 
 
 def notice(said: Notice) -> bytes:
-    """What clients are told that is no error."""
+    """Return a NoticeResponse message."""
     fields = {"S": said.severity, "V": said.severity, "C": said.sqlstate, "M": said.message, "H": said.hint}
     return _report(b"N", fields)
 
 
 def error(failure: SqlError, severity: str = "ERROR", begin: int = 0) -> bytes:
-    """An error.
+    """Return an ErrorResponse message.
 
     Args:
-        failure: what happened.
+        failure: the error.
         severity: `ERROR`, or `FATAL` if the connection ends.
-        begin: where the statement begins in the text that the client sent, in characters.
+        begin: start of the statement in the client's text, in characters.
     """
     position = None if failure.offset is None else str(begin + failure.offset + 1)
     fields = {

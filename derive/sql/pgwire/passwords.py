@@ -1,4 +1,4 @@
-"""The file of who may connect, and with which passwords."""
+"""The password file of a server."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from derive.sql.pgwire.scram import ROUNDS, Verifier
 FORM = "a line is user:password, or user: and a verifier of PostgreSQL's, SCRAM-SHA-256$4096:salt$key:key"
 _MARKED = re.compile(r"(?P<user>.*?)\s*\[(?P<marks>[^\[\]]*)\]")
 READS_FILES, CHANGES_REPLICAS = "files", "replicas"
-"""Marks: the user may create sources from files of the server, and may have it start and reach compute instances."""
+"""Marks: the user may create sources from files of the server, and may create and drop replicas."""
 
 
 class Passwords:
-    """Verifiers of all users.
+    """The password verifiers of all users.
 
-    Somebody who is not among them is challenged like everyone else, so that nobody learns who is.
+    An unknown user gets a challenge like other users, so that a client cannot find out which users exist.
     """
 
     def __init__(
@@ -32,20 +32,21 @@ class Passwords:
         self._nobody = token_bytes(32)
 
     def verifier_of(self, user: str) -> Verifier:
-        """What a user's proof is held against; for a user that does not exist, nothing holds."""
-        salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]  # the same at every attempt, as a user's is
+        """Return the verifier of a user; for an unknown user, one that no password matches."""
+        salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]  # constant for a user, like a real salt
         return self._verifiers.get(user) or Verifier(salt, ROUNDS, token_bytes(32), token_bytes(32))
 
     def has_mark(self, user: str, mark: str) -> bool:
-        """Return whether a user has a mark, and with it a right beyond SQL."""
+        """Return whether a user has a mark, which gives a right beyond SQL."""
         return mark in self._marks.get(user, ())
 
     @staticmethod
     def of_file(path: Path) -> Passwords:
-        """Read a file: a user on each line, perhaps with marks behind the name; a line with `#` says nothing.
+        """Read a password file: one user per line, with optional marks after the name; lines with `#` are comments.
 
         Raises:
-            UsageError: it cannot be read, others may read passwords in it, or a line makes no sense.
+            UsageError: the file cannot be read, is readable by others although it has a password, or has an invalid
+                line.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ class Passwords:
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
-            where = f"{path}:{number}"  # and no excerpt of the line, which has a password
+            where = f"{path}:{number}"  # without the line, which has a password
             named, separator, password = line.partition(":")
             user, own_marks = _marked(named, where)
             if not separator or not user or not password or user in verifiers:
@@ -74,7 +75,7 @@ class Passwords:
 
 
 def _marked(named: str, where: str) -> tuple[str, frozenset[str]]:
-    """Return a user's name, and the marks in brackets behind it.
+    """Split a user's name from the marks in brackets.
 
     Raises:
         UsageError: there is no such mark.

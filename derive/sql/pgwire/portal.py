@@ -1,4 +1,4 @@
-"""Prepared statements, and portals: a statement with its arguments, whose rows may be fetched in pieces."""
+"""Prepared statements, and portals: a statement with arguments, whose rows may be fetched in pieces."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from derive.sql.pgwire.values import Encoder, argument_of, encoder_of
 
 _MOST_SHAPES = 16
 _MOST_COLUMNS = 1664
-"""As PostgreSQL has it; a message could say 32,767."""
+"""Greatest number of result columns, as in PostgreSQL; the protocol allows 32,767."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Rows on the wire.
+    """The wire form of rows.
 
     Attributes:
-        formats: of each column.
-        encoders: which make bytes of its data.
-        description: the message that describes them.
+        formats: format of each column.
+        encoders: encoder of each column.
+        description: RowDescription message.
     """
 
     formats: tuple[int, ...]
@@ -35,10 +35,10 @@ class Shape:
 
 
 def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> Shape:
-    """Rows of some columns; none for None.
+    """Return the wire form of rows with some columns; an empty one for None.
 
     Raises:
-        SqlError: there are not as many formats, or there is none such, or too many columns.
+        SqlError: the number of formats differs, a format is unknown, or there are too many columns.
     """
     if columns is None:
         return Shape((), (), messages.NO_DATA)
@@ -51,10 +51,10 @@ def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> 
 
 
 class PreparedStatement:
-    """What a session has understood, and what was made for it before.
+    """A prepared statement with cached wire forms.
 
     Attributes:
-        prepared: as the session gave it.
+        prepared: the statement of the session.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -62,26 +62,26 @@ class PreparedStatement:
         self._shapes: RecentlyUsed[tuple[int, ...], Shape] = RecentlyUsed(_MOST_SHAPES)
 
     def shape(self, formats: tuple[int, ...]) -> Shape:
-        """Its rows, in formats as `Bind` has them.
+        """Return the wire form of its rows, in the formats of `Bind`.
 
         Raises:
-            SqlError: as of `shape_of`.
+            SqlError: as in `shape_of`.
         """
         return self._shapes.get(formats) or self._shapes.put(formats, shape_of(self.prepared.columns, formats))
 
 
 _ROWS_AT_ONCE = 500
-"""Rows that become bytes before anything else is looked at."""
+"""Number of rows that are encoded before other tasks can run."""
 
 
 class Portal:
-    """A statement that is, or is about to be, carried out.
+    """A portal: a statement with its arguments.
 
     Attributes:
-        prepared: the statement that is carried out.
-        shape: of its rows on the wire.
-        result: None before it is carried out.
-        is_done: whether all its rows were given.
+        prepared: the statement.
+        shape: wire form of its rows.
+        result: result of the execution; None before it.
+        is_done: whether all rows were returned.
     """
 
     def __init__(self, statement: PreparedStatement, arguments: Sequence[Datum], formats: tuple[int, ...]) -> None:
@@ -101,10 +101,10 @@ class Portal:
         arguments: Sequence[bytes | None],
         result_formats: tuple[int, ...],
     ) -> Portal:
-        """A portal whose arguments are as a client has sent them.
+        """Return a portal with arguments in the form of the client.
 
         Raises:
-            SqlError: their number is not that of the parameters, or they are no values of their types.
+            SqlError: the number of arguments differs from that of the parameters, or an argument is invalid.
         """
         oids = statement.prepared.parameters
         if len(arguments) != len(oids):
@@ -115,10 +115,10 @@ class Portal:
         return Portal(statement, data, result_formats)
 
     async def begin(self, session: Session) -> Result:
-        """Have it carried out, if it is not under way already.
+        """Execute the statement, if it is not executed yet.
 
         Raises:
-            SqlError: it cannot be, or it was and has no more to give.
+            SqlError: the execution fails, or a portal without rows was executed before.
         """
         if self.result is None:
             self.result = result = await session.execute(self.prepared, self._arguments)
@@ -133,7 +133,7 @@ class Portal:
         return self.result
 
     async def next_rows(self, most: int) -> Sequence[Row]:
-        """Some more rows, at most so many (0 for any number); none at their end."""
+        """Return more rows, at most `most` (0 for any number); none at the end."""
         while (rows := self.ready_rows(most)) is None:
             assert self._rows is not None
             try:
@@ -143,7 +143,7 @@ class Portal:
         return rows
 
     def ready_rows(self, most: int) -> Sequence[Row] | None:
-        """Some more rows, as of `next_rows`; None if they have to be waited for."""
+        """Return more rows, as `next_rows` does; None if the call would wait."""
         begin = self._at
         if begin >= len(self._batch):
             if self._rows is not None:
@@ -156,16 +156,16 @@ class Portal:
 
     @property
     def has_batch_left(self) -> bool:
-        """Whether rows are there without waiting."""
+        """Return whether rows are ready."""
         return self._at < len(self._batch)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether somebody works on its rows, so that it has to be closed."""
+        """Return whether the portal has an open iterator that must be closed."""
         return self._rows is not None
 
     async def close(self) -> None:
-        """Its rows are not asked for any more."""
+        """Close the portal."""
         rows, self._rows, self._batch, self.is_done = self._rows, None, (), True
         close = getattr(rows, "aclose", None)
         if close:
@@ -173,5 +173,5 @@ class Portal:
 
 
 def _fitting(columns: Sequence[ResultColumn], shape: Shape) -> Shape:
-    """The shape of rows that have other columns than was known before: in the same formats, if they are as many."""
+    """Return the wire form of rows whose columns have changed: in the same formats, if their number is equal."""
     return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

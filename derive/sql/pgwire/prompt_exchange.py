@@ -1,9 +1,10 @@
-"""The one exchange that is answered at once, as its bytes come in: a prepared look-up.
+"""The fast path of the protocol: a prepared point lookup is answered as soon as its bytes arrive.
 
-A client binds arguments to a statement that it has prepared, has it carried out and says `Sync`, all in one go; most
-that look something up again and again do. Where the session has the rows without waiting for anything, the answer is
-written at once, and the conversation's task sleeps on. It is what the conversation would have answered, byte for byte.
-Whatever is otherwise, and every error, is left to the conversation, which finds everything as it was.
+A client sends Bind, Execute and Sync for a prepared statement together, as most clients do for repeated lookups. If the
+session has the rows without awaiting, the answer is written at once, without waking the conversation's task. The answer
+is byte for byte that of the conversation.
+
+All other messages, and errors, take the normal path: the fast path changes no state before.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from derive.sql.pgwire.requests import bind_of, formats_for
 from derive.sql.pgwire.values import Encoder, data_rows, decoder_of
 
 _EXECUTE_AND_SYNC = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4"
-"""Of the portal without a name, all its rows."""
+"""Execute of the unnamed portal for all rows, and Sync."""
 _DESCRIBE_EXECUTE_AND_SYNC = b"D\0\0\0\6P\0" + _EXECUTE_AND_SYNC
 _length = struct.Struct("!i").unpack_from
 _PORTAL = 5
-"""Where the name of the portal begins in `Bind`, behind its kind and its length."""
+"""Offset of the portal's name in `Bind`, after kind and length."""
 _MOST_FORMS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a client sends the arguments of a statement, and wants the answer.
+    """The form of a client's messages for a statement, and of the answer.
 
     Attributes:
-        statement: that is looked up.
-        name: of the statement.
-        head: of `Bind`, all between its length and its arguments.
-        tail: all behind the arguments.
-        behind: how many bytes of the tail are behind `Bind`.
-        decoders: of the arguments.
-        beginning: of the answer, up to its rows.
-        encoders: of the rows.
+        statement: the statement.
+        name: name of the statement.
+        head: bytes of `Bind` between its length and its arguments.
+        tail: bytes after the arguments.
+        behind: number of bytes of the tail after `Bind`.
+        decoders: decoders of the arguments.
+        beginning: answer before the rows.
+        encoders: encoders of the rows.
     """
 
     statement: PreparedStatement
@@ -56,27 +57,25 @@ class _Form:
 
 
 class PromptExchange:
-    """Answers of one conversation.
+    """The fast path of one conversation.
 
     Args:
-        statements: that the client has prepared, by name.
-        session: in which they are looked up.
+        statements: prepared statements of the client, by name.
+        session: session of the client.
     """
 
     def __init__(self, statements: Mapping[str, PreparedStatement], session: Session) -> None:
         self._statements, self._session = statements, session
-        self._forms: RecentlyUsed[bytes, _Form] = RecentlyUsed(
-            _MOST_FORMS
-        )  # by the statement's name; as it was sent last
+        self._forms: RecentlyUsed[bytes, _Form] = RecentlyUsed(_MOST_FORMS)  # by statement name; the latest form
 
     def answer(self, data: bytes) -> tuple[PreparedStatement, bytes] | None:
-        """The statement that is looked up, and the answer of the server, in no transaction; None if it is no such.
+        """Return the statement and the answer outside a transaction; None if the bytes take the normal path.
 
         Args:
-            data: all that has come in since the last answer.
+            data: bytes since the last answer.
 
         Raises:
-            SqlError: there is an error instead of the answer.
+            SqlError: the lookup fails.
         """
         if not data.startswith(b"B") or data[_PORTAL : _PORTAL + 1] != b"\0":
             return None
@@ -99,7 +98,7 @@ class PromptExchange:
         return form.statement, b"".join((form.beginning, data_rows(rows, form.encoders), _ending(len(rows))))
 
     def _form(self, data: bytes) -> _Form | None:
-        """How a client sends a statement, by an example that is well formed; None if this is not answered at once."""
+        """Return the form of a client's messages, from an example; None if they take the normal path."""
         end = 1 + _length(data, 1)[0]
         rest = data[end:]
         if rest not in (_EXECUTE_AND_SYNC, _DESCRIBE_EXECUTE_AND_SYNC):
@@ -127,7 +126,7 @@ class PromptExchange:
 
 
 def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
-    """The arguments of what is sent in a form; None if it is in another one, or malformed."""
+    """Return the arguments of messages in a form; None for another form, or for invalid messages."""
     if not (data.startswith(form.head, _PORTAL) and data.endswith(form.tail)):
         return None
     at, end = _PORTAL + len(form.head), len(data) - len(form.tail)
@@ -152,5 +151,5 @@ def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
 
 @lru_cache
 def _ending(rows: int) -> bytes:
-    """What follows so many rows."""
+    """Return the messages after a number of rows."""
     return messages.command_complete(f"SELECT {rows}") + messages.ready(TransactionStatus.IDLE.value)

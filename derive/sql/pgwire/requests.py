@@ -1,4 +1,4 @@
-"""Messages of clients: what they say, and that they make sense."""
+"""Messages of clients: parsing and validation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80877103, 80877104, 80877102
 
 
 class Parse(NamedTuple):
-    """Prepare a statement.
+    """A Parse message: prepare a statement.
 
     Attributes:
-        name: that it will have; empty for the one without a name.
-        text: of the statement.
-        oids: types of its parameters, 0 where that is left open.
+        name: name of the statement; empty for the unnamed one.
+        text: text of the statement.
+        oids: types of its parameters, 0 for an unspecified one.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Parse(NamedTuple):
 
 
 class Bind(NamedTuple):
-    """Make a portal of a statement.
+    """A Bind message: create a portal of a statement.
 
     Attributes:
-        portal: name that it will have.
-        statement: name of what was prepared.
-        formats: of the arguments: none if all are text, one for all, or one for each.
-        arguments: their bytes; None for NULL.
-        result_formats: of the result's columns, likewise.
+        portal: name of the portal.
+        statement: name of the statement.
+        formats: formats of the arguments: none if all are text, one for all, or one for each.
+        arguments: bytes of the arguments; None for NULL.
+        result_formats: formats of the result columns, likewise.
     """
 
     portal: str
@@ -46,11 +46,11 @@ class Bind(NamedTuple):
 
 
 class Execute(NamedTuple):
-    """Carry a portal out.
+    """An Execute message: execute a portal.
 
     Attributes:
-        portal: its name.
-        most_rows: how many are wanted now; 0 for all.
+        portal: name of the portal.
+        most_rows: greatest number of rows; 0 for all.
     """
 
     portal: str
@@ -58,11 +58,11 @@ class Execute(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A statement or a portal that is to be described or closed.
+    """A Describe or Close message.
 
     Attributes:
-        is_portal: which of them.
-        name: its name.
+        is_portal: whether the name is that of a portal, and not of a statement.
+        name: name of the statement or portal.
     """
 
     is_portal: bool
@@ -70,14 +70,14 @@ class Named(NamedTuple):
 
 
 class Body:
-    """The body of a message, read from its beginning to its end."""
+    """A reader of a message's body."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
 
     def text(self) -> str:
-        """A text, up to the NUL behind it."""
+        """Read a string with its terminating NUL."""
         end = self._body.find(b"\0", self._at)
         if end < 0:
             raise _malformed()
@@ -85,15 +85,15 @@ class Body:
         return decode(self._body[begin:end])
 
     def long(self) -> int:
-        """An integer of four bytes."""
+        """Read a signed integer of four bytes."""
         return self._number(_LONG)
 
     def oid(self) -> int:
-        """An integer of four bytes without a sign."""
+        """Read an unsigned integer of four bytes."""
         return self._number(_OID)
 
     def count(self) -> int:
-        """How many things follow, in two bytes without a sign."""
+        """Read a count, an unsigned integer of two bytes."""
         return self._number(_COUNT)
 
     def _number(self, layout: struct.Struct) -> int:
@@ -105,20 +105,20 @@ class Body:
         return number
 
     def bytes(self, size: int) -> bytes:
-        """So many bytes."""
+        """Read a number of bytes."""
         if size < 0 or self._at + size > len(self._body):
             raise _malformed()
         begin, self._at = self._at, self._at + size
         return self._body[begin : self._at]
 
     def end(self) -> None:
-        """Nothing is left."""
+        """Check that the body has ended."""
         if self._at != len(self._body):
             raise _malformed()
 
 
 def parse_of(body: bytes) -> Parse:
-    """The body of a `Parse` message."""
+    """Parse the body of a `Parse` message."""
     reader = Body(body)
     request = Parse(reader.text(), reader.text(), tuple([reader.oid() for _ in range(reader.count())]))
     reader.end()
@@ -126,7 +126,7 @@ def parse_of(body: bytes) -> Parse:
 
 
 def bind_of(body: bytes) -> Bind:
-    """The body of a `Bind` message; not by a `Body`, as it comes with each statement, and has the most parts."""
+    """Parse the body of a `Bind` message, without a `Body` for speed, since each execution has one."""
     try:
         end_of_portal = body.index(b"\0")
         end_of_statement = body.index(b"\0", end_of_portal + 1)
@@ -150,14 +150,14 @@ def bind_of(body: bytes) -> Bind:
 
 
 def _shorts(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Integers of two bytes behind their count, and where they end."""
+    """Return integers of two bytes after their count, and their end."""
     (count,) = _COUNT.unpack_from(body, at)
     numbers: tuple[int, ...] = struct.unpack_from(f"!{count}h", body, at + 2) if count else ()
     return numbers, at + 2 + 2 * count
 
 
 def execute_of(body: bytes) -> Execute:
-    """The body of an `Execute` message."""
+    """Parse the body of an `Execute` message."""
     reader = Body(body)
     request = Execute(reader.text(), max(0, reader.long()))
     reader.end()
@@ -165,7 +165,7 @@ def execute_of(body: bytes) -> Execute:
 
 
 def named_of(body: bytes) -> Named:
-    """The body of a `Describe` or `Close` message."""
+    """Parse the body of a `Describe` or `Close` message."""
     reader = Body(body)
     kind = reader.bytes(1)
     if kind not in (b"S", b"P"):
@@ -176,7 +176,7 @@ def named_of(body: bytes) -> Named:
 
 
 def query_of(body: bytes) -> str:
-    """The text of a `Query` message."""
+    """Parse the body of a `Query` message."""
     reader = Body(body)
     text = reader.text()
     reader.end()
@@ -184,7 +184,7 @@ def query_of(body: bytes) -> str:
 
 
 def startup_of(body: bytes) -> dict[str, str]:
-    """What a client says of itself as it begins: pairs behind the version, up to an empty name."""
+    """Parse the startup parameters of a client: pairs after the version, up to an empty name."""
     reader = Body(body[4:])
     parameters: dict[str, str] = {}
     while name := reader.text():
@@ -194,10 +194,10 @@ def startup_of(body: bytes) -> dict[str, str]:
 
 
 def formats_for(formats: Sequence[int], count: int, what: str) -> tuple[int, ...]:
-    """A format for each of so many values.
+    """Return a format for each value.
 
     Raises:
-        SqlError: there is another number of formats, or one that there is not.
+        SqlError: the number of formats differs, or a format is unknown.
     """
     if not formats:
         return (0,) * count
@@ -211,10 +211,10 @@ def formats_for(formats: Sequence[int], count: int, what: str) -> tuple[int, ...
 
 
 def decode(data: bytes) -> str:
-    """Return the text that a client has sent.
+    """Return a client's string.
 
     Raises:
-        SqlError: 22021, the text is not UTF-8, or has a NUL, which no text of PostgreSQL has.
+        SqlError: 22021, the string is not UTF-8, or contains a NUL, which PostgreSQL does not allow.
     """
     try:
         text = data.decode()

@@ -1,4 +1,4 @@
-"""Passwords are proved by SCRAM-SHA-256 (RFC 5802, RFC 7677), so that nobody who listens learns them."""
+"""SCRAM-SHA-256 authentication (RFC 5802, RFC 7677), which does not reveal passwords on the wire."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from derive.errors import SqlError
 
 MECHANISM = "SCRAM-SHA-256"
 ROUNDS = 4096
-"""How often passwords are hashed, as PostgreSQL does by itself."""
+"""Number of hash iterations, PostgreSQL's default."""
 _SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is known of a password; it does not let anyone in by itself.
+    """A password verifier, with which a client cannot log in.
 
     Attributes:
-        salt: that it was hashed with.
-        rounds: how often it was hashed.
+        salt: salt of the hash.
+        rounds: number of hash iterations.
         stored_key: hash of the key that the client proves to have.
-        server_key: with which the server proves to know the password.
+        server_key: key with which the server proves that it knows the password.
     """
 
     salt: bytes
@@ -37,7 +37,7 @@ class Verifier:
 
     @staticmethod
     def of_password(password: str, salt: bytes | None = None, rounds: int = ROUNDS) -> Verifier:
-        """The verifier of a password, with a new salt unless one is given."""
+        """Compute the verifier of a password, with a new salt by default."""
         salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
         salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, rounds)
         client_key = _mac(salted, b"Client Key")
@@ -45,7 +45,7 @@ class Verifier:
 
     @staticmethod
     def of_text(text: str) -> Verifier | None:
-        """A verifier in the form in which PostgreSQL keeps it, `SCRAM-SHA-256$rounds:salt$stored:server`; else None."""
+        """Parse a verifier in PostgreSQL's form, `SCRAM-SHA-256$rounds:salt$stored:server`; return None for others."""
         try:
             mechanism, salted, keys = text.split("$")
             rounds, salt = salted.split(":")
@@ -58,7 +58,7 @@ class Verifier:
 
 
 class Exchange:
-    """One client's proof: its first message is answered with a challenge, its final one with our own proof."""
+    """The authentication of one client: a challenge, and the proofs of both sides."""
 
     def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
         self._verifier = verifier
@@ -68,10 +68,10 @@ class Exchange:
         self._challenge = ""
 
     def challenge(self, first: str) -> str:
-        """The answer to the client's first message.
+        """Return the challenge after the client's first message.
 
         Raises:
-            SqlError: the message makes no sense.
+            SqlError: the message is invalid.
         """
         parts = first.split(",", 2)
         if len(parts) < 3 or parts[0] not in ("n", "y") or (parts[1] and not parts[1].startswith("a=")):
@@ -84,10 +84,10 @@ class Exchange:
         return self._challenge
 
     def proof(self, final: str) -> str | None:
-        """Our proof, if that of the client's final message is right; None if it is not.
+        """Return the server's proof if the client's final message has a correct proof; else None.
 
         Raises:
-            SqlError: the message makes no sense.
+            SqlError: the message is invalid.
         """
         unproved, separator, proof = final.rpartition(",p=")
         attributes = unproved.split(",")
@@ -107,7 +107,7 @@ class Exchange:
 
 
 def prepared(password: str) -> bytes:
-    """A password as it is hashed: by SASLprep (RFC 4013), or as it is where that refuses it."""
+    """Normalize a password by SASLprep (RFC 4013); return a prohibited one unchanged."""
     if password.isascii():
         return password.encode()
     mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))

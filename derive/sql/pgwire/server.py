@@ -1,4 +1,4 @@
-"""The server: listens, gives every client a session, shares out file descriptors, and ends sessions in order."""
+"""The server: listens, opens a session for each client, limits file descriptors, and closes sessions in order."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from derive.sql.pgwire.startup import Cancellation
 from derive.sql.pgwire.wire import Wire
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
-"""Clients that there may be, and connections beside these that have yet to log in."""
+"""Greatest number of clients, and of further connections before login."""
 
 _BACKLOG = 256
 
 _HIDDEN = "<insufficient privilege>"
-"""In the place of another user's statement, as PostgreSQL has it."""
+"""Replaces the statement of another user, as in PostgreSQL."""
 
 
 class Server:
-    """Serves sessions to PostgreSQL's clients. All its methods are called in one event loop."""
+    """A server for PostgreSQL clients. All methods are called in one event loop."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Server:
         login_seconds: float = LOGIN_SECONDS,
         on_defect: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """Prepare to listen.
+        """Configure the server.
 
         Args:
-            open_session: begins a session for a client.
-            passwords: of who may connect; None for everyone on this machine, and nobody else.
-            tls: with what connections are encrypted where clients ask for it.
-            most_connections: how many clients there may be at once.
-            most_waiting: how many connections there may be that have not logged in; the oldest makes way for a new one.
-            login_seconds: how long a connection may take to log in.
-            on_defect: told of errors that nobody foresaw.
+            open_session: opens a session for a client.
+            passwords: users with passwords; None to admit all users of this machine, and no others.
+            tls: TLS context for clients that ask for TLS.
+            most_connections: greatest number of clients.
+            most_waiting: greatest number of connections before login; the oldest is closed for a new one.
+            login_seconds: longest time for login, in seconds.
+            on_defect: function that takes unexpected errors.
         """
         self._service = Service(
             *(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect, login_seconds)
@@ -60,23 +60,23 @@ class Server:
         self._processes = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._admitted: set[int] = set()
-        self._waiting: dict[int, Connection] = {}  # to be let in, the oldest first
+        self._waiting: dict[int, Connection] = {}  # before login, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Let clients come.
+        """Start to listen.
 
         Args:
             host: name or address.
-            port: 0 for any that is free.
+            port: port; 0 for any free port.
 
         Returns:
             The address and the port.
 
         Raises:
-            UsageError: others than on this machine could come, without a password.
-            FlowError: nobody can listen there.
+            UsageError: other machines could connect without a password.
+            FlowError: the address cannot be used.
         """
         loop = asyncio.get_running_loop()
         if self._service.passwords is None and not _is_loopback(host):
@@ -93,10 +93,10 @@ class Server:
         return str(address[0]), int(address[1])
 
     async def close(self, seconds: float = 10.0) -> None:
-        """Let nobody in, end every statement and every connection.
+        """Stop listening, and close all connections.
 
         Args:
-            seconds: how long statements may take to end; then they are cut off.
+            seconds: time for statements to end, before they are cut off.
         """
         if self._listeners:
             self._listeners.close()
@@ -114,12 +114,12 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many clients there are."""
+        """Return the number of clients."""
         return len(self._admitted)
 
     @property
     def waiting(self) -> int:
-        """How many connections have yet to log in."""
+        """Return the number of connections before login."""
         return len(self._waiting)
 
     def _connected(self, wire: Wire) -> None:
@@ -160,12 +160,12 @@ class Server:
 
 
 class _ServerBackends:
-    """All sessions of a server, for one of them, which may see and end those of its user.
+    """All sessions of a server from the view of one, which may see and end those of its user.
 
     Args:
-        connections: all, by number.
-        own: of the session.
-        is_shared: whether everyone may see and end everyone's, since nobody has proved who they are.
+        connections: all connections, by number.
+        own: connection of the session.
+        is_shared: whether each session may see and end all others, since there are no passwords.
     """
 
     def __init__(self, connections: Mapping[int, Connection], own: Connection, *, is_shared: bool) -> None:
@@ -175,7 +175,7 @@ class _ServerBackends:
         self.process = own.process
 
     def all(self) -> Sequence[Backend]:
-        """All there are now; what those of others do is theirs alone."""
+        """Return all sessions; statements of other users are hidden."""
         backends = [backend for connection in self._connections.values() if (backend := connection.backend)]
         return [backend if self._may_touch(backend.user) else replace(backend, query=_HIDDEN) for backend in backends]
 
@@ -183,11 +183,11 @@ class _ServerBackends:
         return self._is_shared or user == self._own.user
 
     def cancel(self, process: int) -> bool:
-        """Have the statement of a session end; whether there is such a session."""
+        """Cancel the statement of a session; return whether there is such a session."""
         return self._ended(process, Connection.cancel)
 
     def terminate(self, process: int) -> bool:
-        """End a session; whether there is such a session."""
+        """Close a session; return whether there is such a session."""
         return self._ended(process, Connection.stop)
 
     def _ended(self, process: int, end: Callable[[Connection], None]) -> bool:
@@ -201,14 +201,14 @@ class _ServerBackends:
 
 
 def tls_context(certificate: str, key: str | None) -> SSLContext:
-    """With what connections are encrypted.
+    """Return the TLS context of a certificate.
 
     Args:
-        certificate: file of the certificate, and of those up to a root, as PEM.
-        key: file of its private key; None if it is in the same file.
+        certificate: file of the certificate and its chain, in PEM.
+        key: file of the private key; None if it is in the same file.
 
     Raises:
-        UsageError: the files do not fit, or cannot be read.
+        UsageError: the files cannot be read, or do not match.
     """
     context = SSLContext(PROTOCOL_TLS_SERVER)
     try:
@@ -219,22 +219,22 @@ def tls_context(certificate: str, key: str | None) -> SSLContext:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a host is this machine, and nothing else can reach it there."""
+    """Return whether a host is a loopback address of this machine."""
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()
     except OSError:
-        return True  # nobody can listen there, which is said better later
+        return True  # listening fails later with a better message
     return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 
 _RESERVED = 384
-"""Descriptors for work: files of collections, of databases and of indexes that threads have open at one moment."""
+"""Number of file descriptors reserved for files of collections, databases and indexes."""
 
 _MOST_DESCRIPTORS = 65_536
 
 
 def raised_limit() -> int:
-    """Have the process be allowed as many descriptors as may be, and return how many that are."""
+    """Raise the process's limit of file descriptors, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -244,17 +244,17 @@ def raised_limit() -> int:
 
 
 def shares(most_connections: int, descriptors: int) -> tuple[int, int]:
-    """Share descriptors out: work has `_RESERVED` of them, or half of few.
+    """Divide file descriptors: `_RESERVED` of them, but at most half, are for files.
 
     >>> shares(400, 1024), shares(400, 256), shares(5000, 65536)
     ((400, 100), (96, 32), (5000, 100))
 
     Args:
-        most_connections: how many clients are wanted.
-        descriptors: how many there are.
+        most_connections: requested number of clients.
+        descriptors: number of file descriptors.
 
     Returns:
-        How many clients there may be, and how many connections that have not logged in.
+        The greatest number of clients, and of connections before login.
     """
     room = descriptors - min(_RESERVED, descriptors // 2)
     waiting = max(1, min(MOST_WAITING, room // 4))

@@ -1,4 +1,4 @@
-"""How a connection begins: encryption, the version of the protocol, who it is, or what it comes to cancel."""
+"""The start of a connection: encryption, protocol version, authentication, or a cancel request."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SASL, _SASL_CONTINUE, _SASL_FINAL = 10, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """A request to cancel what another connection does.
+    """A request to cancel the statement of another connection.
 
     Attributes:
         process: number of that connection.
-        secret: that only its client knows.
+        secret: secret of that connection's client.
     """
 
     process: int
@@ -32,19 +32,19 @@ class Cancellation:
 
 
 async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None) -> dict[str, str] | Cancellation:
-    """Let a client in.
+    """Log a client in.
 
     Args:
         wire: the connection.
-        passwords: whom to let in; None for everyone.
-        tls: with what to encrypt where the client asks for it; None if that cannot be.
+        passwords: users with passwords; None to admit all users.
+        tls: TLS context for clients that ask for TLS; None without TLS.
 
     Returns:
-        What the client says of itself: `user`, `database`, settings; or that it only wants to cancel something.
+        The startup parameters (`user`, `database`, settings), or a cancel request.
 
     Raises:
-        SqlError: it is not let in, or does not speak the protocol.
-        ConnectionEnded: it is gone.
+        SqlError: the login is refused, or a message is invalid.
+        ConnectionEnded: the connection is lost.
     """
     body = await _version(wire, tls)
     (version,) = struct.unpack_from("!I", body)
@@ -70,7 +70,7 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
 
 
 async def _version(wire: Wire, tls: SSLContext | None) -> bytes:
-    """The first message that is no question about encryption."""
+    """Read messages up to the first that does not ask for encryption, and return it."""
     is_encrypted = False
     while True:
         body = await wire.receive_startup()

@@ -1,4 +1,4 @@
-"""Values on the wire: data to bytes, as text or binary, and back, by the type that the client knows them as."""
+"""Values on the wire: encoding and decoding of data as text or binary, by the client's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from derive.sql.pg_types import PG_TYPES, elements_of, literal_of, type_of_oid
 from derive.sql.pgwire.requests import decode
 
 Encoder: TypeAlias = Callable[[Datum], bytes]
-"""A datum, which is not NULL, as bytes."""
+"""Encodes a datum, which is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
 _CHAR, _OID, _JSON, _FLOAT4 = 18, 26, 114, 700
@@ -26,12 +26,12 @@ _unsigned = struct.Struct("!I")
 _single = struct.Struct("!f")
 
 _INTEGERS = {20: struct.Struct("!q"), 21: struct.Struct("!h"), 23: struct.Struct("!i")}
-"""By their oids, how integers are sent in binary form."""
+"""By oid, the binary layout of integers."""
 _PLAIN_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}
 
 
 def encoder_of(column: ResultColumn, form: int) -> Encoder:
-    """What makes bytes of a column's data.
+    """Return the encoder of a column.
 
     Args:
         column: the column.
@@ -41,7 +41,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
 
 
 def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
-    """Rows as messages."""
+    """Return rows as DataRow messages."""
     parts: list[bytes] = []
     count = _count(len(encoders))
     for row in rows:
@@ -61,15 +61,15 @@ def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
 
 
 def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
-    """The datum of an argument.
+    """Return the datum of an argument.
 
     Args:
-        oid: of its type.
+        oid: oid of its type.
         form: 0 for text, 1 for binary.
-        data: as the client has sent it; None is NULL.
+        data: bytes from the client; None for NULL.
 
     Raises:
-        SqlError: it is no value of the type; 0A000, it is in binary form, and of a type that is not known here.
+        SqlError: the value is invalid; 0A000, the value is binary, and its type is unknown.
     """
     if data is None:
         return None
@@ -87,7 +87,7 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
 
 
 def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
-    """`argument_of` for one type and form, for many data, none of which is NULL."""
+    """Return a function that decodes arguments of one type and format, which are not NULL."""
     layout = _INTEGERS.get(oid) if form else None
     if layout is None:
         return partial(argument_of, oid, form)
@@ -121,7 +121,7 @@ def _binary_encoder(column: ResultColumn) -> Encoder:
         return lambda datum: _single.pack(float(datum or 0))
     if oid == _JSON:
         return _utf8
-    # What clients are told may be narrower than what we have: `integer` for a bigint, say.
+    # The client's type may be narrower than the data's type: for example `integer` for a bigint.
     told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
     return binary_function(told, column.form)
 

@@ -1,7 +1,7 @@
-"""One client's connection as messages: bytes that come in are cut into messages, and those that go out are gathered.
+"""A client's connection as messages: input is split into messages, and output is buffered.
 
-Whoever sends faster than its messages are worked on is not read from for a while, and whoever reads slower than it is
-written to is waited for.
+Flow control applies in both directions: reading pauses while many bytes are unprocessed, and writers wait for a slow
+client.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import cast
 from derive.errors import SqlError
 
 MOST_UNREAD = 1 << 20
-"""Bytes that may have come in and not been worked on before no more are read."""
+"""Number of unprocessed bytes above which reading pauses."""
 MOST_BEFORE_LOGIN = 16_384
-"""Bytes of a message of somebody who has not logged in."""
+"""Greatest size of a message before login, in bytes."""
 MOST_BYTES = 1 << 28
-"""Bytes of any message."""
+"""Greatest size of a message, in bytes."""
 _ENOUGH = 1 << 16
-"""Bytes that are gathered before they are sent."""
+"""Number of buffered output bytes above which the buffer is flushed."""
 
 _LENGTH = struct.Struct("!i")
 
 
 class ConnectionEnded(ConnectionError):
-    """The client is gone, or is to be sent away."""
+    """The connection is lost, or the server closes it."""
 
 
 class Wire(asyncio.Protocol):
     """Both directions of a connection. One task at a time receives, sends and waits.
 
     Attributes:
-        is_lost: whether the client is gone.
-        is_stopped: whether whoever waits for a message is to wait no longer, as the server stops.
-        most_bytes: how long a message may be.
+        is_lost: whether the connection is lost.
+        is_stopped: whether the server stops, so that waits for a message end.
+        most_bytes: greatest size of a message, in bytes.
     """
 
     def __init__(self, on_connected: Callable[[Wire], None]) -> None:
@@ -46,7 +46,7 @@ class Wire(asyncio.Protocol):
         self._on_lost: Callable[[], None] | None = None
         self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
-        self._read = 0  # how much of `_unread` was worked on
+        self._read = 0  # number of processed bytes of `_unread`
         self._needed = 0
         self._arrival: _Arrival | None = None
         self._answer: Callable[[bytes], bytes | None] | None = None
@@ -59,15 +59,15 @@ class Wire(asyncio.Protocol):
         self.is_stopped = False
         self.most_bytes = MOST_BEFORE_LOGIN
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client is there."""
-        self._transport = cast(asyncio.Transport, transport)  # that of uvloop derives from none
+        """Handle the new connection."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has no such base class
         self._on_connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep what has come in, unless it can be answered at once."""
+        """Buffer the bytes, unless the fast path answers them."""
         if self._answer and not (self._unread or self._is_full or self.is_stopped):
             message = self._answer(data)
             if message is not None:
@@ -83,7 +83,7 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Handle the loss of the connection."""
         self.is_lost = True
         _wake(self._arrival)
         _wake(self._room)
@@ -91,34 +91,34 @@ class Wire(asyncio.Protocol):
             self._on_lost()
 
     def pause_writing(self) -> None:
-        """The client reads slower than it is written to."""
+        """Handle a full output buffer."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Handle a drained output buffer."""
         self._is_full = False
         _wake(self._room)
 
-    # What a connection calls
+    # Methods for the connection
 
     def on_lost(self, call: Callable[[], None]) -> None:
-        """Have something called as soon as the client is gone."""
+        """Set the function that is called when the connection is lost."""
         self._on_lost = call
 
     def stop(self) -> None:
-        """Whoever waits for a message is told that the connection ends."""
+        """Stop: a wait for a message raises `ConnectionEnded`."""
         self.is_stopped = True
         _wake(self._arrival)
 
     async def receive(self, answer: Callable[[bytes], bytes | None] | None = None) -> tuple[bytes, bytes]:
-        """The next message: its kind, one byte, and its body.
+        """Return the next message: its kind, one byte, and its body.
 
         Args:
-            answer: to what comes in while nothing else has; None if that is to be received.
+            answer: fast path for bytes that arrive with an empty buffer; None without one.
 
         Raises:
-            ConnectionEnded: there is none.
-            SqlError: its length makes no sense.
+            ConnectionEnded: the connection has ended.
+            SqlError: the length of the message is invalid.
         """
         self._answer = answer
         try:
@@ -129,10 +129,10 @@ class Wire(asyncio.Protocol):
             self._answer = None
 
     def next_message(self) -> tuple[bytes, bytes] | None:
-        """The next message, as of `receive`, if all of it has come in.
+        """Return the next message, as `receive` does, if it is complete; else None.
 
         Raises:
-            SqlError: its length makes no sense.
+            SqlError: the length of the message is invalid.
         """
         unread, begin = self._unread, self._read
         come = len(unread)
@@ -143,17 +143,17 @@ class Wire(asyncio.Protocol):
         return message
 
     def _next_size(self) -> int:
-        """How many bytes the next message has; if that has not come in, how many it takes to know."""
+        """Return the size of the next message in bytes; if unknown yet, the size of its header."""
         if len(self._unread) - self._read < 5:
             return 5
         return 1 + self._length(self._read + 1, least=4)
 
     async def receive_startup(self) -> bytes:
-        """The body of the next message, of those that have no kind.
+        """Return the body of the next message without a kind.
 
         Raises:
-            ConnectionEnded: there is none.
-            SqlError: its length makes no sense.
+            ConnectionEnded: the connection has ended.
+            SqlError: the length of the message is invalid.
         """
         await self._need(4)
         length = self._length(self._read, least=8)
@@ -161,17 +161,17 @@ class Wire(asyncio.Protocol):
         return self._take(length)[4:]
 
     def send(self, message: bytes) -> None:
-        """Put a message among those that are sent next."""
+        """Add a message to the output buffer."""
         self._unsent.append(message)
         self._unsent_size += len(message)
 
     @property
     def has_enough(self) -> bool:
-        """Whether so much waits to be sent that it should be."""
+        """Return whether the output buffer should be flushed."""
         return self._unsent_size >= _ENOUGH
 
     def flush(self) -> None:
-        """Send what was gathered."""
+        """Write the output buffer."""
         if self._unsent:
             message = b"".join(self._unsent) if len(self._unsent) > 1 else self._unsent[0]
             self._unsent.clear()
@@ -181,14 +181,14 @@ class Wire(asyncio.Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether `drained` would wait."""
+        """Return whether `drained` would wait."""
         return self._is_full and not self.is_lost
 
     async def drained(self) -> None:
-        """Wait until the client has read most of what was sent.
+        """Wait until the client has read most of the output.
 
         Raises:
-            ConnectionEnded: it is gone.
+            ConnectionEnded: the connection is lost.
         """
         while self.is_full:
             self._room = asyncio.get_running_loop().create_future()
@@ -200,11 +200,11 @@ class Wire(asyncio.Protocol):
             raise ConnectionEnded
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
-        """Go on with TLS.
+        """Start TLS.
 
         Raises:
-            SqlError: more has come in before it, which somebody in between may have written.
-            OSError: they do not come to terms.
+            SqlError: unencrypted bytes came before the handshake, maybe from an attacker.
+            OSError: the handshake has failed.
         """
         if len(self._unread) > self._read:
             what = "received unencrypted data after the request for TLS"
@@ -217,25 +217,25 @@ class Wire(asyncio.Protocol):
         self._transport = transport
 
     def close(self) -> None:
-        """Send what was gathered, and end the connection."""
+        """Write the output buffer, and close the connection."""
         self.flush()
         if self._transport:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection, whatever was not sent."""
+        """Close the connection without writing the output buffer."""
         if self._transport:
             self._transport.abort()
 
     def keep_alive(self) -> None:
-        """Have a client that is silent asked now and then whether it is there."""
+        """Enable keepalive probes for silent clients."""
         connected = self._transport.get_extra_info("socket") if self._transport else None
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """From where the client has come."""
+        """Return the client's address."""
         address = self._transport.get_extra_info("peername") if self._transport else None
         return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
@@ -267,7 +267,7 @@ class Wire(asyncio.Protocol):
         return taken
 
     def _forget(self, end: int) -> None:
-        """What comes before an end was worked on; its bytes are removed now and then, since that moves the rest."""
+        """Mark the bytes before `end` as processed; they are removed in larger pieces, since removal moves the rest."""
         if end == len(self._unread):
             self._unread.clear()
             self._read = 0
@@ -282,17 +282,17 @@ class Wire(asyncio.Protocol):
 
 
 class _Arrival(asyncio.Future[None]):
-    """What is waited for from a client. The task that waits goes on at once, and not in the next round of the loop."""
+    """The arrival of bytes. The waiting task continues at once, and not in the next round of the loop."""
 
     _waiting: tuple[Callable[[_Arrival], object], Context | None] | None = None
 
     def add_done_callback(self, fn: Callable[[_Arrival], object], /, *, context: Context | None = None) -> None:
-        """Have something called: what a task that waits does."""
+        """Add a callback: the waiting task's step."""
         self._waiting = fn, context
         super().add_done_callback(fn, context=context)
 
     def come(self) -> None:
-        """Have the task go on; from a callback of the loop, and not from a task."""
+        """Continue the waiting task; call this from a callback of the loop, and not from a task."""
         if self._waiting is None or self.done():
             _wake(self)
             return

@@ -1,4 +1,4 @@
-"""What a connection is doing: one thing at a time, which may be cancelled."""
+"""The work of a connection: one cancellable operation at a time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Work:
-    """Things that are attempted one after the other, each in a `with` block, in the task that makes this.
+    """Cancellable operations, one after the other, each in a `with` block of the creating task.
 
-    A request to cancel is passed to the session, which ends what it does. Where the client is waited for, that ends;
-    and what the session has not ended after a while is cut off.
+    A cancel request is passed to the session, which ends its statement. A wait for the client ends at once; a statement
+    that does not end in time is cut off.
 
     Attributes:
-        failure: of the last block: what is to be told of it; None if all was done.
+        failure: error of the last block, for the client; None after success.
     """
 
     def __init__(self, session: Session, on_defect: Callable[[BaseException], None]) -> None:
@@ -39,7 +39,7 @@ class Work:
         self.failure: SqlError | None = None
 
     def __enter__(self) -> None:
-        """Something is attempted that may fail or be cancelled. That the client is gone ends more than the block."""
+        """Begin an operation that may fail or be cancelled. A lost connection ends more than the block."""
         self._is_at_work, self._is_cancelled = True, False
         self._number += 1
         self.failure = None
@@ -52,21 +52,21 @@ class Work:
             self._task.uncancel()
             self.failure = cancelled()
         elif isinstance(error, Exception) and not isinstance(error, ConnectionEnded):
-            # Of a statement, whatever it is: the client is told, and may go on.
+            # Any error of a statement is reported to the client, which may continue.
             self.failure = sql_error_of(error, self._on_defect)
         return self.failure is not None
 
     def note(self, error: Exception) -> None:
-        """Something has failed that is going to be attempted; errors that nobody foresaw are told of already."""
+        """Report an unexpected error of an operation that will be attempted again."""
         sql_error_of(error, self._on_defect)
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something is done now."""
+        """Return whether an operation is in progress."""
         return self._is_at_work
 
     def cancel(self) -> None:
-        """Have what is done end."""
+        """Cancel the operation in progress."""
         if not self._is_at_work or self._is_cancelled:
             return
         self._is_cancelled = True
@@ -79,17 +79,17 @@ class Work:
             asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._cut_off, self._number)
 
     def require_going_on(self) -> None:
-        """What is done may go on.
+        """Check that the operation is not cancelled.
 
         Raises:
-            SqlError: it was cancelled.
+            SqlError: it is cancelled.
         """
         if self._is_cancelled and not self._is_settled:
             raise cancelled()
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """In this context the client is told of what has happened, and so cannot be cancelled any more."""
+        """Report a completed operation to the client in this context; it can no longer be cancelled."""
         self._is_settled = True
         try:
             yield
@@ -98,10 +98,10 @@ class Work:
 
     @contextmanager
     def waiting_for_client(self) -> Iterator[None]:
-        """Wait for the client in this context, unless what is done was cancelled.
+        """Wait for the client in this context, unless the operation is cancelled.
 
         Raises:
-            SqlError: it was.
+            SqlError: it is cancelled.
         """
         self.require_going_on()
         self._waits_for_client = True
