@@ -1,1 +1,1 @@
-"""SQL over collections: statements become commands to storage and compute, each at one exact time."""
+"""SQL over collections: statements become commands to Storage and Compute, each at one exact time."""

@@ -1,4 +1,4 @@
-"""The sessions of a server, as a session sees them: PostgreSQL calls what serves one a backend."""
+"""The sessions of a server from the view of one session; PostgreSQL calls a session a backend."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What is known of a session from outside.
+    """A session from outside.
 
     Attributes:
-        process: its number.
-        user: who has connected.
-        database: with which name.
-        application: as the client calls itself.
-        address: from where, and from which port; None if it is not known.
-        begun: when it has connected.
+        process: number of the session.
+        user: name of the user.
+        database: name of the database.
+        application: application name of the client.
+        address: client's address and port; None if unknown.
+        begun: time of the connection.
         state: `active`, `idle`, `idle in transaction` or `idle in transaction (aborted)`.
-        query: the latest statement.
+        query: text of the latest statement.
     """
 
     process: int
@@ -34,41 +34,41 @@ class Backend:
 
 
 class Backends(Protocol):
-    """All sessions of a server, for one of them."""
+    """All sessions of a server, from the view of one."""
 
     @property
     def process(self) -> int:
-        """The number of its own."""
+        """Return the number of this session."""
 
     def all(self) -> Sequence[Backend]:
-        """All there are now."""
+        """Return all sessions."""
 
     def cancel(self, process: int) -> bool:
-        """Have the statement of a session end; whether there is such a session.
+        """Cancel the statement of a session; return whether there is such a session.
 
         Raises:
-            SqlError: it is somebody else's.
+            SqlError: the session is another user's.
         """
 
     def terminate(self, process: int) -> bool:
-        """End a session; whether there is such a session.
+        """Close a session; return whether there is such a session.
 
         Raises:
-            SqlError: it is somebody else's.
+            SqlError: the session is another user's.
         """
 
 
 class Alone:
-    """Of a session that no server serves."""
+    """The backends of a session without a server."""
 
     process = 0
 
     def all(self) -> Sequence[Backend]:
-        """None."""
+        """Return no sessions."""
         return ()
 
     def cancel(self, process: int) -> bool:
-        """There is none."""
+        """Return False."""
         return False
 
     terminate = cancel

@@ -1,4 +1,4 @@
-"""Rows that a thread works out while the event loop goes on."""
+"""Rows that a thread computes while the event loop continues."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _END = object()
 
 
 async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> AsyncGenerator[Sequence[Row]]:
-    """Batches of rows, each taken in a thread.
+    """Yield batches of rows, each computed in a thread.
 
     Args:
-        batches: a generator, closed in the end.
-        stop: has the generator end soon, where nobody waits for it any more.
+        batches: generator, which is closed at the end.
+        stop: function that makes the generator end soon, after a cancellation.
     """
     loop = asyncio.get_running_loop()
     with closing(_Closing(batches)) as held:
@@ -35,7 +35,7 @@ async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> A
 
 
 async def _ended(taking: asyncio.Future[object]) -> None:
-    """Wait for the end of what cannot be interrupted, however often that is asked for."""
+    """Wait for the end of an uninterruptible step, despite cancellations."""
     task = asyncio.current_task()
     while not taking.done():
         try:
@@ -55,13 +55,13 @@ class _Closing:
 
 
 class ReadyRows(AsyncIterator[Sequence[Row]]):
-    """Rows that are there: one batch, which may be taken without waiting."""
+    """Rows that are ready: one batch, which can be taken without awaiting."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
     def take(self) -> Sequence[Row]:
-        """All that is left."""
+        """Return all remaining rows."""
         rows, self._rows = self._rows, ()
         return rows
 
@@ -72,5 +72,5 @@ class ReadyRows(AsyncIterator[Sequence[Row]]):
 
 
 def of_rows(rows: Sequence[Row]) -> ReadyRows:
-    """Rows that are there."""
+    """Return rows as an asynchronous iterator that is ready."""
     return ReadyRows(rows)

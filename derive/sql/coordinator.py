@@ -1,4 +1,4 @@
-"""The coordinator: what all sessions of a process share, in one event loop."""
+"""The coordinator: the state that all sessions of a process share, in one event loop."""
 
 from __future__ import annotations
 
@@ -41,43 +41,43 @@ from derive.storage.task_log import TaskLog
 from derive.time.frontier import END_OF_TIME
 
 RETENTION = 60_000_000
-"""Microseconds for which it is known what was there."""
+"""Retention of history, in microseconds."""
 
 
 class OpenSession(Protocol):
-    """A session that ends when the coordinator is closed."""
+    """A session that the coordinator closes at its end."""
 
     async def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         ...
 
 
 class Coordinator:
     """SQL over one data folder.
 
-    Made in the event loop in which it is used.
+    The constructor runs in the event loop that uses the coordinator.
 
     Attributes:
-        store: of the data folder.
-        timeline: gives times.
-        commits: writes.
-        holds: keep what transactions read.
-        ledger: knows frontiers.
-        ownership: the right to write.
-        catalog: what names stand for, durably.
-        computing: has the instances that keep views up to date.
-        maintained: views that are kept up to date, for those who read them.
-        maintenance: keeps them up to date.
-        feeding: of sources.
-        files: that sources may read.
-        lookups: of what is maintained.
-        plans: of statements.
-        news: tells of commits.
-        objects: what names stand for.
-        recording: of instances, for other processes.
-        sessions: that are open.
-        stopped: set once this process is to end, as another one has superseded it.
-        is_untidy: names in Storage may be others than those of SQL, so `reconcile` is to be called.
+        store: the data folder.
+        timeline: timeline that assigns times.
+        commits: group commit.
+        holds: read holds of transactions.
+        ledger: reads and writes of Storage.
+        ownership: ownership of the data folder.
+        catalog: durable catalog of names.
+        computing: controller and compute instances.
+        maintained: state of maintained views, for their readers.
+        maintenance: view maintenance.
+        feeding: feeders of sources.
+        files: files that sources may read.
+        lookups: cache of point lookups.
+        plans: cache of plans.
+        news: notifications of commits.
+        objects: the current names.
+        recording: record of instances, for other processes.
+        sessions: open sessions.
+        stopped: event that is set when another process has fenced this one.
+        is_untidy: whether Storage may differ from the catalog, so that `reconcile` must be called.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Coordinator:
         self.catalog = Catalog(root)
         self._mark = CatalogMark(self.store)
         if catalog:
-            # A catalog declares tables for the tasks that read them: a task tells where its declaration does not fit.
+            # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
         self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
@@ -123,11 +123,11 @@ class Coordinator:
         self.news.tell()
 
     def name_of(self, identifier: GlobalId) -> str | None:
-        """What an identifier is called, with its schema; None if there is no such thing any more."""
+        """Return the name of an identifier with its schema; None if there is none."""
         return self.objects.name_of(identifier)
 
     async def close(self) -> None:
-        """Give everything back; sessions that are open end."""
+        """Close all sessions, and release all resources."""
         for session in list(self.sessions):
             await session.close()
         await self.feeding.close()
@@ -140,13 +140,13 @@ class Coordinator:
         self.ownership.release()
 
     def own(self, acquired: Ownership | None = None) -> None:
-        """Be the process that writes.
+        """Become the owner of the data folder.
 
         Args:
-            acquired: the right to, if this process has it already; it is taken over.
+            acquired: ownership that this process has acquired already; it is taken over.
 
         Raises:
-            SqlError: another one is.
+            SqlError: another process is the owner.
         """
         if not self.ownership.is_held:
             if acquired is not None:
@@ -163,7 +163,7 @@ class Coordinator:
             self.recording.begin()
 
     def _begin_epoch(self) -> int:
-        """Supersede whoever wrote before and may still be there, in Storage and among names; an epoch above theirs."""
+        """Fence earlier owners, in Storage and in the catalog; return an epoch above theirs."""
         try:
             epoch = self.store.fence.begin(self.catalog.epoch() + 1)
             self.catalog.begin(epoch)
@@ -173,7 +173,7 @@ class Coordinator:
         return epoch
 
     def refresh(self) -> Objects:
-        """What names stand for now, also if another process has changed it, which only the one that writes can do."""
+        """Return the current names; a process that is not the owner reads them again."""
         if not self.ownership.is_held:
             self.settle()
             self.look()
@@ -182,21 +182,21 @@ class Coordinator:
     # Definitions
 
     def change(self, change: Change) -> None:
-        """Change what names stand for; durable when it returns."""
+        """Apply a change of the catalog, durably."""
         self.catalog.change(change)
         self.look()
         self._alter()
 
     def prepare(self, change: Change) -> list[Write]:
-        """Have what names stand for change together with what is written to Storage.
+        """Prepare a change of the catalog that is committed together with writes to Storage.
 
         Returns:
-            What is to be written as well, so that it happens.
+            The writes of the commit marker, for the same commit.
         """
         return self._mark.writes(self.catalog.prepare(change))
 
     def carry_out_prepared(self) -> None:
-        """Carry out the change that was prepared, since what was to be written is written."""
+        """Apply the prepared change, after the commit of its writes."""
         version = self.catalog.prepared()
         if version is not None:
             self.catalog.settle(version, has_happened=True)
@@ -204,7 +204,7 @@ class Coordinator:
         self._alter()
 
     def _alter(self) -> None:
-        """Give tables in Storage the columns that the catalog has of them; before anybody reads them with these."""
+        """Give tables in Storage the columns of the catalog, before a reader expects them."""
         tables = self.store.tables
         for item in self.objects.items.values():
             table = tables.table(item.id) if item.kind is ObjectKind.TABLE else None
@@ -213,12 +213,12 @@ class Coordinator:
                 tables.alter(item.id, columns)
 
     def settle(self) -> bool:
-        """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
+        """Apply or discard a change that a killed or failed process has prepared.
 
-        It may be at work still if this is not the process that writes.
+        A process that is not the owner discards nothing, since the owner may still be at work.
 
         Returns:
-            Whether there was one, and what was to be written with it is written.
+            Whether there was a prepared change whose writes are committed.
         """
         version = self.catalog.prepared()
         if version is None:
@@ -230,16 +230,16 @@ class Coordinator:
         return has_happened
 
     def _dropped(self, identifier: GlobalId) -> str | None:
-        """What a table was called that was dropped; None if it was not."""
+        """Return the name of a dropped table; None if the table exists."""
         if identifier in self.objects.items:
-            return None  # it goes from there first
+            return None  # the catalog drops a table before Storage
         table = self.store.tables.table(identifier)
         if table is None or table.upper >= END_OF_TIME:
             return dropped_name(self.store, identifier)
         return None
 
     def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
-        """Return the name of a table that has other columns than these; None if the table has them."""
+        """Return the name of a table whose shape differs; None if it is equal."""
         item = self.objects.items.get(identifier)
         return None if item is None or shape_of(item.columns) == shape else item.name
 
@@ -247,7 +247,7 @@ class Coordinator:
         return self.maintenance.work()
 
     def _report(self, failure: Exception | None) -> None:
-        """Say in the log why views are not kept up to date, or that they are again."""
+        """Log a failure of view maintenance, or its recovery."""
         if isinstance(failure, FencedError) and self.store.fence.is_superseded():
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.stopped.set)
@@ -264,12 +264,12 @@ class Coordinator:
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
-        """Return the relation that Storage has under an identifier; a table with the columns of the catalog.
+        """Return the relation of an identifier in Storage; a table has the columns of the catalog.
 
-        Storage follows the catalog when it is brought in line, which a process that only reads cannot do.
+        Storage follows the catalog after a reconciliation, which only the owner can do.
 
         Raises:
-            SqlError: nothing any more.
+            SqlError: the relation was dropped.
         """
         spec = self.objects.collections.get(identifier)
         if spec is not None:
@@ -282,7 +282,7 @@ class Coordinator:
         return replace(table, columns=tuple(map(stored_column, item.columns)))
 
     def look(self) -> None:
-        """Look what names stand for."""
+        """Read the current names."""
         version = self.catalog.version()
         if version != self.objects.version:
             derived = self._flow.derivations if self._flow else ()
@@ -299,12 +299,12 @@ class Coordinator:
         return collections
 
     def _readable(self) -> list[GlobalId]:
-        """Identifiers of what Storage has that can be read."""
+        """Return the identifiers of all readable relations in Storage."""
         objects = self.objects
         return [*objects.collections, *(item.id for item in objects.items.values() if item.is_stored)]
 
     def reconcile(self) -> None:
-        """Bring Storage in line with the catalog: it follows a moment later, or as another process begins.
+        """Reconcile Storage with the catalog, which it follows with a delay, or at the start of the next process.
 
         Raises:
             StorageError: the data folder cannot be written now.
@@ -324,10 +324,10 @@ class Coordinator:
         self.is_untidy = False
 
     def warn(self, message: str) -> None:
-        """Write a line of the log of views, which people look at when something is not as they expect."""
+        """Write a warning to the log of view maintenance."""
         TaskLog(self.store.root, LOG).write("warn", message)
 
 
 def _is_of_an_item(name: str) -> bool:
-    """Whether a name in Storage is that of an item's table, or is to be."""
+    """Return whether a name in Storage is that of an item's table, or will be."""
     return is_of_sql(intended_name(name)) and name != MARK

@@ -1,4 +1,4 @@
-"""What a session gives for a statement: what is known before it runs, and its outcome."""
+"""Prepared statements and results of a session."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from derive.errors import SqlError
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of a result.
+    """A result column.
 
     Attributes:
-        name: as clients see it.
-        type: in whose form the data are.
-        oid: of the type that clients are told, which may be narrower (such as `name` for text).
-        form: what is known of it beyond its type.
+        name: name for clients.
+        type: type of the data.
+        oid: oid of the type for clients, which may be narrower (such as `name` for text).
+        form: type modifier.
     """
 
     name: str
@@ -30,19 +30,19 @@ class ResultColumn:
 
     @property
     def modifier(self) -> int:
-        """Of the type, as PostgreSQL has it; -1 for none."""
+        """Return PostgreSQL's type modifier; -1 without one."""
         return self.form.modifier if self.form else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement that was understood.
+    """A prepared statement.
 
     Attributes:
-        text: of the statement; empty for none.
+        text: text of the statement; may be empty.
         parameters: oids of `$1` and so on.
-        columns: of its result; None if it has none.
-        plan: what the session knows of it.
+        columns: result columns; None without a result.
+        plan: the session's plan.
     """
 
     text: str
@@ -53,13 +53,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that clients are told, and that is no error.
+    """A notice for clients, which is no error.
 
     Attributes:
         severity: `NOTICE`, `WARNING`, `INFO` or `LOG`.
-        sqlstate: five characters, as PostgreSQL has them.
-        message: what happened.
-        hint: what to do about it.
+        sqlstate: SQLSTATE, five characters.
+        message: message.
+        hint: hint; None without one.
     """
 
     severity: str
@@ -70,13 +70,13 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """How the rows of `COPY … TO STDOUT` are written.
+    """The encoder of rows for `COPY … TO STDOUT`.
 
     Attributes:
-        lines: makes a line of each row, with its end.
-        header: a line before all; None if there is none.
-        end: gives what is behind all rows; None if nothing is.
-        is_binary: whether values are in binary form.
+        lines: encodes each row as a line with its end.
+        header: first line; None without one.
+        end: returns the trailer after all rows; None without one.
+        is_binary: whether the format is binary.
     """
 
     lines: Callable[[Sequence[Row]], Sequence[bytes]]
@@ -87,19 +87,19 @@ class CopyOut:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a statement.
+    """The result of a statement.
 
     Attributes:
-        tag: the command tag, for how many rows were sent.
-        columns: of the rows; None if there are none.
-        rows: in batches; closed by whoever reads them, also before their end.
-        copy_out: for `COPY … TO STDOUT`, how rows are written; None for other statements.
-        copy_in: for `COPY … FROM STDIN`, takes what the client sends, in pieces of any size, and returns how many rows
-            they were; None for other statements.
-        is_binary: whether that is to be in binary form.
-        is_prompt: whether each batch is sent at once, as those of a subscription.
-        notices: what clients are told before its rows.
-        has_happened: whether the statement was a transaction by itself that is committed, for good.
+        tag: returns the command tag for a number of rows.
+        columns: result columns; None without rows.
+        rows: rows in batches; the reader closes the iterator, also before its end.
+        copy_out: encoder for `COPY … TO STDOUT`; None for other statements.
+        copy_in: for `COPY … FROM STDIN`, reads the client's data in pieces of any size, and returns the number of rows;
+            None for other statements.
+        is_binary: whether the client's data are binary.
+        is_prompt: whether each batch is sent at once, as for a subscription.
+        notices: notices before the rows.
+        has_happened: whether the statement was a transaction of its own that is committed.
     """
 
     tag: Callable[[int], str]
@@ -114,7 +114,7 @@ class Result:
 
 
 class TransactionStatus(Enum):
-    """What a session says of its transaction; the values are those of the PostgreSQL protocol."""
+    """The status of a session's transaction; the values are those of the PostgreSQL protocol."""
 
     IDLE = b"I"
     OPEN = b"T"
@@ -122,67 +122,67 @@ class TransactionStatus(Enum):
 
 
 class Session(Protocol):
-    """One client's conversation in SQL. Its methods are called one after the other, but for `cancel`.
+    """A client's session. Its methods are called one after the other, except for `cancel`.
 
-    All may raise `SqlError`, and be cancelled.
+    All methods may raise `SqlError`, and may be cancelled.
     """
 
     @property
     def status(self) -> TransactionStatus:
-        """Whether a transaction is open, or has failed."""
+        """Return the status of the transaction."""
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What clients are told of settings, by name, as PostgreSQL's `ParameterStatus`."""
+        """Return the settings that are reported to clients as `ParameterStatus`, by name."""
 
     @property
     def idle_limit(self) -> tuple[float, SqlError] | None:
-        """How many seconds a client may leave the session as it is, and what it is told then; None for any time."""
+        """Return the idle timeout in seconds, and its error; None without one."""
 
     def split(self, text: str) -> Sequence[tuple[int, str]]:
-        """The statements of a text, each behind where it begins, in characters; without the empty ones."""
+        """Return the statements of a text with their offsets in characters, without empty ones."""
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
-        """Understand one statement.
+        """Prepare one statement.
 
         Args:
-            text: of the statement; empty for none.
-            oids: types of its parameters that the client has named; 0 for one that it leaves open.
+            text: text of the statement; may be empty.
+            oids: parameter types from the client; 0 for an unspecified one.
         """
 
     async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
-        """Begin to carry out a statement.
+        """Execute a statement.
 
         Args:
             prepared: the statement.
-            arguments: a datum for each of its parameters.
+            arguments: a datum for each parameter.
         """
 
     def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
-        """Carry out a statement that is a transaction by itself, where there is nothing to wait for.
+        """Execute a point lookup on the fast path, without awaiting, as a transaction of its own.
 
-        Nothing has changed after it, as statements that this carries out only read.
+        The lookup only reads, so it changes no state.
 
         Args:
             prepared: the statement.
-            arguments: a datum for each of its parameters.
+            arguments: a datum for each parameter.
 
         Returns:
-            All its rows, under a tag that begins with `SELECT`; None if `execute` is to carry it out, as it may have to
-            wait or may fail.
+            All rows, under a tag that begins with `SELECT`; None if `execute` must take the statement, which may wait
+                or fail.
         """
 
     async def begin_implicit(self) -> None:
-        """What follows, up to `end_implicit`, is one transaction unless one is open."""
+        """Begin an implicit transaction up to `end_implicit`, unless a transaction is open."""
 
     async def end_implicit(self) -> None:
-        """Commit what is not part of an explicit transaction."""
+        """Commit the implicit transaction."""
 
     async def fail(self) -> None:
-        """A statement, or the sending of its result, has failed: roll back, or mark the open transaction as failed."""
+        """Handle the failure of a statement or of its delivery: roll back, or mark the open transaction as failed."""
 
     def cancel(self) -> None:
-        """Have the statement at work end with an error; from any thread."""
+        """Cancel the current statement; from any thread."""
 
     async def close(self) -> None:
-        """The client is gone: roll back, and give back all that is held."""
+        """Close the session: roll back, and release all resources."""

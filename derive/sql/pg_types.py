@@ -1,4 +1,4 @@
-"""Types as PostgreSQL's clients know them: oids, and arrays of PostgreSQL's catalogs as text."""
+"""Types of PostgreSQL clients: oids, and texts of catalog arrays."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from derive.functions.types.type_info import INFO_OF, INFOS
 
 
 def elements_of(literal: str) -> list[str | None]:
-    """The elements of an array of one dimension, written as `{1,"a b",NULL}`, or of a vector, as `1 2`.
+    """Return the elements of a one-dimensional array such as `{1,"a b",NULL}`, or of a vector such as `1 2`.
 
     Raises:
-        SqlError: it is not written so.
+        SqlError: the text is invalid.
     """
     text = literal.strip()
     return list(text.split()) if not text or text[0].isdigit() else list(texts_of_literal(literal))
 
 
 def literal_of(elements: Sequence[str | None]) -> str:
-    """An array, as `elements_of` reads it."""
+    """Return an array in the form that `elements_of` reads."""
     return literal_of_texts(elements)
 
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A type that clients may be told, or may name for a parameter.
+    """A type of results or parameters.
 
     Attributes:
-        oid: its number.
-        name: its `typname`.
-        type: in whose form its data are.
-        size: bytes of a value, -1 if that varies.
+        oid: oid.
+        name: `typname`.
+        type: type of its data.
+        size: size of a value in bytes, -1 if variable.
         category: `typcategory`.
-        array: oid of the type of arrays of it; 0 for none.
-        element: for an array, oid of its elements; else 0.
+        array: oid of its array type; 0 without one.
+        element: for an array, oid of its element type; else 0.
     """
 
     oid: int
@@ -50,7 +50,7 @@ class PgType:
 
 
 UNKNOWN_OID = 705
-"""Of a literal or parameter whose type nothing has decided yet."""
+"""Oid of a literal or parameter with an unknown type."""
 
 _SCALARS = (
     PgType(18, "char", Type.TEXT, 1, "Z", 1002),
@@ -67,7 +67,7 @@ _SCALARS = (
 
 
 def _array_type(scalar: PgType) -> Type:
-    """In whose form arrays of a type are: in that of our own arrays, or as texts such as `{1,2}`."""
+    """Return the type of an array's data: an array type of SQL, or text such as `{1,2}`."""
     is_own = INFO_OF[scalar.type].oid == scalar.oid or scalar.name in {"varchar", "bpchar", "name"}
     return scalar.type.array if is_own and scalar.type.array else Type.TEXT
 
@@ -85,21 +85,21 @@ PG_TYPES = {
         PgType(30, "oidvector", Type.TEXT, -1, "A", 1013, element=26),
     )
 }
-"""All of them by oid. Data of arrays whose type we do not have are texts such as `{1,2}`, of vectors such as `1 2`."""
+"""Types by oid. Data of arrays without an SQL type are texts such as `{1,2}`, and data of vectors such as `1 2`."""
 
 OID_OF = {kind: info.oid for kind, info in INFO_OF.items()}
-"""What clients are told of our types. A clock is a bigint to them."""
+"""Oids for clients, by type. An MZ_TIMESTAMP is a bigint."""
 
 
 _FORM_OIDS = {FormName.NUMERIC: 1700, FormName.BPCHAR: 1042, FormName.VARCHAR: 1043}
 
 
 def oid_of(kind: Type, form: Form | None = None) -> int:
-    """What clients are told of a type, and of what is known beyond it."""
+    """Return the oid for clients of a type with its modifier."""
     return _FORM_OIDS[form.name] if form else OID_OF[kind]
 
 
 def type_of_oid(oid: int) -> Type | None:
-    """Our type for a type that a client has named; None for 0 and for what is not known here."""
+    """Return the type of an oid from a client; None for 0 and for an unknown oid."""
     pg_type = PG_TYPES.get(oid)
     return pg_type.type if pg_type else None

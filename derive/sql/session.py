@@ -27,18 +27,18 @@ from derive.sql.preparation.prepare import Plan
 
 
 class SqlSession:
-    """One client's conversation in SQL.
+    """One client's session.
 
     Args:
-        coordinator: what it shares with others.
-        begun: settings with which it begins.
-        most_bytes: so much may be in a result; None for any amount.
+        coordinator: the coordinator, shared by all sessions.
+        begun: startup settings.
+        most_bytes: greatest size of a result in bytes; None for no limit.
         backends: all sessions of the server.
-        fixed: settings that are what they are, by the server.
-        user: who has logged in.
+        fixed: settings that the server determines.
+        user: user of the session.
 
     Attributes:
-        functions: what functions of SQL do to the session.
+        functions: effects of SQL functions on the session.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class SqlSession:
 
     @property
     def status(self) -> TransactionStatus:
-        """Whether a transaction is open, or has failed."""
+        """Return the status of the transaction."""
         return self._state.status
 
     @property
     def idle_limit(self) -> tuple[float, SqlError] | None:
-        """How long a client may leave it idle, or its transaction open, by its settings; and what it is told then."""
+        """Return the timeout in seconds of an idle session or idle transaction, and its error; None without one."""
         is_idle = self._state.status is TransactionStatus.IDLE
         seconds = self._state.settings.seconds(f"idle{'' if is_idle else '_in_transaction'}_session_timeout")
         if seconds is None:
@@ -73,25 +73,25 @@ class SqlSession:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What clients are told of settings."""
+        """Return the settings that are reported to clients."""
         return self._state.settings.told
 
     @property
     def settings(self) -> dict[str, str]:
-        """All settings and their values."""
+        """Return all settings with their values."""
         return self._state.settings.all()
 
     @property
     def objects(self) -> Objects:
-        """What names stand for, also those that the transaction has defined."""
+        """Return the names, including definitions of the transaction."""
         return self._state.objects
 
     def split(self, text: str) -> Sequence[tuple[int, str]]:
-        """The statements of a text, each behind where it begins."""
+        """Return the statements of a text with their offsets."""
         return split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
-        """Understand one statement."""
+        """Prepare one statement."""
         state = self._state
         state.go_on()
         if len(text) <= MOST_CHARACTERS:
@@ -99,7 +99,7 @@ class SqlSession:
         return await self._prepare_long(text, oids)
 
     async def _prepare_long(self, text: str, oids: Sequence[int]) -> Prepared:
-        """Understand a long statement in a thread, while others go on."""
+        """Prepare a long statement in a thread."""
         state = self._state
         done = state.limit()
 
@@ -111,13 +111,13 @@ class SqlSession:
             return await asyncio.to_thread(prepared)
         except SqlError as error:
             if error.sqlstate == "57014":
-                state.check_stopped()  # it knows why
+                state.check_stopped()  # raises the reason of the cancellation
             raise
         finally:
             done()
 
     async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
-        """Begin to carry out a statement."""
+        """Execute a statement."""
         self._state.go_on()
         before = prepared.plan
         assert isinstance(before, Plan)
@@ -135,20 +135,20 @@ class SqlSession:
         return replace(result, rows=self._until_sent(result.rows, done))
 
     def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
-        """The rows of a statement, if there is nothing to wait for."""
+        """Return the rows of a point lookup on the fast path; None if `execute` must take the statement."""
         plan = prepared.plan
         return look_up(self._state, plan, arguments) if isinstance(plan, Plan) else None
 
     async def _until_sent(
         self, rows: AsyncIterator[Sequence[Row]], done: Callable[[], None]
     ) -> AsyncIterator[Sequence[Row]]:
-        """Rows, after which, or instead of the rest of which, something is done."""
+        """Yield rows, and call `done` at the end."""
         try:
             async for batch in rows:
                 yield batch
         except SqlError as error:
             if error.sqlstate == "57014":
-                self._state.check_stopped()  # it knows why
+                self._state.check_stopped()  # raises the reason of the cancellation
             raise
         finally:
             done()
@@ -156,28 +156,28 @@ class SqlSession:
                 await rows.aclose()
 
     async def begin_implicit(self) -> None:
-        """What follows is one transaction unless one is open."""
+        """Do nothing: the next statement begins a transaction."""
 
     async def end_implicit(self) -> None:
-        """Commit what is not part of an explicit transaction."""
+        """Commit the implicit transaction."""
         if not self._state.is_explicit:
             self._state.go_on()
             with self._state.interruptible():
                 await self._state.commit()
 
     async def fail(self) -> None:
-        """A statement has failed."""
+        """Handle the failure of a statement."""
         if self._state.is_explicit:
             self._state.is_failed = True
         else:
             await self._state.roll_back()
 
     def cancel(self) -> None:
-        """Have the statement at work end with an error; from any thread."""
+        """Cancel the current statement; from any thread."""
         self._state.stop()
 
     async def close(self) -> None:
-        """The client is gone."""
+        """Close the session."""
         self._sessions.discard(self)
         self._state.coordinator.advisory_locks.release(self._state, is_of_transaction=False)
         self._state.stop()

@@ -1,4 +1,4 @@
-"""COPY in binary format: values as the protocol has them, behind a signature, as PostgreSQL writes and reads them."""
+"""COPY in PostgreSQL's binary format: values in the protocol's binary form, after a signature."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NO_OIDS = "The format with oids is of PostgreSQL before version 12."
 
 
 class BinaryCopyOut:
-    """Writes rows. What is first goes out with the signature, as clients expect it.
+    """Encoder of rows; the signature precedes the first output.
 
     Args:
-        columns: of the rows.
+        columns: columns of the rows.
     """
 
     def __init__(self, columns: Sequence[ResultColumn]) -> None:
@@ -32,11 +32,11 @@ class BinaryCopyOut:
         self._signature = SIGNATURE + _HEADER.pack(0, 0)
 
     def lines(self, rows: Sequence[Row]) -> list[bytes]:
-        """Bytes of each row."""
+        """Return the bytes of each row."""
         return [self._begun(self._row(row)) for row in rows]
 
     def end(self) -> bytes:
-        """What is behind the last row."""
+        """Return the trailer after the last row."""
         return self._begun(_TRAILER)
 
     def _begun(self, data: bytes) -> bytes:
@@ -55,13 +55,13 @@ class BinaryCopyOut:
 
 
 class BinaryCopyIn:
-    """Rows of what a client sends.
+    """Decoder of rows from a client.
 
     Args:
-        relation: the name of what is filled, for messages.
-        columns: of each row.
+        relation: name of the target relation, for messages.
+        columns: columns of each row.
 
-    Methods raise `SqlError`: 22P04, bytes are not of this format; 22P03 and others, values are not of their types.
+    Methods raise `SqlError`: 22P04 for an invalid format; 22P03 and others for invalid values.
     """
 
     def __init__(self, relation: str, columns: Sequence[ResultColumn]) -> None:
@@ -71,7 +71,7 @@ class BinaryCopyIn:
         self._rows = 0
 
     def feed(self, piece: bytes) -> list[Row]:
-        """The rows that are complete with one more piece."""
+        """Return the rows that are complete with one more piece."""
         if self._is_ended and piece:
             raise self._error("received copy data after EOF marker")
         data = self._rest + piece
@@ -92,15 +92,15 @@ class BinaryCopyIn:
         return rows
 
     def finish(self) -> list[Row]:
-        """Check that nothing is missing."""
+        """Check that the data are complete."""
         if not self._has_begun:
             raise self._error("COPY file signature not recognized")
-        if len(self._rest) >= _COUNT.size:  # no row has begun before that, and the end need not be said
+        if len(self._rest) >= _COUNT.size:  # an incomplete count begins no row, and the trailer is optional
             raise self._error("unexpected EOF in COPY data")
         return []
 
     def _begin(self, data: bytes) -> int:
-        """Read what stands before the rows, if it is there; returns where they begin."""
+        """Read the header if it is complete, and return the offset of the first row."""
         if not SIGNATURE.startswith(data[: len(SIGNATURE)]):
             raise self._error("COPY file signature not recognized")
         at = len(SIGNATURE) + _HEADER.size
@@ -118,7 +118,7 @@ class BinaryCopyIn:
         return int(at + size)
 
     def _row(self, data: bytes, at: int) -> tuple[Row | None, int | None]:
-        """The row at a place, and where it ends; no end if it is not complete, and no row if it is the end of all."""
+        """Return a row and its end; no end if the row is incomplete, no row at the trailer."""
         if len(data) < at + _COUNT.size:
             return None, None
         count = _COUNT.unpack_from(data, at)[0]

@@ -1,4 +1,4 @@
-"""COPY: rows as lines of text or CSV, as PostgreSQL writes and reads them."""
+"""COPY in PostgreSQL's text and CSV formats."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MARKER = re.compile(rb"(?<!\\)(?:\\\\)*\\\.")
 _SHOWN_CHARACTERS = 100
 
 
-# Out
+# Output
 
 
 def copy_out(form: CopyFormat, columns: Sequence[ResultColumn]) -> CopyOut:
-    """How rows of these columns are written."""
+    """Return the encoder of rows with these columns."""
     if form.name == "binary":
         written = BinaryCopyOut(columns)
         return CopyOut(written.lines, end=written.end, is_binary=True)
@@ -67,24 +67,24 @@ def _csv_value(form: CopyFormat, width: int) -> Callable[[bytes], bytes]:
     return write
 
 
-# In
+# Input
 
 
 class CopyIn:
-    """Rows of what a client sends.
+    """Decoder of rows from a client.
 
     Args:
-        form: how it is written.
-        relation: the name of what is filled, for messages.
+        form: format of the data.
+        relation: name of the target relation, for messages.
         columns: name and type of each value of a line.
-        lines: so many were read before.
-        forms: what is declared of columns beyond their types; empty for nothing.
+        lines: number of lines before these data.
+        forms: type modifiers of the columns; empty for none.
 
     Attributes:
-        lines: how many were read.
+        lines: number of lines so far.
 
-    Methods raise `SqlError`: 22P04, lines are not of this form; 22P02 and others, values are not of their types; 22021,
-    text is not UTF-8.
+    Methods raise `SqlError`: 22P04 for an invalid format; 22P02 and others for invalid values; 22021 for text that is
+    not UTF-8.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CopyIn:
         self._split = self._csv_values if form.name == "csv" else self._text_values
 
     def feed(self, piece: bytes) -> list[Row]:
-        """The rows that are complete with one more piece."""
+        """Return the rows that are complete with one more piece."""
         if self._is_ended:
             return []
         data = self._rest + piece
@@ -120,14 +120,14 @@ class CopyIn:
         return rows
 
     def skip(self, data: bytes) -> int:
-        """How many bytes at the end of data are no complete line."""
+        """Return the number of bytes in an incomplete line at the end."""
         begin = 0
         for end in self._ends(data):
             begin = end + 1
         return len(data) - begin
 
     def finish(self) -> list[Row]:
-        """The rows of a last line that has no end."""
+        """Return the row of a last line without a line feed."""
         rest, self._rest = self._rest, b""
         if not rest or self._is_ended:
             return []
@@ -140,7 +140,7 @@ class CopyIn:
         return list(self._rows(rest))
 
     def _ends(self, data: bytes) -> Iterator[int]:
-        """Where lines end: at line feeds that are no part of a value."""
+        """Yield the ends of lines: line feeds outside values."""
         begin, end = 0, data.find(b"\n")
         while end >= 0:
             line = data[begin:end]
@@ -244,12 +244,12 @@ class CopyIn:
 
 
 def _is_escaping(line: bytes) -> bool:
-    """Whether a line ends with a backslash that escapes what follows."""
+    """Return whether a line ends with a backslash that escapes the next character."""
     return (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
 
 
 def _split_escaped(line: bytes, delimiter: bytes) -> list[bytes]:
-    """Values between delimiters that no backslash escapes."""
+    """Split a line at delimiters that are not escaped."""
     values, begin, index = [], 0, 0
     while index < len(line):
         if line[index : index + 1] == b"\\":

@@ -58,7 +58,7 @@ async def define(state: State, statement: Definition, text: str) -> Result:
     with state.interruptible():
         await _sources_are_begun(state, statement)
         async with coordinator.definitions:
-            await _sources_are_begun(state, statement)  # of what was defined just now, too, before nobody else writes
+            await _sources_are_begun(state, statement)  # also for sources that were defined meanwhile
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
                 async with coordinator.commits.exclusive() as commit:  # nobody writes the relations that are read
                     result = await _Definer(state, text).define(statement)

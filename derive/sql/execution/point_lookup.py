@@ -50,7 +50,7 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
 
 
 def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:
-    """The look-up that a statement is, for what names stand for now; None if it is none, or has another form now."""
+    """Return the lookup of a statement under the current names; None if there is none, or its columns changed."""
     objects, before = coordinator.objects, plan
     if plan.version != objects.version:
         plan = coordinator.plans.plan(plan.text, plan.given, objects)

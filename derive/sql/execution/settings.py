@@ -141,7 +141,7 @@ class Settings:
 
 
 def _options(text: str) -> Iterator[tuple[str, str]]:
-    """Settings among a server's options: `-c name=value` and `--name=value`, with a backslash before spaces within."""
+    """Yield settings in server options: `-c name=value` and `--name=value`, with a backslash before inner spaces."""
     words = iter(_SPACES.split(text.strip()))
     for word in words:
         if word.startswith("--"):

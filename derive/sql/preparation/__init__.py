@@ -1,1 +1,1 @@
-"""Statements before they run: plans, parameters, columns of results, and caches of plans."""
+"""Preparation of statements: plans, parameters, result columns, and caches of plans."""

@@ -1,7 +1,7 @@
-"""The settings there are: their defaults, and which values they may have.
+"""The known settings, with their defaults and valid values.
 
-PostgreSQL has many more. Those that steer what is not here (costs of a planner, memory, locales of messages) may be set
-by clients that set them without being asked, and change nothing. A name with a dot is a client's own.
+PostgreSQL has many more. Settings of features that do not exist here (planner costs, memory, locales of messages) are
+accepted, since clients set them unasked, and have no effect. A name with a dot is a custom setting of the client.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ISOLATIONS = {
     "read committed": Isolation.SERIALIZABLE,
     "read uncommitted": Isolation.SERIALIZABLE,
 }
-"""What is stricter than what is asked for will do."""
+"""A stricter level than requested is allowed."""
 _UTC = frozenset({"utc", "etc/utc", "uct", "etc/uct", "gmt", "etc/gmt", "universal", "zulu", "z", "greenwich"})
 _NO_OFFSET = re.compile(r"[+-]?0{1,2}(:?00){0,2}|<[+-]?00>[+-]?0{1,2}")
 
 
 def isolation_of(text: str) -> Isolation:
-    """The isolation that a text names.
+    """Return the isolation level of a name.
 
     Raises:
-        SqlError: 22023, none.
+        SqlError: 22023, there is no such level.
     """
     isolation = _ISOLATIONS.get(text.strip().lower())
     if isolation is None:
@@ -45,7 +45,7 @@ def isolation_of(text: str) -> Isolation:
 
 
 def boolean_of(name: str, value: str) -> str:
-    """`on` or `off`.
+    """Return `on` or `off`.
 
     Raises:
         SqlError: 22023, the value is neither.
@@ -83,11 +83,11 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
 
 
 _ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
-"""By the name that drivers write, without case and signs. SQL_ASCII converts nothing: its bytes are those of UTF8."""
+"""By the drivers' names, without case and punctuation. SQL_ASCII converts nothing: its bytes are those of UTF8."""
 
 
 def _encoding(name: str, value: str) -> str:
-    """Drivers write an encoding in several ways."""
+    """Return the encoding of a name; drivers write it in several ways."""
     encoding = _ENCODINGS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
     if encoding is None:
         raise _invalid(
@@ -118,11 +118,12 @@ class KnownSetting:
     """A setting.
 
     Attributes:
-        default: its value where nothing is set.
-        checked: the value that a text stands for; raises `SqlError` for none. None if it cannot be set.
-        is_told: whether clients are told of its value when that changes.
-        is_only_wished: whether a client that cannot have its value as it connects gets the default.
-        is_own: whether only the session's own value may be set, which is its default.
+        default: default value.
+        checked: returns the normalized value of a text, and raises `SqlError` for an invalid one. None if the setting
+            is read-only.
+        is_told: whether changes are reported to clients.
+        is_only_wished: whether an invalid startup value falls back to the default.
+        is_own: whether only the session's own value, its default, can be set.
     """
 
     default: str
@@ -218,7 +219,7 @@ KNOWN_SETTINGS: Mapping[str, KnownSetting] = (
     | {name: KnownSetting(default) for name, default in _ELSEWHERE.items()}
     | {f"enable_{what}": KnownSetting("on", boolean_of) for what in _PLANNING.split()}
 )
-"""By name, as it is written."""
+"""Settings by name, in the usual case."""
 _BY_LOWER = {name.lower(): name for name in KNOWN_SETTINGS} | {
     "default_transaction_isolation": "transaction_isolation",
     "time zone": "TimeZone",
@@ -227,12 +228,12 @@ _BY_LOWER = {name.lower(): name for name in KNOWN_SETTINGS} | {
 
 
 def known_name(name: str) -> str | None:
-    """The name of a setting as it is written; None if there is none. A client's own is as the client writes it."""
+    """Return the usual form of a setting's name; None if it is unknown. A custom setting becomes lower case."""
     return _BY_LOWER.get(name.lower()) or (name.lower() if "." in name else None)
 
 
 def unknown(name: str, offset: int | None = None, others: Collection[str] = ()) -> SqlError:
-    """That there is no such setting; others may have been meant as well as settings."""
+    """Return the error for an unknown setting; `others` are further candidates for the hint."""
     nearest = suggest(name.lower(), {*_BY_LOWER, *others})
     hint = f"Did you mean {nearest}?" if nearest else None
     return SqlError("42704", f'unrecognized configuration parameter "{name}"', offset=offset, hint=hint)

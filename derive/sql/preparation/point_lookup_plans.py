@@ -1,4 +1,4 @@
-"""Queries of what is maintained, asked again and again: planned once."""
+"""Cached plans of point lookups: queries of maintained relations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_LOOKUPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A query of what is maintained.
+    """A query of maintained relations.
 
     Attributes:
-        query: with its parameters.
-        version: of the catalog for which this holds.
-        sources: what is stored, of which everything that is read is worked out.
-        at_present: whether others than the adapter write some of that.
-        asked: what instances are asked.
+        query: the query with its parameters.
+        version: version of the catalog.
+        sources: stored relations that the query derives from.
+        at_present: whether processes other than the SQL server write some of the sources.
+        asked: the query over dataflows.
     """
 
     query: PlannedQuery
@@ -35,10 +35,10 @@ class Lookup:
 
 
 class Lookups:
-    """Queries of what is maintained, by the plans of which they were made.
+    """Cache of lookups, by query plan.
 
     Args:
-        maintained: tells what is maintained.
+        maintained: state of maintained relations.
     """
 
     def __init__(self, maintained: Maintained) -> None:
@@ -46,10 +46,10 @@ class Lookups:
         self._lookups: RecentlyUsed[int, Lookup] = RecentlyUsed(_MOST_LOOKUPS)
 
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
-        """The look-up that a query is; None if it is none.
+        """Return the lookup of a query; None if it is none.
 
-        The relation is maintained, and changes. Only parameters are settled anew each time: no limits, no `now()`, no
-        `current_user`.
+        A lookup reads maintained relations that change. Only its parameters differ between executions: it has no
+        limits, no `now()`, and no `current_user`.
         """
         lookup = self._lookups.get(id(query))
         if lookup is not None and lookup.query is query and lookup.version == objects.version:
@@ -66,5 +66,5 @@ class Lookups:
         return self._lookups.put(id(query), lookup)
 
     def frontiers(self, lookup: Lookup) -> tuple[int, int] | None:
-        """From which time on, and before which, it can be answered; None if it cannot be, or not yet."""
+        """Return the readable times of a lookup: from the first on, before the second; None if it is not readable."""
         return self._maintained.frontiers_of(lookup.asked.reads)

@@ -1,4 +1,4 @@
-"""Statements before they run: plans, parameters, columns of results, and a cache of plans."""
+"""Preparation of statements: plans, parameters, result columns, and a cache of plans."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from derive.sql.preparation.known_settings import known_name
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of a statement.
+    """The plan of a statement.
 
     Attributes:
-        text: of the statement.
-        statement: as it was written; None for an empty one.
-        version: of the catalog for which it was planned.
-        given: types of its parameters that the client has named.
-        query: of a statement that asks for rows.
-        write: of one that writes.
-        view: of one that subscribes.
-        columns: of its result; None if it has none.
-        parameters: oids of its parameters.
+        text: text of the statement.
+        statement: syntax tree; None for an empty text.
+        version: version of the catalog.
+        given: parameter types from the client.
+        query: plan of a query.
+        write: plan of a write.
+        view: plan of a subscription.
+        columns: result columns; None without a result.
+        parameters: oids of the parameters.
     """
 
     text: str
@@ -61,24 +61,24 @@ class Plan:
     parameters: tuple[int, ...] = ()
 
     def prepared(self) -> Prepared:
-        """As a session gives it."""
+        """Return the statement in the form of a session."""
         return Prepared(self.text, self.parameters, self.columns, self)
 
 
 def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
-    """Columns as clients are told of them."""
+    """Return result columns in the form for clients."""
     return tuple(
         ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in columns
     )
 
 
 def text_column(name: str) -> ResultColumn:
-    """A column of texts."""
+    """Return a column of type text."""
     return ResultColumn(name, Type.TEXT, OID_OF[Type.TEXT])
 
 
 def shown_columns(name: str) -> tuple[ResultColumn, ...]:
-    """Columns of `SHOW name`."""
+    """Return the columns of `SHOW name`."""
     if name == "all":
         return tuple(map(text_column, ("name", "setting", "description")))
     return (text_column(known_name(name) or name.removesuffix(" level").replace(" ", "_")),)
@@ -88,19 +88,19 @@ def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
     """Plan a statement.
 
     Args:
-        text: of it.
-        oids: types of its parameters that the client has named; 0 for one that it leaves open.
-        objects: what names stand for.
+        text: text of the statement.
+        oids: parameter types from the client; 0 for an unspecified one.
+        objects: the current names.
 
     Raises:
-        SqlError: it cannot be carried out.
+        SqlError: the statement is invalid.
     """
     return plan_statement(Plan(text, parse(text), objects.version, tuple(oids)), objects)
 
 
 def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
-    """Plan a statement that was parsed."""
-    # An argument of a type that is not known here is a text, and is cast as one.
+    """Plan a parsed statement."""
+    # An argument of an unknown type is a text, and is cast as one.
     begun = replace(begun, given=tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given))
     types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
@@ -146,7 +146,7 @@ def _with_view(begun: Plan, subscribe: Subscribe, objects: Objects) -> Plan:
 
 
 def rows_of_view(view: PlannedView) -> PlannedQuery:
-    """All rows of a view."""
+    """Return a query of all rows of a view."""
     width = len(view.columns)
     return PlannedQuery(view.relation, Finishing((), None, 0, tuple(range(width))), view.columns)
 
@@ -163,16 +163,16 @@ _MOST_PLANS = 1000
 
 
 class Plans:
-    """Plans of short statements, by version of the catalog, text and types of parameters.
+    """Cache of plans of short statements, by version of the catalog, text and parameter types.
 
-    A transaction that has defined something has a version of its own, so its plans are beside those of others.
+    A transaction with definitions has a version of its own, so its plans do not replace others.
     """
 
     def __init__(self) -> None:
         self._plans: RecentlyUsed[tuple[int, str, tuple[int, ...]], Plan] = RecentlyUsed(_MOST_PLANS)
 
     def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
-        """The plan of a statement, as of `derive.sql.preparation.prepare.plan`; one that nobody changes."""
+        """Return the plan of a statement, as `derive.sql.preparation.prepare.plan` does; it must not be changed."""
         if len(text) > MOST_CHARACTERS:
             return plan(text, oids, objects)
         key = objects.version, text, tuple(oids)
