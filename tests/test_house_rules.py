@@ -25,7 +25,6 @@ NO_SUBJECTS = {
 PRONOUNS = {"It", "This", "That", "They"}
 """First words of a docstring that says neither what its function returns nor what it does."""
 ROOMS_TO_REWRITE = {
-    "connectors/materialize_sql",
     "derive/sql",
 }
 """Folders with docstrings in the old style. Remove a folder once it has none: nothing is ever added here."""

@@ -81,7 +81,7 @@ class RefillingSession(Protocol):
 
     @property
     def contents(self) -> Sequence[str]:
-        """For each binding, the identity of the rows that the session loads and stores; see `Applied`."""
+        """Return for each binding the identity of the rows that the session loads and stores; see `Applied`."""
 
 
 class MaterializeConnector(Protocol):

@@ -138,10 +138,10 @@ class Binding:
         document: name of the field that holds whole documents, or None.
         field_config: the author's configuration of fields, by name.
         delta_updates: whether documents are stored without loading previous ones.
-        generation: names the history of the rows: `FIRST` until the binding starts over, and then a name that never
-            returns. It is empty with delta updates, and for a connector that does not refill. While the endpoint has
-            rows of another generation, all readers see these, and sessions store beside them, until the runtime says
-            that the refill is complete.
+        generation: name of the history of the rows: `FIRST` until the binding starts over, then a name that is never
+            used again; empty with delta updates, and for a connector that does not refill. While the endpoint has rows
+            of another generation, readers see these rows and sessions store beside them, until the runtime declares
+            the refill complete.
     """
 
     resource: JSON
@@ -196,11 +196,11 @@ class Applied:
     """An endpoint that is ready, or would be.
 
     Attributes:
-        description: what was done or would be, for people; empty if that is nothing.
+        description: text about the actions that were or would be done; empty if there are none.
         refilling: indices of bindings that are being refilled: sessions store beside their rows.
-        contents: for each binding, the identity of the rows that sessions load and store: another one for each refill
-            that begins, which is empty then, and the same when the refill has replaced the rows of before. It is empty
-            where a binding has never been refilled.
+        contents: for each binding, the identity of the rows that sessions load and store; empty if the binding has
+            never been refilled. Each new refill, which has no rows yet, has a new identity, and keeps it after it has
+            replaced the old rows.
     """
 
     description: str

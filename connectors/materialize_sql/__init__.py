@@ -1,12 +1,12 @@
-"""Materializing into tables: what is the same for every SQL database.
+"""Materialization into tables: the parts that all SQL databases share.
 
-A connector for one is a `Dialect`, which says how things are called there, and an `Endpoint`, which moves rows.
+A connector consists of a `Dialect`, with the names and types of its database, and an `Endpoint`, which moves rows.
 
-- `kind`, `names`, `column`, `table`: which columns a binding has, and what they are called.
-- `values`: what goes into them, exactly or not at all.
-- `existing`, `migration`: how a table that is there becomes the table that is needed.
-- `constraints`: which fields can be materialized, and why not.
-- `fence`: who may commit, and from where to go on.
-- `refill`: how a binding that starts over is stored beside its rows, and replaces them.
+- `kind`, `names`, `column`, `table`: the columns of a binding, and their names.
+- `values`: values of columns, exact or refused.
+- `existing`, `migration`: the changes from an existing table to the needed table.
+- `constraints`: fields that can be materialized, and reasons against others.
+- `fence`: the right to commit, and the checkpoint to continue from.
+- `refill`: a table beside the rows for a binding that starts over, and the replacement of the rows.
 - `session`: one stream of transactions.
 """

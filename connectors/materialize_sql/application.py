@@ -1,4 +1,4 @@
-"""The application of a materialization to a database: what it takes that sessions can open, and that refills end."""
+"""The application of a materialization to a database: tables for sessions, and the completion of refills."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.protocol.materialization import FIRST
 
 
 class Preparation:
-    """What one call of `Apply` takes, found out when it is made.
+    """The statements and notes of one `Apply` call, computed when the object is made.
 
     Args:
-        tables: of the bindings.
-        request: the wish.
-        schema_statements: create the schema where it is not there.
+        tables: tables of the bindings.
+        request: the request.
+        schema_statements: statements that create a missing schema.
     """
 
     def __init__(self, tables: Tables, request: Application, schema_statements: list[str]) -> None:
@@ -45,12 +45,12 @@ class Preparation:
 
     @property
     def outcome(self) -> Applied:
-        """What is done, or would be."""
+        """Return the answer to the request."""
         text = "".join(f"{statement};\n" for statement in self._statements)
         return Applied(text, frozenset(self._refilling), tuple(self._contents))
 
     def execute(self) -> None:
-        """Do it, in the transaction that is under way."""
+        """Execute the statements, in the running transaction."""
         path = self._tables.checkpoints
         if self._statements and self._request.completed:
             self._query(fence_all(self._dialect, path), [self._name])
@@ -60,7 +60,7 @@ class Preparation:
             write_notes(self._query, self._dialect, path, self._name, self._notes)
 
     def _make_ready(self, index: int, binding: Binding) -> None:
-        """Prepare the table of a binding, and the one beside it where its rows are of another generation."""
+        """Prepare the table of a binding, and the refill's table if the rows belong to another generation."""
         migration, generation = self._tables.migration(binding), binding.generation
         note = self._note(index, binding, migration.table)
         is_refilled = bool(generation) and note.rows.generation != generation
@@ -82,10 +82,10 @@ class Preparation:
         self._notes[migration.table.path[-1]] = note
 
     def _note(self, index: int, binding: Binding, table: Table) -> Note:
-        """Return the note of a binding's table; of one without, by what the runtime knows of its rows.
+        """Return the note of a binding's table; without one, a note by the runtime's state.
 
-        Rows are of the binding's generation if it is the first one, or has been stored before there were notes, or if
-        there are no rows.
+        The rows belong to the binding's generation if it is the first one, if rows were stored before there were notes,
+        or if there are no rows.
         """
         note = self._notes.get(table.path[-1])
         if note is not None:
@@ -95,10 +95,10 @@ class Preparation:
         return Note(Rows(binding.generation if is_same else ""))
 
     def _complete(self, index: int, binding: Binding) -> None:
-        """Have the refill of a binding replace its rows, unless it has already.
+        """Replace the rows of a binding by those of its refill, unless they are replaced already.
 
         Raises:
-            EndpointError: the refill is not there; another one may have begun.
+            EndpointError: the refill is missing; another one may have begun.
         """
         table = self._tables.migration(binding).table
         note = self._notes.get(table.path[-1], Note(Rows("")))
@@ -121,7 +121,7 @@ class Preparation:
         return note.refill.contents if note.refill is not None and index in self._refilling else note.rows.contents
 
     def _drop_others(self) -> None:
-        """Drop the tables of refills that are over, or that no binding has any more."""
+        """Drop the tables of refills that have ended, or that belong to no binding any more."""
         names = {binding.resource_path[-1] for binding in self._request.materialization.bindings if binding.generation}
         for name, note in self._before.items():
             if name not in names:

@@ -1,4 +1,4 @@
-"""From a binding to the table that it needs."""
+"""Conversion of a binding to the table that it needs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _TYPES = {"text": Kind.TEXT, "json": Kind.JSON}
 
 
 def table_of(binding: Binding, dialect: Dialect, path: tuple[str, ...]) -> Table:
-    """The table that a binding needs.
+    """Return the table that a binding needs.
 
     Args:
-        binding: with its fields selected.
-        dialect: the database's.
-        path: the table's.
+        binding: binding with its fields selected.
+        dialect: dialect of the database.
+        path: path of the table.
 
     Raises:
-        EndpointError: a field's options make no sense, or two fields would have one column.
+        EndpointError: a field's options are invalid, or two fields have the same column.
     """
     collection = binding.collection
     columns = [column_of(field, collection, dialect, is_key=True) for field in binding.keys]
@@ -53,17 +53,17 @@ def table_of(binding: Binding, dialect: Dialect, path: tuple[str, ...]) -> Table
 def column_of(
     field: Field, collection: SourceCollection, dialect: Dialect, *, is_key: bool = False, config: Any = None
 ) -> Column | None:
-    """The column of a field; None if its values can only be null.
+    """Return the column of a field; None if its values can only be null.
 
     Args:
-        field: of the collection.
-        collection: whose schema may say more.
-        dialect: the database's.
-        is_key: whether it is a component of the key.
-        config: the author's options for the field.
+        field: field of the collection.
+        collection: the collection, whose schema may have bounds of numbers.
+        dialect: dialect of the database.
+        is_key: whether the field is a component of the key.
+        config: the author's options of the field.
 
     Raises:
-        EndpointError: the options make no sense.
+        EndpointError: the options are invalid.
     """
     minimum, maximum = _bounds(collection.schema_json, field.pointer)
     kind: Kind | None
@@ -87,7 +87,7 @@ def column_of(
 
 
 def document_column(name: str, collection: SourceCollection, dialect: Dialect) -> Column:
-    """The column of whole documents."""
+    """Return the column of whole documents."""
     return Column(
         field=name,
         name=dialect.naming.column(name),
@@ -99,7 +99,7 @@ def document_column(name: str, collection: SourceCollection, dialect: Dialect) -
 
 
 def collisions(columns: Mapping[str, Column], dialect: Dialect) -> dict[str, list[str]]:
-    """Fields whose columns the database would take for one, by what their names have in common."""
+    """Return the fields whose columns have the same name in the database, by that name."""
     names: dict[str, list[str]] = {}
     for field, column in columns.items():
         names.setdefault(dialect.naming.fold(column.name), []).append(field)

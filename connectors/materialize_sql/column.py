@@ -1,4 +1,4 @@
-"""Tables and columns, as they should be and as they are."""
+"""Tables and columns, needed and existing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Column:
     """A column that a binding needs.
 
     Attributes:
-        field: whose values it has.
-        name: what it is called in the table.
-        kind: what its values are; of a table that is there, as what they are stored.
-        type: the database's name for that.
-        is_key: whether it is a component of the key.
+        field: field of the column's values.
+        name: name in the table.
+        kind: kind of the values; in an existing table, the kind as which they are stored.
+        type: name of the type in the database.
+        is_key: whether the column is a component of the key.
         not_null: whether every row has a value.
-        comment: what it is, for people.
+        comment: comment for users.
     """
 
     field: str
@@ -36,11 +36,11 @@ class Table:
     """The table of a binding.
 
     Attributes:
-        path: its name, after that of the schema it is in where there are schemas.
-        columns: those of the key, those of the values, and then the document's, if it has one.
-        delta_updates: whether rows are only ever added, and no key is of one row.
+        path: name of the table, after the name of its schema if there are schemas.
+        columns: columns of the key, of the values, and of the document, if there is one.
+        delta_updates: whether rows are only appended, and a key may have several rows.
         document: name of the column of whole documents.
-        comment: what it is, for people.
+        comment: comment for users.
     """
 
     path: tuple[str, ...]
@@ -51,25 +51,25 @@ class Table:
 
     @property
     def keys(self) -> tuple[Column, ...]:
-        """Columns of the key."""
+        """Return the columns of the key."""
         return tuple(column for column in self.columns if column.is_key)
 
     @property
     def values(self) -> tuple[Column, ...]:
-        """The other columns, that of the document among them."""
+        """Return the other columns, including the document's."""
         return tuple(column for column in self.columns if not column.is_key)
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingColumn:
-    """A column that is there.
+    """An existing column.
 
     Attributes:
-        name: what it is called.
-        type: as the database spells it.
-        not_null: whether it refuses NULL.
-        comment: empty if there is none.
-        has_default: whether a row that says nothing of it has a value nevertheless.
+        name: name in the table.
+        type: type as the database writes it.
+        not_null: whether the column refuses NULL.
+        comment: its comment; empty if there is none.
+        has_default: whether an inserted row without a value gets one.
     """
 
     name: str
@@ -81,12 +81,12 @@ class ExistingColumn:
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table that is there.
+    """An existing table.
 
     Attributes:
-        columns: by name.
-        key: names of the primary key's columns; empty if it has none.
-        belongings: statements that create what would be lost with the table, such as its indexes.
+        columns: columns by name.
+        key: names of the primary key's columns; empty if there is none.
+        belongings: statements that create objects that are dropped with the table, such as its indexes.
     """
 
     columns: Mapping[str, ExistingColumn]

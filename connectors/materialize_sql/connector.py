@@ -1,4 +1,4 @@
-"""A connector for one SQL database: what the kit asks, answered with a dialect and a way to connect."""
+"""A connector for one SQL database: the kit's methods, implemented with a dialect and a connection."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ RESOURCE_SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class SqlConnector:
-    """Fulfils the kit's `MaterializeConnector`.
+    """The kit's `MaterializeConnector` for an SQL database.
 
     Attributes:
-        name: of the connector, such as `materialize-sqlite`.
-        dialect: the database's.
+        name: name of the connector, such as `materialize-sqlite`.
+        dialect: dialect of the database.
         endpoint_schema: JSON Schema of an endpoint's configuration.
-        connect: a connection for a configuration; `for_writing` if it is to create the database where that is usual.
-        encoder: of a column, what makes of packed values what a transfer takes.
-        schema_of: of a configuration, the schema its tables are in, as the beginning of their paths.
-        schema_statements: of a configuration and a connection, what creates that schema if it is not there.
-        locked: of a name, a statement that lets one at a time go on, where that takes one.
-        make_way: sees that nobody stops a session from opening, where somebody could.
+        connect: function that connects by a configuration; `for_writing` creates the database where that is usual.
+        encoder: function that returns the encoder of a column, from packed values to those of a transfer.
+        schema_of: function that returns the schema of a configuration, as the beginning of its tables' paths.
+        schema_statements: function that returns the statements that create a missing schema.
+        locked: function that returns a statement that locks a name; None if transactions exclude each other.
+        make_way: function called before a session opens, to end sessions that block it.
     """
 
     name: str
@@ -74,11 +74,11 @@ class SqlConnector:
     make_way: Callable[[Endpoint, Fence], None] = lambda endpoint, fence: None
 
     def spec(self) -> ConnectorSpec:
-        """What it can be configured with."""
+        """Return the configuration schemas."""
         return ConnectorSpec(self.endpoint_schema, RESOURCE_SCHEMA, "docs/materialize.md", refills=True)
 
     def validate(self, request: Validation) -> Sequence[ValidatedBinding]:
-        """What the tables, as they are now, ask of fields."""
+        """Return the constraints of fields by the existing tables."""
         schema = self.schema_of(request.config)
         paths = [table_path(schema, binding.resource["table"], self.dialect) for binding in request.bindings]
         self._refuse_shared(paths)
@@ -93,7 +93,7 @@ class SqlConnector:
         return validated
 
     def apply(self, request: Application) -> Applied:
-        """Create tables and change them, or have refills replace rows, in one transaction."""
+        """Create and change tables, or replace rows by those of refills, in one transaction."""
         materialization = request.materialization
         with closing(self.connect(materialization.config, for_writing=not request.dry_run)) as endpoint:
             tables = Tables(self.dialect, endpoint, self.schema_of(materialization.config))
@@ -102,7 +102,7 @@ class SqlConnector:
             if request.completed:
                 self.make_way(endpoint, Fence(tables.checkpoints, materialization.name, 0, 0xFFFF_FFFF))
             with endpoint.transaction():
-                if self.locked is not None:  # others may be about to create the table of checkpoints, too
+                if self.locked is not None:  # other sessions may be about to create the table of checkpoints, too
                     endpoint.query(self.locked(literal(CHECKPOINTS)))
                     endpoint.query(self.locked(literal(materialization.name)))
                 preparation = self._preparation(tables, request)
@@ -110,7 +110,7 @@ class SqlConnector:
             return preparation.outcome
 
     def open(self, opening: Opening) -> Session:
-        """Open a session, and fence off those of any of its keys."""
+        """Open a session, and fence other sessions of any of its keys."""
         materialization = opening.materialization
         endpoint = self.connect(materialization.config, for_writing=True)
         try:

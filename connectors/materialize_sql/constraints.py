@@ -1,4 +1,4 @@
-"""Constraints: which fields of a collection a table can have, should have, and must have."""
+"""Constraints: the fields of a collection that a table can, should and must have."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def constrain(
     *,
     delta_updates: bool,
 ) -> dict[str, Constraint]:
-    """The constraints of all fields of a binding.
+    """Return the constraints of all fields of a binding.
 
     Args:
-        binding: what is proposed.
-        path: of the table.
-        existing: the table, if it is there.
-        dialect: the database's.
-        delta_updates: whether rows are only ever added.
+        binding: the proposed binding.
+        path: path of the table.
+        existing: the existing table, if there is one.
+        dialect: dialect of the database.
+        delta_updates: whether rows are only appended.
     """
     collection = binding.collection
     constraints: dict[str, Constraint] = {}
@@ -67,7 +67,7 @@ def constrain(
 
 
 def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: Dialect) -> int:
-    """How many fields a table has room for, beside columns that are there and of no field."""
+    """Return the maximum number of fields of a table, without its existing columns that belong to no field."""
     fold = dialect.naming.fold
     names = {fold(dialect.naming.column(name)) for name in binding.collection.fields}
     others = [name for name in (existing.columns if existing else ()) if fold(name) not in names]
@@ -75,7 +75,7 @@ def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: 
 
 
 def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
-    """Of several fields of one location of the key, the first; columns in the order of the key."""
+    """Return one column per location of the key, of its first field, in the order of the key."""
     fields = binding.collection.fields
     chosen = {fields[column.field].pointer: column for column in reversed(keys)}
     return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
@@ -95,7 +95,7 @@ def _wish(field: Field, column: Column, *, delta_updates: bool, is_there: bool) 
         if delta_updates:
             return Constraint(ConstraintType.LOCATION_RECOMMENDED, "documents may be kept as they come")
         return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
-    if column.kind is Kind.JSON and is_there:  # which would keep what it has
+    if column.kind is Kind.JSON and is_there:  # the column would keep outdated values
         return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it has a column")
     if column.kind is Kind.JSON:
         return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document has as well")
@@ -105,7 +105,10 @@ def _wish(field: Field, column: Column, *, delta_updates: bool, is_there: bool) 
 def _collided(
     columns: dict[str, Column], fields: object, existing: ExistingTable | None, dialect: Dialect
 ) -> Iterator[tuple[str, Constraint]]:
-    """Of fields that would have one column, all but one are forbidden: that of the key, or that which has it now."""
+    """Yield constraints that forbid all but one of the fields with the same column.
+
+    The allowed field is one of the key, or one whose column exists.
+    """
     for names in collisions(columns, dialect).values():
         there = existing.columns if existing else {}
         first = min(names, key=lambda name: (not columns[name].is_key, columns[name].name not in there, name))

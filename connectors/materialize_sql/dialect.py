@@ -1,4 +1,4 @@
-"""Dialects: how one database calls what all of them have."""
+"""Dialects: the names and types of one database for concepts that all have."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _HOLDS: Mapping[Kind, frozenset[Kind]] = {
     Kind.NUMBER: frozenset({Kind.BIGINT, Kind.INTEGER}),
     Kind.DECIMAL: frozenset({Kind.BIGINT, Kind.INTEGER, Kind.NUMBER}),
 }
-"""Kinds whose values are all of another kind as well."""
+"""For each kind, the other kinds whose values it also holds."""
 
 _WRITTEN = frozenset({Kind.DATE, Kind.TIMESTAMP})
-"""Kinds of texts that can as well be kept as they are written."""
+"""Kinds of texts that can also be stored as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a table that is there lacks.
+    """The differences between an existing table and the needed table.
 
     Attributes:
-        added: columns to add; rows that are there have NULL in them.
-        loosened: names of columns that must take NULL from now on.
-        widened: columns whose values need a wider type, which holds all that are there.
+        added: columns to add; existing rows have NULL in them.
+        loosened: names of columns that must accept NULL.
+        widened: columns that need a wider type, which holds all existing values.
         described: columns with another comment.
     """
 
@@ -42,21 +42,21 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one database calls what all of them have.
+    """The names and types of one database for concepts that all have.
 
     Attributes:
-        title: the database, for people.
-        naming: which names it takes.
-        types: by kind, the type of a column, as the database itself spells it.
-        json_key: the type of a key's column that has JSON text; no other kind has it, as nothing else would tell that
-            a column of texts has these.
-        bytes_type: of columns of bytes.
-        mark: what comes before the number of a parameter.
-        widenings: types, and the wider ones that the database can change them to without loss.
-        widens_keys: whether that goes for columns of the key.
-        has_comments: whether it keeps comments of tables and columns.
-        most_columns: how many a table is given.
-        most_commented: columns of a table that has more than so many are given no comments.
+        title: name of the database in messages.
+        naming: rules of its names.
+        types: type of a column as the database writes it, by kind.
+        json_key: type of a key's column of JSON text; no other kind has this type, because nothing else distinguishes
+            a column of texts from it.
+        bytes_type: type of columns of bytes.
+        mark: text before the number of a parameter.
+        widenings: pairs of a type and a wider type to which the database can change it without loss.
+        widens_keys: whether columns of the key can be widened.
+        has_comments: whether the database stores comments of tables and columns.
+        most_columns: maximum number of a table's columns.
+        most_commented: maximum number of columns of a table whose columns get comments.
     """
 
     title: str
@@ -72,15 +72,15 @@ class Dialect:
     most_commented: int = 1_000_000
 
     def type_of(self, kind: Kind, *, is_key: bool) -> str:
-        """The type of a column."""
+        """Return the type of a column."""
         return self.json_key if is_key and kind is Kind.JSON else self.types[kind]
 
     def kind_in(self, existing: ExistingColumn, kind: Kind, *, is_key: bool) -> Kind | None:
-        """The kind as which values are stored in a column that is there; None if it cannot hold all of them.
+        """Return the kind as which an existing column stores values; None if it cannot hold all of them.
 
         Args:
             existing: the column.
-            kind: of the values.
+            kind: kind of the values.
             is_key: whether it is a column of the key.
         """
         if existing.type == self.type_of(kind, is_key=is_key):
@@ -92,19 +92,19 @@ class Dialect:
         return next(wider, as_json)
 
     def table(self, path: Sequence[str]) -> str:
-        """A table's name in SQL."""
+        """Return the name of a table in SQL."""
         return ".".join(map(quote, path))
 
     def parameter(self, number: int) -> str:
-        """A parameter in SQL, numbered from 1."""
+        """Return a parameter in SQL, numbered from 1."""
         return f"{self.mark}{number}"
 
     def parameters(self, count: int, first: int = 1) -> str:
-        """Parameters of successive numbers, separated by commas."""
+        """Return parameters with consecutive numbers, separated by commas."""
         return ", ".join(map(self.parameter, range(first, first + count)))
 
     def create(self, table: Table) -> list[str]:
-        """Statements that create a table."""
+        """Return the statements that create a table."""
         columns = [self.definition(column) for column in table.columns]
         if not table.delta_updates:
             columns.append(f"PRIMARY KEY ({', '.join(quote(column.name) for column in table.keys)})")
@@ -116,24 +116,24 @@ class Dialect:
         return [created, *([self.comment_on_table(table), *described] if self.has_comments else [])]
 
     def comments_on_columns(self, table: Table) -> bool:
-        """Whether columns of a table are given comments."""
+        """Return whether the columns of a table get comments."""
         return self.has_comments and len(table.columns) <= self.most_commented
 
     def options(self) -> str:
-        """What comes after the columns of a table that is created."""
+        """Return the SQL after the columns of a new table."""
         return ""
 
     def definition(self, column: Column) -> str:
-        """A column of a table that is created."""
+        """Return the definition of a column in a new table."""
         return f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}"
 
     def alter(self, table: Table, existing: ExistingTable, changes: Changes) -> list[str]:
-        """Statements that make a table what it should be.
+        """Return the statements that change a table to its needed definition.
 
         Args:
-            table: what it should be.
-            existing: what it is.
-            changes: what that takes.
+            table: needed table.
+            existing: existing table.
+            changes: the differences.
         """
         altered = f"ALTER TABLE {self.table(table.path)}"
         statements = [f"{altered} ADD COLUMN {quote(column.name)} {column.type}" for column in changes.added]
@@ -144,10 +144,10 @@ class Dialect:
         return statements
 
     def comment_on_table(self, table: Table) -> str:
-        """A statement that says what a table is."""
+        """Return the statement that sets the comment of a table."""
         return f"COMMENT ON TABLE {self.table(table.path)} IS {literal(table.comment)}"
 
     def comment_on_column(self, table: Table, column: Column) -> str:
-        """A statement that says what a column is."""
+        """Return the statement that sets the comment of a column."""
         name = f"{self.table(table.path)}.{quote(column.name)}"
         return f"COMMENT ON COLUMN {name} IS {literal(column.comment)}"

@@ -1,4 +1,4 @@
-"""What the core asks of a connection to a database: five verbs to look and change, and four to move rows."""
+"""The connection to a database that the shared parts need: five methods for statements, and four for rows."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from connectors.materialize_sql.column import ExistingTable, Table
 from connectors.materialize_sql.fence import Fence
 
 Change: TypeAlias = Literal["insert", "update", "delete"]
-"""What happens to rows."""
+"""Kinds of changes of rows."""
 
 Columns: TypeAlias = Sequence[Sequence[Any]]
-"""Values by column and row, encoded."""
+"""Encoded values by column, then row."""
 
 
 class Endpoint(Protocol):
-    """A connection. Errors of the database come as `FlowError`s."""
+    """A connection. Errors of the database are raised as `FlowError`s."""
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement, of which there are none if it has no result."""
+        """Return the rows of a statement; none if the statement has no result."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """What is done within is done at once, with nothing of others between, or not at all."""
+        """Execute the block in one transaction, isolated from others."""
 
     def describe(self, path: Sequence[str]) -> ExistingTable | None:
-        """A table as it is now; None if there is no such table."""
+        """Return the current definition of a table; None if it does not exist."""
 
     def transfer(self, tables: Sequence[Table], fence: Fence) -> Transfer:
-        """A way to move rows of some tables, which has this connection from now on."""
+        """Return a transfer for rows of some tables, which owns this connection from now on."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class Transfer(Protocol):
-    """Moves rows of one session. Tables are named by their index."""
+    """The transfer of one session's rows. Tables are identified by their index."""
 
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
-        """The documents of some keys, as JSON text, in any order.
+        """Return the documents of some keys, as JSON text, in any order.
 
-        It is called beside `commit`, and what it returns is taken afterwards; until then whatever it does must not
-        touch what the commit has.
+        The call runs beside `commit`, and its result is consumed afterwards; until then it must not touch the data of
+        the commit.
         """
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
-        """Take rows to store, or keys to delete; neither is seen by anyone before `commit`.
+        """Stage rows to store, or keys to delete; neither is visible before `commit`.
 
         Args:
-            index: of the table.
-            columns: of the rows, documents as bytes; of the keys, for a deletion.
-            change: what to do. A row of an insertion may be there nevertheless, and one of an update may not.
+            index: index of the table.
+            columns: columns of the rows, documents as bytes; for a deletion, columns of the keys.
+            change: the change. An inserted row may exist already, and an updated row may be missing.
         """
 
     def commit(self, checkpoint: bytes) -> None:
-        """Store what was staged and the checkpoint in one transaction.
+        """Store the staged rows and the checkpoint in one transaction.
 
         Raises:
-            FencedError: the fence is not ours any more; nothing is stored.
+            FencedError: another session has fenced this one; nothing is stored.
         """
 
     def close(self) -> None:
-        """Forget what is staged, and end the connection."""
+        """Discard the staged rows, and close the connection."""

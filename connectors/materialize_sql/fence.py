@@ -1,9 +1,9 @@
-"""Fences: who may commit to a range of keys, and from where to go on.
+"""Fences: the right to commit to a range of keys, and the checkpoint to continue from.
 
-A table of checkpoints is in the database that the rows are in, so that both are of one transaction. Who opens a range
-raises the fence of all that overlap; who commits finds the fence it has raised, or nothing is committed. A range that
-is new, and lies in one with a checkpoint, is of a shard that was split: it goes on from there, as beginning again would
-add up twice what was reduced already.
+The table of checkpoints is in the same database as the rows, so that one transaction changes both. A session that opens
+a range raises the fences of all overlapping ranges; a commit checks its own fence, and otherwise stores nothing. A new
+range within a range with a checkpoint belongs to a split shard: it continues from that checkpoint, because starting
+over would reduce documents twice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _COLUMNS = ("materialization", "key_begin", "key_end", "fence", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The right to commit to a range of keys, as long as nobody has raised the fence.
+    """The right to commit to a range of keys, valid until another session raises the fence.
 
     Attributes:
-        table: the path of the table of checkpoints.
-        materialization: whose right it is.
-        key_begin: the least hash of the range.
-        key_end: the greatest; it is in the range.
-        number: how often the range was opened.
+        table: path of the table of checkpoints.
+        materialization: name of the materialization.
+        key_begin: least hash of the range.
+        key_end: greatest hash of the range, included.
+        number: number of times the range was opened.
     """
 
     table: tuple[str, ...]
@@ -43,7 +43,7 @@ class Fence:
     number: int = 1
 
     def lost(self) -> FencedError:
-        """The error of who commits without the right."""
+        """Return the error of a commit without the right."""
         what = f"materialization '{self.materialization}', keys {self.key_begin:08x} to {self.key_end:08x}"
         return FencedError(
             f"{what}: this session (fence {self.number}) was fenced off by another one that has opened",
@@ -52,7 +52,7 @@ class Fence:
 
 
 def create_checkpoints(dialect: Dialect, path: Sequence[str]) -> str:
-    """The statement that creates the table of checkpoints."""
+    """Return the statement that creates the table of checkpoints."""
     types = [dialect.types[Kind.TEXT], "BIGINT", "BIGINT", "BIGINT", dialect.bytes_type]
     columns = [f"{quote(name)} {of} NOT NULL" for name, of in zip(_COLUMNS, types, strict=True)]
     key = ", ".join(map(quote, _COLUMNS[:3]))
@@ -62,12 +62,12 @@ def create_checkpoints(dialect: Dialect, path: Sequence[str]) -> str:
 def raise_fence(
     query: Callable[[str, Sequence[Any]], list[tuple[Any, ...]]], dialect: Dialect, fence: Fence
 ) -> tuple[Fence, bytes]:
-    """Take the right to commit to a range, and say from where to go on. Call it within a transaction.
+    """Take the right to commit to a range, and read its checkpoint, within a transaction.
 
     Args:
-        query: executes a statement with parameters.
-        dialect: the database's.
-        fence: the range; its number does not matter.
+        query: function that executes a statement with parameters.
+        dialect: dialect of the database.
+        fence: the range; its number is ignored.
 
     Returns:
         The fence, and the checkpoint.
@@ -77,7 +77,7 @@ def raise_fence(
     span = [fence.materialization, fence.key_begin, fence.key_end]
     overlap = f'"materialization" = {name} AND "key_end" >= {begin} AND "key_begin" <= {end}'
     query(f'UPDATE {table} SET "fence" = "fence" + 1 WHERE {overlap}', span)
-    # The range itself comes first, then the narrowest that it lies in: of splits of splits, the last.
+    # The range itself comes first, then the narrowest range that contains it: after several splits, the last one.
     around = f'"materialization" = {name} AND "key_begin" <= {begin} AND "key_end" >= {end}'
     rows = query(
         f'SELECT "key_begin", "key_end", "fence", "checkpoint" FROM {table} WHERE {around}'
@@ -94,13 +94,13 @@ def raise_fence(
 def has_checkpoint(
     query: Callable[[str, Sequence[Any]], list[tuple[Any, ...]]], dialect: Dialect, path: Sequence[str], name: str
 ) -> bool:
-    """Whether there is a checkpoint of a materialization that is not to begin from nothing.
+    """Return whether a materialization has a checkpoint that does not start from nothing.
 
     Args:
-        query: executes a statement with parameters.
-        dialect: the database's.
-        path: of the table of checkpoints.
-        name: of the materialization.
+        query: function that executes a statement with parameters.
+        dialect: dialect of the database.
+        path: path of the table of checkpoints.
+        name: name of the materialization.
     """
     rows = query(
         f'SELECT "checkpoint" FROM {dialect.table(path)} WHERE "materialization" = {dialect.parameter(1)}'
@@ -111,24 +111,24 @@ def has_checkpoint(
 
 
 def fence_all(dialect: Dialect, path: Sequence[str]) -> str:
-    """Return the statement that fences off all sessions of a materialization, whose name is its parameter."""
+    """Return the statement that fences all sessions of a materialization; its parameter is the name."""
     where = f'"materialization" = {dialect.parameter(1)} AND "key_begin" >= 0'
     return f'UPDATE {dialect.table(path)} SET "fence" = "fence" + 1 WHERE {where}'
 
 
 def hold(dialect: Dialect, fence: Fence) -> str:
-    """A query that has one row, or the right is lost. Its parameters are those of `renewal` without the checkpoint."""
+    """Return a query with one row if the right is valid; its parameters are `renewal` without the checkpoint."""
     return f"SELECT 1 FROM {dialect.table(fence.table)} WHERE {_is_ours(dialect, first=1)}"
 
 
 def renew(dialect: Dialect, fence: Fence) -> str:
-    """The statement of a commit: it changes one row, or the right is lost. Its parameters are `renewal`."""
+    """Return the statement of a commit, which changes one row if the right is valid; its parameters are `renewal`."""
     checkpoint = f'"checkpoint" = {dialect.parameter(1)}'
     return f"UPDATE {dialect.table(fence.table)} SET {checkpoint} WHERE {_is_ours(dialect, first=2)}"
 
 
 def renewal(fence: Fence, checkpoint: bytes) -> list[Any]:
-    """The parameters of `renew`."""
+    """Return the parameters of `renew`."""
     return [checkpoint, fence.materialization, fence.key_begin, fence.key_end, fence.number]
 
 

@@ -1,4 +1,4 @@
-"""Databases that are files: what a person says of one."""
+"""Configuration of databases that are files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def file_schema(title: str) -> dict[str, Any]:
-    """JSON Schema of the configuration of an endpoint that is a file.
+    """Return the JSON Schema of the configuration of an endpoint that is a file.
 
     Args:
-        title: the database's name, for people.
+        title: name of the database, for users.
     """
     path = {
         "title": "Path",

@@ -1,4 +1,4 @@
-"""Kinds of columns: what the values of a field are, whatever a database calls it."""
+"""Kinds of columns: types of a field's values, independent of the database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Kind(Enum):
-    """What a column holds."""
+    """The kind of a column's values."""
 
     BOOLEAN = "boolean"
     BIGINT = "bigint"
@@ -24,13 +24,13 @@ class Kind(Enum):
     DATE = "date"
     """Dates of RFC 3339."""
     TIMESTAMP = "timestamp"
-    """Moments of RFC 3339, whose offset from UTC does not matter."""
+    """Timestamps of RFC 3339; a database need not preserve the offset from UTC."""
     JSON = "json"
     """Values of any type, as JSON text."""
 
 
 _TEXTS = {"date": Kind.DATE, "date-time": Kind.TIMESTAMP}
-"""By format of a string."""
+"""Kind of a string by its format."""
 
 _RULES = (
     (Kind.BOOLEAN, {"boolean"}, None),
@@ -39,7 +39,7 @@ _RULES = (
     (Kind.DECIMAL, {"integer", "number", "string"}, "number"),
     (Kind.TEXT, {"string"}, None),
 )
-"""Kinds, the types that they hold, and the format that strings must have for that; the first that fits counts."""
+"""Kinds, their JSON types, and the format required of strings; the first match applies."""
 
 
 def kind_of(
@@ -49,13 +49,13 @@ def kind_of(
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> Kind | None:
-    """The kind of a field's column; None if its values can only be null, for which there is no need of a column.
+    """Return the kind of a field's column; None if its values can only be null, and a column is not needed.
 
     Args:
         types: JSON types of the field, of `array boolean fractional integer null number object string`.
         text_format: JSON Schema's `format` of strings.
-        minimum: no number is less, if known.
-        maximum: no number is greater, if known.
+        minimum: lower bound of numbers, if known.
+        maximum: upper bound of numbers, if known.
     """
     some = frozenset("number" if name == "fractional" else name for name in types if name != "null")
     if not some:
@@ -72,16 +72,16 @@ def kind_of(
 def key_kind_of(
     types: Collection[str], *, must_exist: bool, minimum: float | None = None, maximum: float | None = None
 ) -> Kind:
-    """The kind of a key's column: two keys are equal there if, and only if, they are equal.
+    """Return the kind of a key's column: two keys are equal in the column if and only if they are equal.
 
-    So a text remains as it is written, whatever its format; and where a component may be null, which no primary key
-    holds, or of several types, it is JSON text.
+    So a text is stored as written in any format. A component that may be null, which primary keys refuse, or of several
+    types, is stored as JSON text.
 
     Args:
         types: JSON types of the component.
-        must_exist: every document has it.
-        minimum: no number is less, if known.
-        maximum: no number is greater, if known.
+        must_exist: whether every document has it.
+        minimum: lower bound of numbers, if known.
+        maximum: upper bound of numbers, if known.
     """
     if "null" in types or not must_exist:
         return Kind.JSON

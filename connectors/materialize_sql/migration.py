@@ -1,4 +1,4 @@
-"""Migration: how a table that is there becomes the table that is needed, with all its rows, or why it cannot."""
+"""Migration: the change of an existing table to the needed table with all its rows, or the reasons against it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from connectors.materialize_sql.dialect import NO_CHANGES, Changes, Dialect
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What it takes.
+    """The change of a table.
 
     Attributes:
-        table: as it will be, each column with the kind as which its values are stored.
-        statements: to execute in one transaction, in order.
-        faults: by field, why it cannot be; nothing is to be executed then. The empty field is of the table as such.
-        changes: what is not as it should be in a table that is there.
+        table: table after the change; each column has the kind as which its values are stored.
+        statements: statements to execute in one transaction, in order.
+        faults: reasons against the change, by field; then no statement may be executed. The empty field is the table.
+        changes: differences of an existing table.
     """
 
     table: Table
@@ -27,7 +27,7 @@ class Migration:
 
     @property
     def is_ready(self) -> bool:
-        """Whether rows can be stored as it is; comments do not matter."""
+        """Return whether rows can be stored without a change; comments do not matter."""
         return not self.faults and replace(self.changes, described=()) == NO_CHANGES and not self._creates
 
     @property
@@ -36,12 +36,12 @@ class Migration:
 
 
 def migrate(table: Table, existing: ExistingTable | None, dialect: Dialect) -> Migration:
-    """How a table comes to be as it should.
+    """Return the migration of a table.
 
     Args:
-        table: as it should be.
-        existing: as it is; None if it is not there.
-        dialect: the database's.
+        table: needed table.
+        existing: existing table; None if it is missing.
+        dialect: dialect of the database.
     """
     if existing is None:
         return Migration(table, tuple(dialect.create(table)), {})
@@ -71,12 +71,12 @@ def migrate(table: Table, existing: ExistingTable | None, dialect: Dialect) -> M
 
 
 def fault_of(column: Column, existing: ExistingTable | None, dialect: Dialect) -> str | None:
-    """Why a field cannot have its column in a table that is there; None if it can.
+    """Return the reason against a field's column in an existing table; None if there is none.
 
     Args:
-        column: of the field.
+        column: column of the field.
         existing: the table.
-        dialect: the database's.
+        dialect: dialect of the database.
     """
     there = find_column(existing, column.name, dialect)
     if there is None:
@@ -86,7 +86,7 @@ def fault_of(column: Column, existing: ExistingTable | None, dialect: Dialect) -
 
 
 def find_column(existing: ExistingTable | None, name: str, dialect: Dialect) -> ExistingColumn | None:
-    """The column of a name in a table; None if there is none."""
+    """Return the column with a name in a table; None if there is none."""
     if existing is None:
         return None
     fold = dialect.naming.fold
@@ -94,7 +94,7 @@ def find_column(existing: ExistingTable | None, name: str, dialect: Dialect) -> 
 
 
 def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | str:
-    """The column as it is stored in one that is there, or why that cannot be."""
+    """Return the column as stored in an existing one, or the reason against it."""
     kind = dialect.kind_in(there, column.kind, is_key=column.is_key)
     if kind is not None:
         return replace(column, name=there.name, kind=kind, type=there.type)

@@ -1,8 +1,8 @@
-"""Names: what a field's column is called, and how a name is quoted.
+"""Names of columns for fields, and quoting of names.
 
-A field may be called anything, and a database has limits: of length, of words that it keeps for itself. A name that it
-would not take, or would silently shorten, gets an ending that depends on the whole name and nothing else, so that a
-field's column is called the same for ever.
+A field may have any name, but databases limit the length of names and reserve words. A name that the database would
+refuse or silently shorten gets a suffix that depends on the whole name only, so that a field's column always has the
+same name.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ _ENDING = 10
 
 
 def quote(name: str) -> str:
-    """A name as an identifier of SQL, whatever is in it."""
+    """Return a name as a quoted identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as a literal of SQL."""
+    """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How a database takes names.
+    """The rules of a database's names.
 
     Attributes:
-        most_bytes: of a name in UTF-8; what is longer would be cut off, or refused.
-        taken: names that no column may have.
-        fold: what two names have in common if the database takes them for one.
+        most_bytes: maximum bytes of a name in UTF-8; the database cuts off or refuses longer names.
+        taken: reserved names of columns.
+        fold: function whose results are equal for names that the database does not distinguish.
     """
 
     most_bytes: int = 1000
@@ -39,7 +39,7 @@ class Naming:
     fold: Callable[[str], str] = str
 
     def column(self, field: str) -> str:
-        """The name of a field's column."""
+        """Return the name of a field's column."""
         if self.refusal(field) is None and self.fold(field) not in self.taken:
             return field
         digest = hashlib.sha256(field.encode("utf-8", "surrogatepass")).hexdigest()[:_ENDING]
@@ -47,7 +47,7 @@ class Naming:
         return f"{clean.decode('utf-8', 'ignore')}_{digest}"
 
     def refusal(self, name: str) -> str | None:
-        """Why the database does not take a name as it is; None if it does."""
+        """Return the reason why the database refuses a name; None if it accepts the name."""
         if not name:
             return "it is empty"
         if "\0" in name:

@@ -1,12 +1,12 @@
-"""Refills: a binding that starts over is stored in a table beside its own, whose rows it replaces at once.
+"""Refills: a binding that starts over is stored in a table beside its own, and then replaces its rows at once.
 
-Readers of a table see the rows of before until the transaction that replaces them commits. Rows that do not change stay
-where they are, and so do the table's indexes, views, rights and foreign keys.
+Readers of a table see the old rows until the transaction that replaces them commits. Rows that do not change stay where
+they are, and so do the table's indexes, views, rights and foreign keys.
 
-The table of checkpoints has a row of a range that no key is in. It holds, for each table of a materialization, the
-history that its rows are of, and the refill that is under way. Each refill has an identity of its own, which its rows
-keep when they have replaced those of before. A session gives the identity of its rows to the runtime, whose checkpoints
-name it: so a checkpoint never counts for other rows, such as those of a refill that was dropped and begun again.
+The table of checkpoints has a row with a range that contains no key. It stores, for each table of a materialization,
+the generation of its rows and the running refill. Each refill has an identity, which its rows keep when they have
+replaced the old ones. A session returns the identity of its rows to the runtime, whose checkpoints contain it: so a
+checkpoint is never valid for other rows, such as those of a refill that was dropped and begun again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from connectors.materialize_sql.names import Naming, quote
 from connectors.materialize_sql.statements import upsert
 
 Query: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-"""Executes a statement with parameters, and returns its rows."""
+"""Function that executes a statement with parameters, and returns its rows."""
 
 _NO_KEYS = -1
-"""Begin and end of the range of the row with the notes."""
+"""Begin and end of the key range of the row with the notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Rows:
     """Rows of a table, or of a refill beside it.
 
     Attributes:
-        generation: names the history that they are of; empty if that is not known.
-        contents: their identity; empty if they were never refilled.
+        generation: name of the rows' generation; empty if unknown.
+        contents: identity of the rows; empty if they were never refilled.
     """
 
     generation: str
@@ -45,18 +45,18 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The rows that a table has.
+    """The rows of a table and of its refill.
 
     Attributes:
-        rows: those of the table itself.
-        refill: those beside it, which are to replace them; None if there are none.
+        rows: rows of the table itself.
+        refill: rows of the refill that is to replace them; None without a refill.
     """
 
     rows: Rows
     refill: Rows | None = None
 
     def begin(self, generation: str) -> Note:
-        """Return the note of a refill that begins from nothing."""
+        """Return the note of a refill without rows."""
         return Note(self.rows, Rows(generation, uuid.uuid4().hex))
 
     def complete(self) -> Note:
@@ -69,10 +69,10 @@ def read_notes(query: Query, dialect: Dialect, path: Sequence[str], materializat
     """Return the note of each table of a materialization, by the table's name.
 
     Args:
-        query: executes a statement with parameters.
-        dialect: the database's.
-        path: of the table of checkpoints, which is there.
-        materialization: its name.
+        query: function that executes a statement with parameters.
+        dialect: dialect of the database.
+        path: path of the table of checkpoints, which exists.
+        materialization: name of the materialization.
     """
     one, two = dialect.parameter(1), dialect.parameter(2)
     where = f'"materialization" = {one} AND "key_begin" = {two}'
@@ -83,7 +83,7 @@ def read_notes(query: Query, dialect: Dialect, path: Sequence[str], materializat
 def write_notes(
     query: Query, dialect: Dialect, path: Sequence[str], materialization: str, notes: Mapping[str, Note]
 ) -> None:
-    """Replace the notes of a materialization, in the transaction that is under way."""
+    """Replace the notes of a materialization, in the running transaction."""
     table, text = dialect.table(path), orjson.dumps(dict(notes))
     one, two, three = map(dialect.parameter, (1, 2, 3))
     key = [materialization, _NO_KEYS]
@@ -95,12 +95,12 @@ def write_notes(
 
 
 def table_beside(table: Table, rows: Rows, naming: Naming) -> Table:
-    """Return the table that a refill stores into.
+    """Return the table of a refill.
 
     Args:
-        table: of the binding, with its columns as they are stored.
-        rows: of the refill.
-        naming: the database's.
+        table: table of the binding, with its columns as they are stored.
+        rows: rows of the refill.
+        naming: rules of the database's names.
     """
     *schema, name = table.path
     ending = f"__refill_{rows.contents[:12]}"
@@ -109,14 +109,14 @@ def table_beside(table: Table, rows: Rows, naming: Naming) -> Table:
 
 
 def replacement(table: Table, beside: Table, dialect: Dialect) -> list[str]:
-    """Return the statements that replace a table's rows by those of its refill, and drop that.
+    """Return the statements that replace a table's rows by those of its refill, and drop the refill.
 
-    Rows without a document are not the runtime's, and stay.
+    Rows without a document do not belong to the runtime, and stay.
 
     Args:
-        table: of the binding.
-        beside: the refill's, with the same columns.
-        dialect: the database's.
+        table: table of the binding.
+        beside: table of the refill, with the same columns.
+        dialect: dialect of the database.
     """
     name, other = dialect.table(table.path), dialect.table(beside.path)
     names = ", ".join(quote(column.name) for column in table.columns)

@@ -15,18 +15,18 @@ from connectors.materialize_sql.values import Encoder, Unfit
 from derive.errors import EndpointError
 
 _AT_ONCE = 1000
-"""How many documents are given back together."""
+"""Number of documents that are returned together."""
 
 
 class SqlSession:
-    """Fulfils the kit's `Session`.
+    """The kit's `Session` for tables.
 
     Args:
-        checkpoint: from where it goes on.
-        tables: of its bindings, each column with the kind as which its values are stored.
-        transfer: moves rows.
-        encoder: of a column, what makes of packed values what `transfer` takes.
-        contents: for each binding, the identity of the rows of its table.
+        checkpoint: checkpoint to continue from.
+        tables: tables of the bindings; each column has the kind as which its values are stored.
+        transfer: transfer of rows.
+        encoder: function that returns the encoder of a column, from packed values to those of `transfer`.
+        contents: identity of the rows of each binding's table.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class SqlSession:
 
     @property
     def checkpoint(self) -> bytes:
-        """What was committed last."""
+        """Return the checkpoint of the last commit."""
         return self._checkpoint
 
     @property
     def contents(self) -> Sequence[str]:
-        """For each binding, the identity of the rows of its table."""
+        """Return the identity of the rows of each binding's table."""
         return self._contents
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Begin to load documents, beside the commit before."""
+        """Start to load documents, beside the previous commit."""
         self._loading.append(
             (binding, self._transfer.load(binding, self._encode(binding, list(zip(*keys, strict=True)))))
         )
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """The documents of the keys that were taken."""
+        """Yield the documents of the keys given to `load`."""
         loading, self._loading = self._loading, []
         for binding, documents in loading:
             batch: list[bytes] = []
@@ -77,12 +77,12 @@ class SqlSession:
                 yield binding, batch
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
-        """Take the checkpoint of the next commit; there is nothing to keep elsewhere."""
+        """Set the checkpoint of the next commit; the runtime has nothing else to store."""
         self._prepared = flow_checkpoint
         return None
 
     def store(self, binding: int, rows: StoredRows) -> None:
-        """Take rows to store.
+        """Stage rows to store.
 
         Raises:
             EndpointError: a column cannot hold a value.
@@ -97,16 +97,16 @@ class SqlSession:
         self._stage(binding, rows.where([*map(gt, rows.exists, rows.deleted)]), "update")
 
     def commit(self) -> None:
-        """Commit what was stored, and the checkpoint.
+        """Commit the staged rows and the checkpoint.
 
         Raises:
-            FencedError: another session has opened for some of these keys.
+            FencedError: another session has opened some of these keys.
         """
         self._transfer.commit(self._prepared)
         self._checkpoint = self._prepared
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._transfer.close()
 
     def _stage(self, binding: int, rows: StoredRows | None, change: Change) -> None:

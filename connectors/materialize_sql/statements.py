@@ -1,4 +1,4 @@
-"""Statements that move rows of a table."""
+"""Statements that read and write rows of a table."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from connectors.materialize_sql.names import quote
 
 
 def select(dialect: Dialect, table: Table) -> str:
-    """The document of one key; its parameters are the key. Of a table without keys or documents, nothing."""
+    """Return a query of one key's document, with the key as parameters; without keys or documents, it has no rows."""
     if table.delta_updates or table.document is None:
         return "SELECT NULL WHERE 1 = 0"
     document = quote(table.document)
-    row = f"{_is_key(dialect, table)} AND {document} IS NOT NULL"  # a row that somebody else has put there has none
+    row = f"{_is_key(dialect, table)} AND {document} IS NOT NULL"  # a row inserted by another program has no document
     return f"SELECT {document} FROM {dialect.table(table.path)} WHERE {row}"
 
 
 def delete(dialect: Dialect, table: Table) -> str:
-    """Delete the row of one key; its parameters are the key."""
+    """Return a statement that deletes the row of one key; its parameters are the key."""
     return f"DELETE FROM {dialect.table(table.path)} WHERE {_is_key(dialect, table)}"
 
 
 def upsert(dialect: Dialect, table: Table, source: str | None = None) -> str:
-    """Store rows: where there is one of the key, it is replaced; where rows are only added, there is no such row.
+    """Return a statement that stores rows and replaces rows of the same keys; with delta updates, it only inserts.
 
     Args:
-        dialect: the database's.
-        table: of the rows.
+        dialect: dialect of the database.
+        table: table of the rows.
         source: a SELECT of the table's columns; None for one row of parameters.
     """
     names = ", ".join(quote(column.name) for column in table.columns)

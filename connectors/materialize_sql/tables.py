@@ -1,4 +1,4 @@
-"""The tables of bindings in a database, as they are now: what each lacks, and which one a session stores into."""
+"""The existing tables of bindings, the changes they need, and the table that a session stores into."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table_path(schema: tuple[str, ...], name: str, dialect: Dialect) -> tuple[st
     """Return the path of a table in a schema.
 
     Raises:
-        EndpointError: no table of a binding can have the name.
+        EndpointError: the name is not allowed for a table of a binding.
     """
     reason = "checkpoints are in it" if name == CHECKPOINTS else dialect.naming.refusal(name)
     if reason is not None:
@@ -29,7 +29,7 @@ def table_path(schema: tuple[str, ...], name: str, dialect: Dialect) -> tuple[st
 
 
 def not_ready(dialect: Dialect, reason: str) -> EndpointError:
-    """Return the error of a session that opens before its materialization was applied."""
+    """Return the error of a session that opens before its materialization is applied."""
     return EndpointError(f"{dialect.title}: {reason}", hint="it was changed since; apply the materialization again")
 
 
@@ -38,9 +38,9 @@ class Tables:
     """The tables of bindings.
 
     Attributes:
-        dialect: the database's.
-        endpoint: a connection to it.
-        schema: the beginning of their paths.
+        dialect: dialect of the database.
+        endpoint: connection to the database.
+        schema: path of their schema; empty without schemas.
     """
 
     dialect: Dialect
@@ -49,7 +49,7 @@ class Tables:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The path of the table of checkpoints."""
+        """Return the path of the table of checkpoints."""
         return (*self.schema, CHECKPOINTS)
 
     def path(self, binding: Binding) -> tuple[str, ...]:
@@ -57,14 +57,14 @@ class Tables:
         return table_path(self.schema, binding.resource_path[-1], self.dialect)
 
     def describe(self, binding: Binding) -> ExistingTable | None:
-        """Return a binding's table as it is; None if it is not there."""
+        """Return a binding's existing table; None if it is missing."""
         return self.endpoint.describe(self.path(binding))
 
     def require(self, binding: Binding) -> None:
-        """Require that a table is there of which a checkpoint says how far it is.
+        """Check that a table exists whose contents a checkpoint records.
 
         Raises:
-            EndpointError: it is not.
+            EndpointError: the table is missing.
         """
         if self.describe(binding) is None:
             name = ".".join(self.path(binding))
@@ -75,10 +75,10 @@ class Tables:
             )
 
     def migration(self, binding: Binding) -> Migration:
-        """Return how a binding's table comes to be as it should.
+        """Return the migration of a binding's table.
 
         Raises:
-            EndpointError: it cannot.
+            EndpointError: the table cannot be changed to the needed one.
         """
         path = self.path(binding)
         table = table_of(binding, self.dialect, path)
@@ -90,12 +90,12 @@ class Tables:
         return migration
 
     def has_refill(self, table: Table, note: Note, generation: str) -> bool:
-        """Return whether a table is being refilled by a generation, with the columns that it has now.
+        """Return whether a table has a refill of a generation, with the table's current columns.
 
         Args:
-            table: of a binding, as it is or will be.
-            note: of the table.
-            generation: which is wanted.
+            table: current or future table of a binding.
+            note: note of the table.
+            generation: needed generation.
         """
         if note.refill is None or note.refill.generation != generation:
             return False
@@ -106,11 +106,11 @@ class Tables:
         """Return the table that a session stores a binding into, and the identity of its rows.
 
         Args:
-            binding: of the session.
-            notes: of each table, by name.
+            binding: binding of the session.
+            notes: note of each table, by name.
 
         Raises:
-            EndpointError: it is not as this version of the materialization needs it.
+            EndpointError: the table does not fit this version of the materialization.
         """
         migration = self.migration(binding)
         table = migration.table

@@ -1,8 +1,8 @@
-"""Values on their way into columns: exact, or not at all.
+"""Conversion of values to those of columns: exact, or refused.
 
-Packed values are those of JSON, with objects and arrays as the bytes of their JSON text. What a column's kind cannot
-hold is refused with the row it is of, so that nothing is ever rounded, cut off or stored as something else. Columns
-are looked at as a whole: what is said once of the types of all values need not be asked of each.
+Packed values are those of JSON, with objects and arrays as bytes of their JSON text. A value that does not fit a
+column's kind is refused with its row: no value is rounded, cut off or stored as another value. Columns are converted as
+a whole, so that types are checked once for all values where possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from connectors.materialize_sql.kind import Kind
 from derive.document.exact import dump_exact
 
 Encoder: TypeAlias = Callable[[Sequence[Value]], Sequence[Any]]
-"""What makes of a column's packed values what the database is given; raises `Unfit`."""
+"""Function from a column's packed values to those of the database; raises `Unfit`."""
 
 _NONE = type(None)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -38,8 +38,8 @@ class Unfit(Exception):
     """A value that its column cannot hold.
 
     Attributes:
-        row: of the value, among those encoded together.
-        reason: what is wrong with it.
+        row: index of the value among those encoded together.
+        reason: reason of the refusal.
     """
 
     def __init__(self, row: int, value: object, reason: str) -> None:
@@ -51,17 +51,17 @@ class Unfit(Exception):
 
 
 def encoder(kind: Kind) -> Encoder:
-    """The encoder of a kind: booleans, integers, floats and texts come out, and None."""
+    """Return the encoder of a kind, whose results are booleans, integers, floats, texts and None."""
     return _ENCODERS[kind]
 
 
 def unfit(values: Sequence[Value], fits: Callable[[Any], bool], reason: str) -> Unfit:
-    """The fault of the first value that does not fit; None fits always.
+    """Return the fault of the first value that does not fit; None always fits.
 
     Args:
-        values: of which one at least does not fit.
-        fits: whether a value does.
-        reason: what is wrong with one that does not.
+        values: values, at least one of which does not fit.
+        fits: function that returns whether a value fits.
+        reason: reason of the refusal.
     """
     row = next(row for row, value in enumerate(values) if value is not None and not fits(value))
     return Unfit(row, values[row], reason)
@@ -131,7 +131,7 @@ def _matching(pattern: re.Pattern[str], reason: str) -> Encoder:
 
 
 def _timestamps(values: Sequence[Value]) -> Sequence[Any]:
-    """Moments that databases take; those that have more to them than a database reads are in UTC."""
+    """Return timestamps that databases accept; those with more parts than a database reads are converted to UTC."""
     texts = _texts(values)
     if None not in map(_TIMESTAMP.fullmatch, filter(_is_there, texts)):
         return texts
@@ -141,7 +141,7 @@ def _timestamps(values: Sequence[Value]) -> Sequence[Any]:
 
 
 def _in_utc(row: int, text: Any) -> str:
-    """A moment in UTC, rounded to microseconds as PostgreSQL does; a leap second is the first of the next minute."""
+    """Return a timestamp in UTC, rounded to microseconds as in PostgreSQL; a leap second is 0 s of the next minute."""
     written = _MOMENT.fullmatch(text)
     if written is None:
         raise Unfit(row, text, "is no moment of RFC 3339")
@@ -173,14 +173,14 @@ def _jsons(values: Sequence[Value]) -> Sequence[Any]:
 
 
 def json_text(value: Value) -> str | None:
-    """The JSON text of a packed value; None of null, which is the column's own."""
+    """Return the JSON text of a packed value; None for null, which is the column's NULL."""
     if value is None:
         return None
     return value.decode() if type(value) is bytes else dump_exact(value).decode()
 
 
 def key_text(value: Value) -> str:
-    """The JSON text of a component of a key, of which null is one."""
+    """Return the JSON text of a component of a key, with the text `null` for null."""
     return json_text(value) or "null"
 
 

@@ -57,11 +57,11 @@ class _Ready:
     """An endpoint that is ready.
 
     Attributes:
-        prepared: what was applied.
-        contents: for each binding (by state key) that was refilled, or is, the identity of its rows.
-        limits: for each binding (by state key) that is being refilled, the adjusted clock up to which it has to be
+        prepared: the applied materialization.
+        contents: for each binding (by state key) with a past or running refill, the identity of its rows.
+        limits: for each binding (by state key) that is being refilled, the adjusted timestamp up to which it must be
             stored before it replaces its rows.
-        foreign: state keys of bindings whose positions are about other rows than the endpoint has.
+        foreign: state keys of bindings whose positions belong to other rows than the endpoint's.
     """
 
     prepared: PreparedMaterialization
@@ -94,7 +94,7 @@ class Materialization:
 
     @property
     def has_to_execute(self) -> bool:
-        """Return whether the endpoint has yet to be asked, which may have lost rows, or a refill may be complete."""
+        """Return whether the endpoint must be asked: it may have lost rows, or a refill may be complete."""
         return self._ready is None or bool(self._ready.limits)
 
     def open(self, *, if_free: bool = False) -> Opened:
@@ -157,10 +157,10 @@ class Materialization:
         )
 
     def _step_back(self, positions: dict[str, int], tokens: Mapping[int, str]) -> Prepared:
-        """Have bindings (by state key) read again from where the endpoint has them, if that is still there.
+        """Read bindings (by state key) again from the endpoint's positions, if their contents are still readable.
 
         Raises:
-            TaskError: it was compacted meanwhile.
+            TaskError: the contents are compacted.
         """
         self._require_history(positions)
         return Prepared(tokens=tokens, stepped_back=positions)
@@ -216,14 +216,14 @@ class Materialization:
         return self._ready
 
     def _limit(self, item: InputSpec, state: TaskState | None) -> int:
-        """Return the adjusted clock up to which a binding has to be stored before its refill is complete."""
+        """Return the adjusted timestamp up to which a binding must be stored before its refill is complete."""
         known, tick = self._store.collection(item.source), self.spec.tick
         sealed = min(known.sound, self._store.timeline.present()) if known else BEGINNING
         restart = last_restart(self._store.root, self.spec.name)
         return refill_limit(item, restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
 
     def _tell_refills(self, limits: Mapping[str, int]) -> None:
-        """Tell people which bindings are being refilled."""
+        """Log new refills, and record the running refills for other processes."""
         for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
             at = format_rfc3339(max(limit, BEGINNING))
             self._log.write(
@@ -232,7 +232,7 @@ class Materialization:
         note_refills(self._store.root, self.spec.name, limits)
 
     def _complete_refills(self, transaction: Transaction, ready: _Ready) -> None:
-        """Have refills replace rows that have come as far as those were; all shards have committed what they are."""
+        """Replace the rows of bindings whose refills have reached the old rows' progress; all shards have committed."""
         positions = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
         positions |= {self.spec.inputs[read.index].state_key: transaction.end for read in transaction.reads}
         completed = [key for key, limit in ready.limits.items() if positions[key] >= limit]
@@ -242,7 +242,7 @@ class Materialization:
         reach("refill.completing")
         ready.prepared.apply(connectors().connect(self.spec.endpoint), completed=completed)
         reach("refill.completed")
-        self._ready = None  # from here on they are stored into the tables themselves
+        self._ready = None  # from here on, the rows are stored into the tables themselves
         for key in completed:
             self._log.write("info", f"'{key}' was stored anew, and has replaced its rows of before")
         left = {key: limit for key, limit in ready.limits.items() if key not in completed}

@@ -203,7 +203,7 @@ class Run:
     def _keep_up(self, task: Task) -> bool:
         """Let a task follow its sources, from the start if necessary; return False if that has failed.
 
-        The bindings of a materialization are independent, so that only those that must start over do.
+        The bindings of a materialization are independent, so only those that must start over are read again.
         """
         with self._stopping(task):
             keys = task.follow()

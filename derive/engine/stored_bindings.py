@@ -22,13 +22,13 @@ from derive.storage.metadata.descriptions import Edit, TaskState
 
 @dataclass(frozen=True, slots=True)
 class StoredParts:
-    """How the rows of a binding were made.
+    """Properties of the stored rows of a binding.
 
     Attributes:
         is_delta: whether rows are delta updates, which are not reduced.
         fields: materialized fields beside the key and the document.
         reductions: for each location that the schema names, its reduction; empty without one.
-        contents: identity of the rows that the binding's position is about; empty if it was never refilled.
+        contents: identity of the rows of the binding's position; empty if it was never refilled.
     """
 
     is_delta: bool
@@ -56,7 +56,7 @@ def prints_of(
     Args:
         prepared: the applied bindings.
         before: former fingerprints; those of removed bindings are kept, because the bindings may come back.
-        contents: for each binding (by state key) that was refilled, or is, the identity of its rows.
+        contents: for each binding (by state key) with a past or running refill, the identity of its rows.
     """
     names = {binding.spec.name for binding in prepared.bindings}
     kept = {key: text for key, text in before.items() if name_of_binding(key) not in names}
@@ -77,7 +77,7 @@ def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]
 
 
 def stored_contents(fingerprints: Mapping[str, str]) -> dict[str, str]:
-    """For each binding (by state key), the identity of the rows that its position is about."""
+    """Return for each binding (by state key) the identity of the rows of its position."""
     return {key: StoredParts.from_text(text).contents for key, text in fingerprints.items()}
 
 

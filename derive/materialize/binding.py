@@ -48,8 +48,8 @@ class StoredBinding:
         keys: fields of the key.
         values: fields beside the key, sorted.
         is_delta: whether each stored document combines the updates of one transaction, and nothing is loaded.
-        contents: identity of the rows that the data folder's position is about; empty if it was never refilled.
-        is_refilling: whether these rows are stored beside those that readers see, to replace them later.
+        contents: identity of the rows of the data folder's position; empty if the binding was never refilled.
+        is_refilling: whether rows are stored beside the visible ones, to replace them later.
     """
 
     name: str

@@ -171,7 +171,7 @@ def resume(
     empty: frozenset[str] = frozenset()
     for binding in bindings:
         key, is_reset = binding.state_key, binding not in going_on
-        if is_reset and binding.contents:  # it has stored none of these rows, as far as the data folder knows
+        if is_reset and binding.contents:  # the data folder has recorded none of these rows as stored
             reached[key] = positions[key] if token in (None, checkpoint.token) else BEGINNING
             continue
         last = _last_position(binding, checkpoint, restart.ends if is_reset else {})
@@ -199,16 +199,17 @@ def _resume_from_nothing(
     token: str | None,
     restart: Restart,
 ) -> Resumed:
-    """Return where a shard goes on of which nobody has a checkpoint. The arguments are those of `resume`."""
-    if not opened and token is None:  # it never had anything to store
+    """Return the point from which a shard without a checkpoint continues; arguments are those of `resume`."""
+    if not opened and token is None:  # the shard never had documents to store
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
-    if token == "":  # it has begun from nothing, as the data folder knows
+    if token == "":  # the data folder has recorded that the shard starts over
         return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
-    # A range that the endpoint does not know may be part of one with rows, which those before a reset had.
+    # The key range is unknown to the endpoint, but may be part of a range whose documents were stored before a
+    # reset.
     former = {} if token is not None else _ends([binding for binding in bindings if not binding.contents], restart)
     unknown = frozenset(positions.keys() - former.keys())
     reached = dict.fromkeys(positions, BEGINNING)
-    if token is None:  # of a refill it has stored nothing, as the data folder knows
+    if token is None:  # the data folder has recorded none of the refill's rows as stored
         reached |= {binding.state_key: positions[binding.state_key] for binding in bindings if binding.contents}
     return Resumed("", reached, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
 
@@ -237,7 +238,7 @@ def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
 
 
 def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
-    """Return whether the position that a checkpoint has of a binding is one in the rows that are there."""
+    """Return whether a checkpoint's position of a binding belongs to the current rows."""
     if binding.contents:
         return checkpoint.contents.get(binding.state_key) == binding.contents
     return not _is_reset(binding.state_key, checkpoint, restart)

@@ -83,7 +83,8 @@ class Connector:
     def schemas(self) -> ConnectorSchemas:
         """Return the configuration schemas of the connector.
 
-        A process of ours is asked once. At an address, another connector may serve by now.
+        A process of this runtime is asked once; at an address, each time, because another connector may serve there
+        now.
 
         Raises:
             FlowError: the call failed.

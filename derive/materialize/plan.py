@@ -73,7 +73,7 @@ class StorePlan:
 
     @property
     def refilling(self) -> frozenset[str]:
-        """State keys of bindings that are being refilled."""
+        """Return the state keys of bindings that are being refilled."""
         return frozenset(binding.state_key for binding in self.bindings if binding.is_refilling)
 
     @property

@@ -77,7 +77,7 @@ class PreparedMaterialization:
             connector: connector of the endpoint.
             dry_run: whether nothing is changed.
             begun: state keys of bindings with documents at the endpoint.
-            completed: state keys of bindings whose refill replaces their rows; if there are some, nothing else is done.
+            completed: state keys of bindings whose refill replaces their rows; with any, nothing else is done.
 
         Raises:
             FlowError: the endpoint cannot be prepared.
@@ -153,7 +153,7 @@ def prepare(
 
 
 def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: Restart | None) -> dict[str, str]:
-    """Return the generation of each binding (by state key); of a connector that does not refill, none."""
+    """Return the generation of each binding (by state key); empty if the connector does not refill."""
     keys = [binding.input.state_key for binding in spec.bindings] if schemas.refills else []
     return {key: generation_of(key, restart or Restart()) for key in keys}
 

@@ -1,8 +1,8 @@
-"""Refills: how long a binding that starts over is stored beside its rows, and how others find out that it is.
+"""Refills: the progress that completes the refill of a binding, and the record of running refills.
 
-A connector that refills says which bindings of a materialization it stores beside their rows. Such a refill is complete
-once it is as far as the rows were that it replaces, so that readers never see less than before. The moment does not
-matter for what rows come to be, as checkpoints name the rows that they are about.
+A connector that refills returns the bindings of a materialization that it stores beside their rows. A refill is
+complete when its progress reaches that of the rows it replaces, so that readers never see less than before. The moment
+of the replacement does not change the resulting rows, because checkpoints contain the identity of their rows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAME = "refills"
 
 
 def refill_limit(spec: InputSpec, restart: Restart, state: TaskState | None, present: int) -> int:
-    """Return the clock up to which a binding has to be stored before its refill is complete.
+    """Return the timestamp up to which a binding must be stored before its refill is complete.
 
     Args:
-        spec: its input.
+        spec: input of the binding.
         restart: the last reset.
-        state: how far the materialization is; None if it has never run.
-        present: a clock that its source is known to reach, for a binding of which nobody knows how far its rows are.
+        state: progress of the materialization; None if it has never run.
+        present: timestamp that the binding's source is known to reach, for rows whose progress is unknown.
     """
     key, former = spec.state_key, clocks_of(state) if state else {}
     former.pop(key, None)
@@ -42,12 +42,12 @@ def refill_limit(spec: InputSpec, restart: Restart, state: TaskState | None, pre
 
 
 def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:
-    """Tell other processes which bindings are being refilled.
+    """Record for other processes the bindings that are being refilled.
 
     Args:
         root: the data folder.
-        task: the materialization.
-        limits: for each binding (by state key), the clock up to which it has to be stored.
+        task: name of the materialization.
+        limits: for each binding (by state key), the timestamp up to which it must be stored.
     """
     folder = task_folder(root, task)
     if limits == read_refills(root, task):
@@ -59,9 +59,9 @@ def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:
 
 
 def read_refills(root: Path, task: str) -> dict[str, int]:
-    """Return what `note_refills` has told: for each binding (by state key), the clock up to which it has to be stored.
+    """Return the record of `note_refills`: timestamps up to which bindings must be stored, by state key.
 
-    After a crash it may be out of date until the materialization runs again.
+    After a crash it may be outdated until the materialization runs again.
     """
     try:
         limits: dict[str, int] = orjson.loads((task_folder(root, task) / _NAME).read_bytes())

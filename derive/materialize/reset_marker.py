@@ -106,9 +106,9 @@ def binding_of(key: str) -> str:
 
 
 def generation_of(key: str, restart: Restart) -> str:
-    """Return the name of the history that rows of a binding (by state key) are of.
+    """Return the generation of the rows of a binding (by state key).
 
-    A reset, and a raised `backfill`, begin another one.
+    A reset and a higher `backfill` each begin another generation.
     """
     name = binding_of(key)
     backfill, reset = key[len(name) :], restart.of(name)

@@ -10,7 +10,7 @@ from derive.protocol.collection import JSON, CollectionSpec, InputSpec
 from derive.protocol.endpoint import EndpointSpec
 
 FIRST = "first"
-"""The generation of a binding that has never started over, as connectors are told."""
+"""The generation of a binding that has never started over, in messages to connectors."""
 
 
 @dataclass(frozen=True, slots=True)
