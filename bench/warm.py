@@ -18,9 +18,9 @@ from bench.report import Column, Report, Value
 from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
 from derive.engine.executor import Executor
-from derive.engine.hybrid_executor import TakeoverExecutor
+from derive.engine.hybrid_executor import HybridExecutor
 from derive.engine.opening import open_run
-from derive.engine.spark_cost import Worth
+from derive.engine.spark_cost import CostModel
 from derive.engine.transaction import Committed
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store
@@ -141,4 +141,4 @@ class _Rates:
 
 def _in_process(spark: SparkExecutor) -> Executor:
     """Return the executor of `flowctl run` without Spark, for any number of documents."""
-    return TakeoverExecutor(spark, Worth(cores=1, local_documents=sys.maxsize), lambda _: None)
+    return HybridExecutor(spark, CostModel(cores=1, local_documents=sys.maxsize), lambda _: None)

@@ -52,7 +52,7 @@ def constrain(
         fault = fault_of(column, existing, dialect)
         if fault is None:
             is_there = find_column(existing, column.name, dialect) is not None
-            constraints[field.name] = _wish(field, column, delta_updates=delta_updates, is_there=is_there)
+            constraints[field.name] = _constraint(field, column, delta_updates=delta_updates, is_there=is_there)
         else:
             constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, fault)
     constraints.update(_collided(columns, collection.fields, existing, dialect))
@@ -88,7 +88,7 @@ def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Con
     return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")
 
 
-def _wish(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
+def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
     if field.is_key:
         return Constraint(ConstraintType.LOCATION_REQUIRED, "rows are known by the key")
     if field.pointer == "":

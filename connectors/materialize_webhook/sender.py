@@ -74,11 +74,11 @@ class Sender:
         begun = self._clock()
         attempt = 0
         while not self._pause(0.0):
-            failure, wished = self._attempt(path, body, headers)
+            failure, retry_after = self._attempt(path, body, headers)
             if failure is None:
                 return
             attempt += 1
-            pause = _BACKOFF.pause(attempt) if wished is None else min(wished, _BACKOFF.most)
+            pause = _BACKOFF.pause(attempt) if retry_after is None else min(retry_after, _BACKOFF.most)
             if self._clock() + pause - begun > self._config.retry_seconds:
                 what = f"{self._config.host} has not taken documents in {attempt} attempts: {failure}"
                 raise EndpointGoneError(what, hint="nothing is lost: they are posted again")
@@ -116,7 +116,7 @@ class Sender:
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
         failure = f"{response.status} {response.reason}" + (f": {shown}" if shown else "")
         if response.status in _LATER or response.status >= 500:
-            return failure, _wished(response.headers.get("Retry-After"))
+            return failure, _retry_seconds(response.headers.get("Retry-After"))
         if response.status in _DENIED:
             raise DeniedError(f"{self._config.host} does not let us in: {failure}")
         raise EndpointError(f"{self._config.host} has refused documents: {failure}")
@@ -135,7 +135,7 @@ class Sender:
         return f"{joined}{'&' if '?' in joined else '?'}{self._target.query}"
 
 
-def _wished(value: str | None) -> float | None:
+def _retry_seconds(value: str | None) -> float | None:
     """Return the seconds of `Retry-After`, from a number or a date."""
     if value is None:
         return None

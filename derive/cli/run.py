@@ -160,8 +160,8 @@ def _executors(
 ) -> tuple[SparkExecutor, Executor]:
     """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
     from derive.cli.console import note
-    from derive.engine.hybrid_executor import TakeoverExecutor
-    from derive.engine.spark_cost import Worth
+    from derive.engine.hybrid_executor import HybridExecutor
+    from derive.engine.spark_cost import CostModel
     from derive.spark.executor import SparkExecutor
     from derive.spark.start_time import remember_start, start_seconds
 
@@ -170,8 +170,8 @@ def _executors(
         return spark, spark
     # The number of a cluster's cores is unknown: then only the number of shards limits the useful cores.
     cores = os.cpu_count() or 1 if master is None or master.startswith("local") else _CLUSTER_CORES
-    worth = Worth(cores, start_seconds(master), local_documents)
-    return spark, TakeoverExecutor(spark, worth, note, partial(remember_start, master))
+    cost_model = CostModel(cores, start_seconds(master), local_documents)
+    return spark, HybridExecutor(spark, cost_model, note, partial(remember_start, master))
 
 
 def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: bool) -> None:

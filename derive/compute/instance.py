@@ -21,7 +21,7 @@ import apsw
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
-from derive.compute.dataflow.dataflows import Dataflows, Wish, integer
+from derive.compute.dataflow.dataflows import DataflowRequest, Dataflows, integer
 from derive.compute.dataflow.hydration import MOST_HERE, Progress
 from derive.compute.dataflow.input import Input, Update
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
@@ -127,14 +127,14 @@ class Instance:
             inputs: collections by identifier, from that time on. The instance closes them.
             definition: a value that `definitions` returns; a different one means a different relation.
         """
-        wish = Wish(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
+        request = DataflowRequest(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
         self._announced[identifier] = as_of
 
         def begin() -> None:
             if self._definitions.get(identifier) != definition:
                 self._dataflows.drop(identifier)
                 self._define(identifier, definition)
-            self._dataflows.wish(identifier, wish)
+            self._dataflows.request(identifier, request)
 
         self._commands.append(begin)
 
@@ -195,8 +195,8 @@ class Instance:
 
     def is_known_from(self, identifier: GlobalId, time: int) -> bool:
         """Return whether a relation is maintained or requested, and is or will be known from a time on."""
-        dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
-        begun = dataflow.since if dataflow is not None else wish.as_of if wish is not None else END_OF_TIME
+        dataflow, request = self._dataflows.maintained.get(identifier), self._dataflows.requests.get(identifier)
+        begun = dataflow.since if dataflow is not None else request.as_of if request is not None else END_OF_TIME
         return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
 
     def has_begun(self, identifier: GlobalId) -> bool:
@@ -214,7 +214,7 @@ class Instance:
             raise failure
         dataflow = dataflows.maintained.get(identifier)
         if dataflow is not None:
-            return dataflow.since, dataflow.cohort.committed
+            return dataflow.since, dataflow.group.committed
         as_of = self._announced.get(identifier)
         if as_of is not None:
             return as_of, as_of
@@ -223,7 +223,7 @@ class Instance:
     def failure(self, identifier: GlobalId) -> FlowError | None:
         """Return the error of a relation that cannot be maintained any more; None without one."""
         dataflow = self._dataflows.maintained.get(identifier)
-        broken = self._dataflows.broken.get(dataflow.cohort.id) if dataflow is not None else None
+        broken = self._dataflows.broken.get(dataflow.group.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken
 
     def can_go_on(self, identifier: GlobalId) -> bool:

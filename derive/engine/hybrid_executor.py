@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.spark_cost import Work, Worth
+from derive.engine.spark_cost import CostModel, Work
 from derive.errors import FlowError, LostError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
@@ -36,7 +36,7 @@ class Startable(Executor, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalLimits:
     """Limits of a transaction in this process.
 
     Attributes:
@@ -68,31 +68,31 @@ class Measure:
     documents: int = 0
 
 
-class TakeoverExecutor:
+class HybridExecutor:
     """Executes transactions in this process, or on Spark if that pays off.
 
     Args:
         spark: Spark.
-        worth: cost model of Spark.
+        cost_model: cost model of Spark.
         tell: prints that Spark starts, or why it does not.
         started: called with the seconds of Spark's start.
-        here: limits of transactions in this process.
+        limits: limits of transactions in this process.
     """
 
     def __init__(
         self,
         spark: Startable,
-        worth: Worth,
+        cost_model: CostModel,
         tell: Callable[[str], None],
         started: Callable[[float], None] = lambda _: None,
-        here: Here | None = None,
+        limits: LocalLimits | None = None,
     ) -> None:
         self._spark = spark
-        self._worth = worth
+        self._cost_model = cost_model
         self._tell = tell
         self._started = started
-        self._here = here or Here()
-        self._rates = Rates(self._here)
+        self._limits = limits or LocalLimits()
+        self._rates = Rates(self._limits)
         self._in_process = InProcessExecutor()
         self._turn = threading.Lock()
         self._loads: dict[str, Load] = {}
@@ -109,21 +109,21 @@ class TakeoverExecutor:
         with self._turn:
             self._loads[task] = load
             works = {name: self._rates.work(waiting) for name, waiting in self._loads.items()}
-            if self._starter is None and self._worth.is_start(works.values()):
+            if self._starter is None and self._cost_model.is_start(works.values()):
                 self._begin(f"{sum(work.documents for work in works.values()):,} documents wait: starting Spark")
-            is_spark = task in self._lost or (self._is_up and self._worth.is_job(works[task], works.values()))
+            is_spark = task in self._lost or (self._is_up and self._cost_model.is_job(works[task], works.values()))
             (self._elsewhere.add if is_spark else self._elsewhere.discard)(task)
             work, place = works[task], "on Spark" if is_spark else "in this process"
             _logger.debug("%s: %d documents, about %.2f s of work; %s", task, work.documents, work.seconds, place)
         if is_spark:
             self._require()
             return self._spark.prepare(load, limits)
-        return self._limits_here(load, limits)
+        return self._local_limits(load, limits)
 
-    def _limits_here(self, load: Load, limits: Limits) -> Limits:
+    def _local_limits(self, load: Load, limits: Limits) -> Limits:
         task, documents, size = load.task, limits.documents, limits.bytes
         if load.parts > 1:  # a single shard streams its documents
-            documents, size = min(documents, self._here.documents), min(size, self._here.bytes)
+            documents, size = min(documents, self._limits.documents), min(size, self._limits.bytes)
         is_starting = self._starter is not None and not self._is_up and self._failure is None
         if is_starting or not self._rates.is_known(task):
             documents = min(documents, self._rates.documents(task))
@@ -154,7 +154,7 @@ class TakeoverExecutor:
         if plan.shape != "sharded":
             return True
         size = size_of(plan.reads)
-        return size.documents <= 2 * self._here.documents and size.bytes <= 2 * self._here.bytes
+        return size.documents <= 2 * self._limits.documents and size.bytes <= 2 * self._limits.bytes
 
     def _begin(self, why: str) -> None:
         """Start Spark in the background."""
@@ -210,11 +210,11 @@ class Rates:
     """Rates of this process by task.
 
     Args:
-        here: limits of transactions in this process.
+        limits: limits of transactions in this process.
     """
 
-    def __init__(self, here: Here) -> None:
-        self._here = here
+    def __init__(self, limits: LocalLimits) -> None:
+        self._limits = limits
         self._guessed: dict[str, float] = {}  # from the first transaction, which includes one-time costs
         self._known: dict[str, float] = {}  # from later transactions
         self._at_work = 0
@@ -223,7 +223,7 @@ class Rates:
     def work(self, load: Load) -> Work:
         """Return the pending documents of a task as work of this process."""
         documents = load.size.documents
-        return Work(documents, documents / self._known.get(load.task, self._here.rate), load.parts)
+        return Work(documents, documents / self._known.get(load.task, self._limits.rate), load.parts)
 
     def is_known(self, task: str) -> bool:
         """Return whether a later transaction than the first has measured the task's rate."""
@@ -232,7 +232,7 @@ class Rates:
     def documents(self, task: str) -> int:
         """Return the number of a task's documents that take as long as a transaction may."""
         rate = self._known.get(task) or self._guessed.get(task)
-        return self._here.first if rate is None else max(self._here.telling, int(rate * self._here.seconds))
+        return self._limits.first if rate is None else max(self._limits.telling, int(rate * self._limits.seconds))
 
     @contextmanager
     def measured(self, task: str) -> Iterator[Measure]:
@@ -250,6 +250,6 @@ class Rates:
         # Concurrent transactions share the elapsed time equally, but each counts at least its own processor
         # time.
         seconds = max(time.thread_time() - begun_busy, (time.monotonic() - begun) / abreast)
-        if measure.documents >= self._here.telling:
+        if measure.documents >= self._limits.telling:
             rates = self._known if task in self._guessed else self._guessed
             rates[task] = measure.documents / max(seconds, 1e-6)

@@ -40,7 +40,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class CostModel:
     """The cost model of Spark.
 
     Attributes:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 _FIRST_SECONDS, _LOOK_SECONDS = 60.0, 5.0
 
 
-class Silence:
+class Stall:
     """Reports how long an answer has been missing: after a minute, two, four and so on; and when it has arrived.
 
     Args:
@@ -32,7 +32,7 @@ class Silence:
         self._due = 0.0
 
     @contextmanager
-    def broken(self) -> Iterator[None]:
+    def waiting(self) -> Iterator[None]:
         """Measure the wait for an answer during the block."""
         self._begun, self._due = time.monotonic(), self._seconds
         try:
@@ -55,7 +55,7 @@ class Silence:
         self._due *= 2
 
 
-class SilenceWatch:
+class StallMonitor:
     """A thread that checks all waits of a process.
 
     Args:
@@ -64,28 +64,28 @@ class SilenceWatch:
 
     def __init__(self, every: float = _LOOK_SECONDS) -> None:
         self._every = every
-        self._silences: WeakSet[Silence] = WeakSet()
+        self._stalls: WeakSet[Stall] = WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, silence: Silence) -> Silence:
+    def add(self, stall: Stall) -> Stall:
         """Check a wait from now on, as long as the object exists."""
         with self._lock:
-            self._silences.add(silence)
+            self._stalls.add(stall)
             if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
-                self._thread = threading.Thread(target=self._work, name="silence", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="stall monitor", daemon=True)
                 self._thread.start()
-        return silence
+        return stall
 
     def _work(self) -> None:
         while True:
             time.sleep(self._every)
             with self._lock:
-                silences = list(self._silences)
-            for silence in silences:
-                silence.look()
-            del silences
+                stalls = list(self._stalls)
+            for stall in stalls:
+                stall.look()
+            del stalls
 
 
-WATCH = SilenceWatch()
+WATCH = StallMonitor()
 """The watch of this process."""

@@ -10,7 +10,7 @@ import grpc
 
 from derive.errors import EndpointGoneError
 from derive.materialize.connector import Connector
-from derive.materialize.stall_monitor import WATCH, Silence
+from derive.materialize.stall_monitor import WATCH, Stall
 from derive.protocol.stubs import materialize_pb2 as pb
 
 
@@ -26,7 +26,7 @@ class GrpcWire:
     def __init__(self, connector: Connector, secrets: Collection[str], tell: Callable[[str], None]) -> None:
         self._connector = connector
         self._secrets = secrets
-        self._silence = WATCH.add(Silence(connector.name, tell))
+        self._stall = WATCH.add(Stall(connector.name, tell))
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._call: Any = connector.client.transactions(iter(self._requests.get, None))
 
@@ -41,7 +41,7 @@ class GrpcWire:
             FlowError: the stream has ended.
         """
         try:
-            with self._silence.broken():
+            with self._stall.waiting():
                 response: pb.TransactionResponse = next(self._call)
         except grpc.RpcError as failure:
             raise self._connector.error_of(failure, self._secrets) from failure

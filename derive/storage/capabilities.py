@@ -114,16 +114,16 @@ class Capabilities:
         (kept,) = self.retain_all([(held, collections, frontier)], purpose=purpose)
         return kept
 
-    def retain_all(self, wishes: Sequence[Retained], *, purpose: str) -> list[list[Capability]]:
+    def retain_all(self, requests: Sequence[Retained], *, purpose: str) -> list[list[Capability]]:
         """Replace the leases of several holders, as `retain` does, in one commit.
 
         Args:
-            wishes: for each holder the present leases, the collections and the frontier.
+            requests: for each holder the present leases, the collections and the frontier.
             purpose: description of the use, for people.
         """
         with self._metadata.transaction(synced=False) as db:
             drop_ended(db)
-            return [_retained(db, wish, purpose) for wish in wishes]
+            return [_retained(db, retained, purpose) for retained in requests]
 
     def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
         """Acquire a capability to write a table from its `upper` on; other writers may exist.
@@ -233,8 +233,8 @@ def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, i
     return name, frontiers
 
 
-def _retained(db: apsw.Connection, wish: Retained, purpose: str) -> list[Capability]:
-    held, collections, frontier = wish
+def _retained(db: apsw.Connection, retained: Retained, purpose: str) -> list[Capability]:
+    held, collections, frontier = retained
     wanted = set(collections)
     kept = {}
     for capability in held:

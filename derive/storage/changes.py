@@ -1,8 +1,9 @@
 """Notifications of commits, so that waiting callers do not poll the metadata database.
 
-A commit notifies waiting threads of this process at once, and other processes through the bell of the data folder. A
-waiting process without a bell polls SQLite's data version, which lies in shared memory and costs microseconds to read.
-A process with a bell polls too, but rarely.
+A commit notifies waiting threads of this process at once, and other processes through the signal of the data folder.
+A waiting process without a signal polls SQLite's data version, which lies in shared memory and takes microseconds to
+read.
+A process with a signal polls too, but rarely.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import NamedTuple
 from derive.storage.metadata.database import Metadata
 
 _LOOK_SECONDS = 0.02
-"""Poll interval of a caller without a bell."""
+"""Poll interval of a caller without a commit signal."""
 
 _DOUBT_SECONDS = 1.0
-"""Poll interval of a caller with a bell: a process may be killed between its commit and the bell."""
+"""Poll interval of a caller with a commit signal: a process may be killed between its commit and the signal."""
 
 
 class Mark(NamedTuple):
@@ -102,7 +103,7 @@ class Changes:
 
     def _wait(self, is_over: Callable[[], bool], seconds: float) -> bool:
         end = time.monotonic() + seconds
-        with self._metadata.bell.listener() as listener:
+        with self._metadata.commit_signal.listener() as listener:
             while True:
                 if listener is not None:
                     listener.forget()

@@ -210,7 +210,7 @@ def test_a_step_says_whether_there_is_more_to_do_at_once(orders: Changing, custo
     assert not instance.step()
     assert instance.frontiers(9) == (4, 8)
 
-    both = Join((Get(9, ORDERS.types), CUSTOMERS))  # of other sources: a cohort of its own
+    both = Join((Get(9, ORDERS.types), CUSTOMERS))  # of other sources: a group of its own
     instance.maintain(8, both, 5, {2: customers.since(5)})
     settled(instance)
     orders.seal(10)

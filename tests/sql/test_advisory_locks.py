@@ -63,15 +63,15 @@ def test_locks_are_given_in_the_order_in_which_they_are_asked_for() -> None:
             given_to.append(owner)
 
         assert take(locks, "ann", shared=True)
-        wishes = [asyncio.create_task(ask("bob", shared=False)), asyncio.create_task(ask("cid", shared=True))]
+        requests = [asyncio.create_task(ask("bob", shared=False)), asyncio.create_task(ask("cid", shared=True))]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert given_to == []  # cid could share with ann, but bob came first
         locks.release("ann", is_of_transaction=False)
-        await wishes[0]
+        await requests[0]
         assert given_to == ["bob"]
         assert locks.unlock("bob", (1,), is_shared=False)
-        await asyncio.gather(*wishes)
+        await asyncio.gather(*requests)
         assert given_to == ["bob", "cid"]
 
     asyncio.run(work())

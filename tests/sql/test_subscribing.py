@@ -58,12 +58,12 @@ def test_leases_of_subscriptions_move_together_and_each_to_its_own_time(world: S
         tables = [table for name in "tu" if (table := coordinator.store.tables.find(f"sql/public/{name}"))]
         last = min(table.upper for table in tables) - 1
         capabilities = coordinator.store.capabilities
-        wishes: list[Retained] = [
+        requests: list[Retained] = [
             ([], [tables[0].id], last - 2),
             ([], [tables[0].id, tables[1].id], last - 1),
             ([], [987], last),
         ]
-        first = capabilities.retain_all(wishes, purpose="SUBSCRIBE")
+        first = capabilities.retain_all(requests, purpose="SUBSCRIBE")
         assert [[(held.collection, held.frontier) for held in leases] for leases in first] == [
             [(tables[0].id, last - 2)],
             [(tables[0].id, last - 1), (tables[1].id, last - 1)],

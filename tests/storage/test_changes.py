@@ -21,7 +21,7 @@ from typing_extensions import override
 from derive.protocol.specs import CatalogSpec
 from derive.storage.contents import ReadOptions
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata.bell import Bell
+from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
 
@@ -57,8 +57,8 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     return world
 
 
-class Unheard(Bell):
-    """A bell where the kernel does not tell who touches files."""
+class Unheard(CommitSignal):
+    """A signal on a kernel that cannot watch files."""
 
     @override
     @contextmanager
@@ -139,7 +139,7 @@ def test_no_call_is_lost_whenever_it_comes(steps: list[str]) -> None:
 def test_processes_that_answer_one_another_are_all_heard(world: World, *, hears: bool) -> None:
     rounds, changes = 100, world.store.changes
     if not hears:
-        world.store._metadata.bell = Unheard(world.root / "metadata.db")
+        world.store._metadata.commit_signal = Unheard(world.root / "metadata.db")
     before = sorted(path.name for path in world.root.iterdir())
     call = changes.call()
     answering = subprocess.Popen([sys.executable, "-c", ANSWERS, str(world.root), str(rounds)])

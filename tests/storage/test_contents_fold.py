@@ -83,9 +83,9 @@ def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, in
     counts: Counter[tuple[bytes, str]] = Counter()
     last: dict[bytes, int] = {}
     updates: list[Update] = []
-    for clock, (letter, number, wished) in enumerate(changes, start=1):
+    for clock, (letter, number, requested) in enumerate(changes, start=1):
         key, text = letter.encode(), f'{{"n":{number}}}'
-        diff = max(wished, -counts[key, text]) or 1
+        diff = max(requested, -counts[key, text]) or 1
         counts[key, text] += diff
         last[key] = clock
         updates.append((clock, 0, diff, key, text))

@@ -11,8 +11,8 @@ import apsw
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row, Type
-from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import folder_of, open_reader
+from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Update
 from derive.compute.dataflow.peek import history_of
 from derive.compute.operators.arrangement import copies, rows_as_of
@@ -73,21 +73,21 @@ class ChainedInput:
     keeps = False
 
     def __init__(
-        self, connection: apsw.Connection, upstream: GlobalId, cohort_of: Callable[[GlobalId], Cohort], since: int
+        self, connection: apsw.Connection, upstream: GlobalId, group_of: Callable[[GlobalId], DataflowGroup], since: int
     ) -> None:
         """Describe the input.
 
         Args:
             connection: writing connection of the database of both.
             upstream: identifier of the dataflow.
-            cohort_of: returns the dataflow's group.
+            group_of: returns the dataflow's group.
             since: the time.
         """
         self.upstream = upstream
         self.since = since
         self._connection = connection
-        self._cohort_of = cohort_of
-        self._operator = cohort_of(upstream).roots[upstream]
+        self._group_of = group_of
+        self._operator = group_of(upstream).roots[upstream]
         self.types: tuple[Type, ...] = self._operator.plan.types
         self._frontier = since + 1
 
@@ -112,11 +112,11 @@ class ChainedInput:
     @property
     def has_more(self) -> bool:
         """Return whether the other group has advanced since the last poll."""
-        return self._cohort_of(self.upstream).upper > self._frontier
+        return self._group_of(self.upstream).upper > self._frontier
 
     def poll(self) -> tuple[int, list[Update]]:
         """Return the frontier and the updates since the last poll."""
-        begin, self._frontier = self._frontier, self._cohort_of(self.upstream).upper
+        begin, self._frontier = self._frontier, self._group_of(self.upstream).upper
         if begin == self._frontier:
             return self._frontier, []
         history = history_of(self._operator.number, self._operator.width)

@@ -1,4 +1,4 @@
-"""The dataflows of an instance: requests for them, their cohorts, and how they begin and end."""
+"""The dataflows of an instance: requests for them, their groups, and how they begin and end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Datum
 from derive.compute.dataflow.adoption import drop_unnamed
-from derive.compute.dataflow.cohort import Cohort, reachable
 from derive.compute.dataflow.cross_group_input import ChainedInput
 from derive.compute.dataflow.database import unpacked
-from derive.compute.dataflow.failures import Halts
+from derive.compute.dataflow.dataflow_group import DataflowGroup, reachable
+from derive.compute.dataflow.failures import GroupFailures
 from derive.compute.dataflow.hydration import (
     MOST_HERE,
     Hydration,
@@ -37,17 +37,17 @@ class Dataflow:
 
     Attributes:
         relation: its relation.
-        cohort: its group.
+        group: its group.
         since: the earliest time at which it can be read.
     """
 
     relation: Relation
-    cohort: Cohort
+    group: DataflowGroup
     since: int
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DataflowRequest:
     """A requested dataflow that is not maintained yet."""
 
     relation: Relation
@@ -61,7 +61,7 @@ class Dataflows:
 
     Attributes:
         maintained: running dataflows.
-        wishes: requested dataflows that have not started.
+        requests: requested dataflows that have not started.
         kept: places of the rows of running dataflows.
         failures: errors of dataflows that could not start.
         broken: errors of groups that have stopped.
@@ -78,63 +78,63 @@ class Dataflows:
         self._hydrations = Hydrations(connection, most_here, stage)
         self._connection = connection
         self.maintained: dict[GlobalId, Dataflow] = {}
-        self.wishes: dict[GlobalId, Wish] = {}
+        self.requests: dict[GlobalId, DataflowRequest] = {}
         self.kept: Mapping[GlobalId, Kept] = {}
         self.failures: dict[GlobalId, FlowError] = {}
-        self._halts = Halts(connection)
-        self.broken: Mapping[int, FlowError] = self._halts.failures
-        self._cohorts: dict[int, Cohort] = {}
+        self._failures = GroupFailures(connection)
+        self.broken: Mapping[int, FlowError] = self._failures.failures
+        self._groups: dict[int, DataflowGroup] = {}
         self._indexes: dict[GlobalId, list[tuple[int, ...]]] = {}
         self._restore()
 
     def close(self) -> None:
         """Close all inputs."""
         self._hydrations.close()
-        for cohort in self._cohorts.values():
-            cohort.close()
-        for wish in self.wishes.values():
-            _close(wish.inputs)
+        for group in self._groups.values():
+            group.close()
+        for request in self.requests.values():
+            _close(request.inputs)
 
     def step(self) -> bool:
         """Start requested dataflows, and advance groups; return whether there may be more work at once."""
         happened = self._hydrations.step(
             self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
         )
-        for identifier, wish in list(self.wishes.items()):
-            happened |= self._fulfil(identifier, wish)
+        for identifier, request in list(self.requests.items()):
+            happened |= self._fulfil(identifier, request)
         went_on = False
-        for cohort in list(self._cohorts.values()):
-            went_on |= self._halts.advance(cohort)
-            if cohort.partner is not None:
-                self._join(cohort, cohort.partner)
-        has_more = bool(self.wishes) or any(map(self._halts.has_more, self._cohorts.values()))
+        for group in list(self._groups.values()):
+            went_on |= self._failures.advance(group)
+            if group.partner is not None:
+                self._join(group, group.partner)
+        has_more = bool(self.requests) or any(map(self._failures.has_more, self._groups.values()))
         return happened or (went_on and has_more)
 
     def can_go_on(self, identifier: GlobalId) -> bool:
         """Return whether a failed dataflow could resume."""
         dataflow = self.maintained.get(identifier)
-        return dataflow is not None and self._halts.can_go_on(dataflow.cohort)
+        return dataflow is not None and self._failures.can_go_on(dataflow.group)
 
     def go_on(self, identifier: GlobalId) -> None:
         """Resume a failed dataflow with its whole group, if possible."""
         if dataflow := self.maintained.get(identifier):
-            self._halts.go_on(dataflow.cohort)
+            self._failures.go_on(dataflow.group)
 
     def _restore(self) -> None:
         execute = self._connection.execute
         clear(self._connection)
         drop_unnamed(self._connection)
-        self._next_cohort = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
+        self._next_group = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
         self._next_operator = integer(execute("SELECT ifnull(max(number), 0) + 1 FROM operators").get)
         for identifier, sources, upper in execute("SELECT id, sources, upper FROM cohorts").fetchall():
-            cohort = Cohort(self._connection, integer(identifier), unpacked(sources), integer(upper))
+            group = DataflowGroup(self._connection, integer(identifier), unpacked(sources), integer(upper))
             rows = execute(
-                "SELECT id, operator, relation, since FROM dataflows WHERE cohort = ?", (cohort.id,)
+                "SELECT id, operator, relation, since FROM dataflows WHERE cohort = ?", (group.id,)
             ).fetchall()
-            cohort.restore((integer(row[0]), integer(row[1])) for row in rows)
-            self._cohorts[cohort.id] = cohort
+            group.restore((integer(row[0]), integer(row[1])) for row in rows)
+            self._groups[group.id] = group
             for number, _, relation, since in rows:
-                self.maintained[integer(number)] = Dataflow(unpacked(relation), cohort, integer(since))
+                self.maintained[integer(number)] = Dataflow(unpacked(relation), group, integer(since))
         self._place()
 
     def _place(self) -> None:
@@ -142,143 +142,145 @@ class Dataflows:
         kept = {}
         for identifier, dataflow in self.maintained.items():
             kept[identifier] = Kept(
-                dataflow.cohort.id, dataflow.cohort.roots[identifier].number, self._operators(identifier)
+                dataflow.group.id, dataflow.group.roots[identifier].number, self._operators(identifier)
             )
         self.kept = kept
 
     def _operators(self, identifier: GlobalId) -> tuple[int, ...]:
         """Return the numbers of all operators that a dataflow derives from, in other groups as well."""
-        cohort = self.maintained[identifier].cohort
-        operators = {operator.number for operator in reachable([cohort.roots[identifier]])}
+        group = self.maintained[identifier].group
+        operators = {operator.number for operator in reachable([group.roots[identifier]])}
         for get in gets_of(self.maintained[identifier].relation):
             if get.id in self.maintained and get.id != identifier:
                 operators.update(self._operators(get.id))
         return tuple(sorted(operators))
 
-    def wish(self, identifier: GlobalId, wish: Wish) -> None:
+    def request(self, identifier: GlobalId, request: DataflowRequest) -> None:
         """Request to maintain a relation; an existing dataflow of the same relation continues."""
         self.go_on(identifier)
         dataflow = self.maintained.get(identifier)
         if dataflow is not None:
-            is_kept = dataflow.relation == wish.relation and dataflow.since <= wish.as_of < dataflow.cohort.upper
-            if is_kept and dataflow.cohort.id not in self.broken and self._resume(dataflow, wish):
+            is_kept = dataflow.relation == request.relation and dataflow.since <= request.as_of < dataflow.group.upper
+            if is_kept and dataflow.group.id not in self.broken and self._resume(dataflow, request):
                 return
-        if dataflow is not None or identifier in self.wishes:
+        if dataflow is not None or identifier in self.requests:
             self.drop(identifier)
-        self.wishes[identifier] = wish
+        self.requests[identifier] = request
 
-    def _resume(self, dataflow: Dataflow, wish: Wish) -> bool:
+    def _resume(self, dataflow: Dataflow, request: DataflowRequest) -> bool:
         """Reattach inputs to an existing dataflow; return False if that is impossible."""
-        cohort = dataflow.cohort
-        chained = self._chained(wish, cohort.upper - 1, cohort)
+        group = dataflow.group
+        chained = self._chained(request, group.upper - 1, group)
         if chained is None:
             return False
-        for identifier, source in {**wish.inputs, **chained}.items():
-            if identifier not in cohort.wanted() or identifier in cohort.feeds:
+        for identifier, source in {**request.inputs, **chained}.items():
+            if identifier not in group.wanted() or identifier in group.feeds:
                 source.close()
-            elif not self._hydrations.refill(cohort, identifier, source):
-                cohort.feed(identifier, source, source.since + 1)
+            elif not self._hydrations.refill(group, identifier, source):
+                group.feed(identifier, source, source.since + 1)
         return True
 
-    def _chained(self, wish: Wish, time: int, cohort: Cohort | None) -> dict[GlobalId, Input] | None:
+    def _chained(
+        self, request: DataflowRequest, time: int, group: DataflowGroup | None
+    ) -> dict[GlobalId, Input] | None:
         """Return inputs from other groups at a time; None if one is unknown at that time."""
         chained: dict[GlobalId, Input] = {}
-        for get in gets_of(wish.relation):
+        for get in gets_of(request.relation):
             upstream = self.maintained.get(get.id)
-            if get.id in wish.inputs or (upstream is not None and upstream.cohort is cohort):
+            if get.id in request.inputs or (upstream is not None and upstream.group is group):
                 continue
-            if upstream is None or not upstream.since <= time < upstream.cohort.upper:
+            if upstream is None or not upstream.since <= time < upstream.group.upper:
                 return None
-            chained[get.id] = ChainedInput(self._connection, get.id, self._cohort_of, time)
+            chained[get.id] = ChainedInput(self._connection, get.id, self._group_of, time)
         return chained
 
-    def _cohort_of(self, identifier: GlobalId) -> Cohort:
-        return self.maintained[identifier].cohort
+    def _group_of(self, identifier: GlobalId) -> DataflowGroup:
+        return self.maintained[identifier].group
 
-    def _sources(self, wish: Wish) -> frozenset[GlobalId]:
+    def _sources(self, request: DataflowRequest) -> frozenset[GlobalId]:
         """Return the collections that a request derives from, directly or indirectly."""
         sources: set[GlobalId] = set()
-        for get in gets_of(wish.relation):
-            if get.id in wish.inputs:
+        for get in gets_of(request.relation):
+            if get.id in request.inputs:
                 sources.add(get.id)
             elif get.id in self.maintained:
-                sources |= self.maintained[get.id].cohort.sources
+                sources |= self.maintained[get.id].group.sources
         return frozenset(sources)
 
-    def _fulfil(self, identifier: GlobalId, wish: Wish) -> bool:
+    def _fulfil(self, identifier: GlobalId, request: DataflowRequest) -> bool:
         """Start a requested dataflow, if its inputs are ready; return whether something happened."""
-        upstream = [self.maintained.get(get.id) for get in gets_of(wish.relation) if get.id not in wish.inputs]
+        upstream = [self.maintained.get(get.id) for get in gets_of(request.relation) if get.id not in request.inputs]
         if None in upstream or self._hydrations.begins(identifier):
             return False
         known = [dataflow for dataflow in upstream if dataflow is not None]
-        sources = self._sources(wish)
-        time = max([wish.as_of, *(dataflow.since for dataflow in known)])
+        sources = self._sources(request)
+        time = max([request.as_of, *(dataflow.since for dataflow in known)])
         is_large = None
         try:
-            is_large = self._is_large(identifier, wish, time)
+            is_large = self._is_large(identifier, request, time)
         except FlowError as failure:  # perhaps a collection was reset
             self._fail(identifier, failure)
         if is_large or is_large is None:
-            return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, wish, time)
-        cohort = self._cohort_for(sources, known)
-        if cohort is not None:
+            return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, request, time)
+        group = self._group_for(sources, known)
+        if group is not None:
             # A group that resumes later would process times that are in the first rows of the new dataflow
             # already.
-            is_over = cohort.id in self.broken and not self._halts.can_go_on(cohort)
-            if cohort.upper <= time and not is_over:
+            is_over = group.id in self.broken and not self._failures.can_go_on(group)
+            if group.upper <= time and not is_over:
                 return False
-            time = cohort.upper - 1
-        chained = self._chained(wish, time, cohort)
+            time = group.upper - 1
+        chained = self._chained(request, time, group)
         if chained is None:
             return False
-        del self.wishes[identifier]
+        del self.requests[identifier]
         try:
             with self._connection:
-                begun = self._begin(identifier, wish, cohort, time, {**wish.inputs, **chained})
+                begun = self._begin(identifier, request, group, time, {**request.inputs, **chained})
         except Exception as exc:
             self.failures[identifier] = as_failure(exc)
-            _close(wish.inputs)
+            _close(request.inputs)
             return True
-        self._show(identifier, wish, begun, time)
+        self._show(identifier, request, begun, time)
         return True
 
-    def _cohort_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> Cohort | None:
+    def _group_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> DataflowGroup | None:
         """Return the group for a new dataflow; None to create one.
 
         A group reads other groups of the same sources from its start or never, so no group waits for itself.
         """
-        among = {dataflow.cohort.id for dataflow in upstream if dataflow.cohort.sources == sources}
+        among = {dataflow.group.id for dataflow in upstream if dataflow.group.sources == sources}
         if len(among) > 1:
             return None
-        cohorts = [cohort for cohort in self._cohorts.values() if cohort.sources == sources]
-        return next((cohort for cohort in cohorts if not among or cohort.id in among), None)
+        groups = [group for group in self._groups.values() if group.sources == sources]
+        return next((group for group in groups if not among or group.id in among), None)
 
     def _begin(
         self,
         identifier: GlobalId,
-        wish: Wish,
-        cohort: Cohort | None,
+        request: DataflowRequest,
+        group: DataflowGroup | None,
         time: int,
         inputs: Mapping[GlobalId, Input],
-    ) -> Cohort:
-        if cohort is None:
-            cohort = Cohort(self._connection, self._next_cohort, self._sources(wish), time + 1)
-            cohort.record()
-            self._next_cohort += 1
+    ) -> DataflowGroup:
+        if group is None:
+            group = DataflowGroup(self._connection, self._next_group, self._sources(request), time + 1)
+            group.record()
+            self._next_group += 1
         indexes = self._indexes.get(identifier, ())
-        cohort.begin(identifier, wish.relation, wish.plan, inputs, self._next_operator, indexes)
-        self._next_operator += operators_of(wish.plan)
-        return cohort
+        group.begin(identifier, request.relation, request.plan, inputs, self._next_operator, indexes)
+        self._next_operator += operators_of(request.plan)
+        return group
 
-    def _show(self, identifier: GlobalId, wish: Wish, cohort: Cohort, time: int) -> None:
+    def _show(self, identifier: GlobalId, request: DataflowRequest, group: DataflowGroup, time: int) -> None:
         """Make a started dataflow visible."""
         self._hydrations.forget(identifier)
-        self._cohorts[cohort.id] = cohort
-        self.maintained[identifier] = Dataflow(wish.relation, cohort, time)
+        self._groups[group.id] = group
+        self.maintained[identifier] = Dataflow(request.relation, group, time)
         self._place()
         with self._connection:
             for columns in self._indexes.pop(identifier, ()):
-                cohort.index(identifier, columns)
+                group.index(identifier, columns)
 
     # -- Hydration
 
@@ -286,75 +288,81 @@ class Dataflows:
         """Return the progress of large dataflows that have not started yet."""
         return self._hydrations.progress()
 
-    def _is_large(self, identifier: GlobalId, wish: Wish, time: int) -> bool | None:
+    def _is_large(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool | None:
         """Return whether a dataflow is too large to compute while others wait; None if unknown yet."""
-        chained = self._chained(wish, time, None)
+        chained = self._chained(request, time, None)
         try:
-            inputs = [*wish.inputs.values(), *(chained or {}).values()]
+            inputs = [*request.inputs.values(), *(chained or {}).values()]
             return None if chained is None else self._hydrations.is_large(identifier, inputs, time)
         except FrontierError:
             return None
 
-    def _hydrate(self, identifier: GlobalId, wish: Wish, time: int) -> bool:
+    def _hydrate(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool:
         """Start the hydration of a dataflow in another process; return False if that is impossible."""
-        chained = self._chained(wish, time, None)
+        chained = self._chained(request, time, None)
         if chained is None:
             return False
-        read = sources_of(wish.plan)
-        inputs = {**wish.inputs, **chained}
+        read = sources_of(request.plan)
+        inputs = {**request.inputs, **chained}
         movable = {one: source for one, source in inputs.items() if one in read and isinstance(source, MovableInput)}
         indexes = tuple(self._indexes.get(identifier, ()))
         first = FirstDataflow(
-            identifier, wish.relation, wish.plan, self._sources(wish), self._next_cohort, self._next_operator, indexes
+            identifier,
+            request.relation,
+            request.plan,
+            self._sources(request),
+            self._next_group,
+            self._next_operator,
+            indexes,
         )
-        self._next_cohort += 1
-        self._next_operator += operators_of(wish.plan)
+        self._next_group += 1
+        self._next_operator += operators_of(request.plan)
         self._hydrations.begin(time, movable, first)
         return True
 
     def _hydrated(self, first: FirstDataflow, hydration: Hydration) -> None:
         """Continue a hydrated dataflow from its time."""
-        cohort = Cohort(self._connection, first.cohort, first.sources, hydration.time + 1)
+        group = DataflowGroup(self._connection, first.group, first.sources, hydration.time + 1)
         root = integer(self._connection.execute("SELECT operator FROM dataflows WHERE id = ?", (first.identifier,)).get)
-        cohort.restore([(first.identifier, root)])
+        group.restore([(first.identifier, root)])
         for identifier, movable in hydration.inputs.items():
-            cohort.feed(identifier, movable, movable.since + 1)
-        wish = self.wishes.pop(first.identifier)
-        _close({one: source for one, source in wish.inputs.items() if one not in hydration.inputs})
-        cohort.partner = next((other for other in self._cohorts.values() if self._may_join(cohort, other)), None)
-        self._show(first.identifier, wish, cohort, hydration.time)
+            group.feed(identifier, movable, movable.since + 1)
+        request = self.requests.pop(first.identifier)
+        _close({one: source for one, source in request.inputs.items() if one not in hydration.inputs})
+        group.partner = next((other for other in self._groups.values() if self._may_join(group, other)), None)
+        self._show(first.identifier, request, group, hydration.time)
 
     def _fail(self, identifier: GlobalId, failure: FlowError) -> None:
         self._hydrations.forget(identifier)
         self.failures[identifier] = failure
-        _close(self.wishes.pop(identifier).inputs)
+        _close(self.requests.pop(identifier).inputs)
 
-    def _refilled(self, cohort: Cohort, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
+    def _refilled(self, group: DataflowGroup, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
         if failure is not None:
-            self._halts.halt(cohort, failure)
-        if failure is None and identifier in cohort.wanted():
-            cohort.feed(identifier, source, source.since + 1)
+            self._failures.fail(group, failure)
+        if failure is None and identifier in group.wanted():
+            group.feed(identifier, source, source.since + 1)
         else:
             source.close()
 
-    def _may_join(self, cohort: Cohort, other: Cohort) -> bool:
+    def _may_join(self, group: DataflowGroup, other: DataflowGroup) -> bool:
         """Return whether two groups can be joined: their sources are the same, and neither reads other groups."""
-        sources = cohort.sources
+        sources = group.sources
         if other.sources != sources or other.id in self.broken or not other.is_fed() or other.partner is not None:
             return False
-        read = {*cohort.feeds, *other.feeds} & self.maintained.keys() - sources
-        return all(self.maintained[identifier].cohort.sources != sources for identifier in read)
+        read = {*group.feeds, *other.feeds} & self.maintained.keys() - sources
+        return all(self.maintained[identifier].group.sources != sources for identifier in read)
 
-    def _join(self, cohort: Cohort, other: Cohort) -> None:
+    def _join(self, group: DataflowGroup, other: DataflowGroup) -> None:
         """Join two groups, once they are at the same time."""
-        if cohort.id in self.broken or not self._may_join(cohort, other) or other.id not in self._cohorts:
-            cohort.partner = None
-        elif cohort.upper == other.upper:
+        if group.id in self.broken or not self._may_join(group, other) or other.id not in self._groups:
+            group.partner = None
+        elif group.upper == other.upper:
             with self._connection:
-                other.join(cohort)
-            for identifier in cohort.roots:
-                self.maintained[identifier] = replace(self.maintained[identifier], cohort=other)
-            del self._cohorts[cohort.id]
+                other.join(group)
+            for identifier in group.roots:
+                self.maintained[identifier] = replace(self.maintained[identifier], group=other)
+            del self._groups[group.id]
             self._place()
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
@@ -363,29 +371,29 @@ class Dataflows:
         if dataflow is None:
             self._indexes.setdefault(identifier, []).append(tuple(columns))
             return
-        dataflow.cohort.index(identifier, columns)
+        dataflow.group.index(identifier, columns)
 
     def drop(self, identifier: GlobalId) -> None:
         """Drop a dataflow; its dependents stop advancing."""
         self.failures.pop(identifier, None)
         self._hydrations.forget(identifier)
         self._indexes.pop(identifier, None)
-        wish = self.wishes.pop(identifier, None)
-        if wish is not None:
-            _close(wish.inputs)
+        request = self.requests.pop(identifier, None)
+        if request is not None:
+            _close(request.inputs)
         dataflow = self.maintained.pop(identifier, None)
         if dataflow is None:
             return
-        cohort = dataflow.cohort
-        for other in self._cohorts.values():
+        group = dataflow.group
+        for other in self._groups.values():
             other.starve(identifier)
-        cohort.remove(identifier)
+        group.remove(identifier)
         self._connection.execute("DELETE FROM dataflows WHERE id = ?", (identifier,))
-        if not cohort.roots:
-            cohort.close()
-            del self._cohorts[cohort.id]
-            self._halts.forget(cohort)
-            self._connection.execute("DELETE FROM cohorts WHERE id = ?", (cohort.id,))
+        if not group.roots:
+            group.close()
+            del self._groups[group.id]
+            self._failures.forget(group)
+            self._connection.execute("DELETE FROM cohorts WHERE id = ?", (group.id,))
         self._place()
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
@@ -393,17 +401,17 @@ class Dataflows:
         dataflow = self.maintained.get(identifier)
         if dataflow is None:
             return
-        held = [other.upper - 1 for other in self._cohorts.values() if other.is_chained_to(identifier)]
+        held = [other.upper - 1 for other in self._groups.values() if other.is_chained_to(identifier)]
         if (time := self._hydrations.time_held(identifier)) is not None:
             held.append(time)
-        since = min([since, dataflow.cohort.upper - 1, *held])
+        since = min([since, dataflow.group.upper - 1, *held])
         if since <= dataflow.since:
             return
         execute = self._connection.execute
         self.maintained[identifier] = replace(dataflow, since=since)
         execute("UPDATE dataflows SET since = ? WHERE id = ?", (since, identifier))
-        root = dataflow.cohort.roots[identifier]
-        sharing = [other for other, operator in dataflow.cohort.roots.items() if operator is root]
+        root = dataflow.group.roots[identifier]
+        sharing = [other for other, operator in dataflow.group.roots.items() if operator is root]
         oldest = min(self.maintained[other].since for other in sharing)
         execute(f"DELETE FROM h{root.number} WHERE t <= ?", (oldest,))
         everyone = min(other.since for other in self.maintained.values())

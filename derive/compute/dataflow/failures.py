@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from derive.compute.dataflow.cohort import Cohort
+from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.staging import as_failure
 from derive.errors import FlowError
 from derive.failpoint import reach
@@ -13,7 +13,7 @@ MOST_UPDATES = 20_000
 """Approximate number of updates after which a transaction ends."""
 
 
-class Halts:
+class GroupFailures:
     """Failures of dataflow groups.
 
     Args:
@@ -28,51 +28,51 @@ class Halts:
         self.failures: dict[int, FlowError] = {}
         self._waiting: set[int] = set()
 
-    def advance(self, cohort: Cohort) -> bool:
+    def advance(self, group: DataflowGroup) -> bool:
         """Advance a group by a transaction, unless it has failed; return whether anything happened."""
-        if cohort.id in self.failures:
+        if group.id in self.failures:
             return False
         try:
-            cohort.poll()
+            group.poll()
         except Exception as exc:  # after any error, updates taken from inputs may be lost
-            self.halt(cohort, as_failure(exc))
+            self.fail(group, as_failure(exc))
             return True
-        upper = cohort.upper
-        if cohort.complete() <= upper:
+        upper = group.upper
+        if group.complete() <= upper:
             return False
         try:
             with self._connection:
-                cohort.advance(MOST_UPDATES)
+                group.advance(MOST_UPDATES)
                 reach("dataflow.committing")
         except Exception as exc:  # any error, such as a full disk, may be transient
-            cohort.go_back()
-            self.halt(cohort, as_failure(exc))
-            self._waiting.add(cohort.id)
+            group.go_back()
+            self.fail(group, as_failure(exc))
+            self._waiting.add(group.id)
             return True
         reach("dataflow.committed")
-        cohort.keep()
-        return cohort.upper > upper
+        group.keep()
+        return group.upper > upper
 
-    def has_more(self, cohort: Cohort) -> bool:
+    def has_more(self, group: DataflowGroup) -> bool:
         """Return whether a group can advance at once, without new input."""
-        if cohort.id in self.failures:
+        if group.id in self.failures:
             return False
-        return cohort.complete() > cohort.upper or any(feed.input.has_more for feed in cohort.feeds.values())
+        return group.complete() > group.upper or any(feed.input.has_more for feed in group.feeds.values())
 
-    def halt(self, cohort: Cohort, failure: FlowError) -> None:
+    def fail(self, group: DataflowGroup, failure: FlowError) -> None:
         """Record the failure of a group."""
-        self.failures[cohort.id] = failure
+        self.failures[group.id] = failure
 
-    def can_go_on(self, cohort: Cohort) -> bool:
+    def can_go_on(self, group: DataflowGroup) -> bool:
         """Return whether a failed group could resume."""
-        return cohort.id in self._waiting
+        return group.id in self._waiting
 
-    def go_on(self, cohort: Cohort) -> None:
+    def go_on(self, group: DataflowGroup) -> None:
         """Resume a failed group, if possible: the cause may be gone."""
-        if cohort.id in self._waiting:
-            self.forget(cohort)
+        if group.id in self._waiting:
+            self.forget(group)
 
-    def forget(self, cohort: Cohort) -> None:
+    def forget(self, group: DataflowGroup) -> None:
         """Remove the failure of a group that resumes or ends."""
-        self.failures.pop(cohort.id, None)
-        self._waiting.discard(cohort.id)
+        self.failures.pop(group.id, None)
+        self._waiting.discard(group.id)

@@ -12,8 +12,8 @@ import apsw
 
 from derive.algebra.relation import GlobalId
 from derive.compute.dataflow.adoption import Adoption
-from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import folder_of
+from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.staging import FirstDataflow, Order, Stage, as_failure
 from derive.compute.plans.plan import Plan, Source, inputs_of
@@ -175,7 +175,7 @@ class Hydrations:
         self._stage = stage
         self._most_here = most_here
         self._current: Hydration | None = None
-        self._refills: deque[tuple[Cohort, GlobalId, MovableInput]] = deque()
+        self._refills: deque[tuple[DataflowGroup, GlobalId, MovableInput]] = deque()
         self._large: dict[GlobalId, bool] = {}
 
     def close(self) -> None:
@@ -235,14 +235,14 @@ class Hydrations:
         """
         self._current = Hydration(self._connection, time, inputs, dataflow, self._stage)
 
-    def refill(self, cohort: Cohort, identifier: GlobalId, source: Input) -> bool:
+    def refill(self, group: DataflowGroup, identifier: GlobalId, source: Input) -> bool:
         """Queue the hydration of an existing group's input from a snapshot; return False if the input is small."""
         if not isinstance(source, MovableInput) or not source.keeps or not self.has_many([source], source.since):
             return False
-        if any(waiting is cohort and one == identifier for waiting, one, _ in self._refills):
+        if any(waiting is group and one == identifier for waiting, one, _ in self._refills):
             source.close()
         else:
-            self._refills.append((cohort, identifier, source))
+            self._refills.append((group, identifier, source))
         return True
 
     def forget(self, identifier: GlobalId) -> None:
@@ -259,7 +259,7 @@ class Hydrations:
         self,
         is_begun: Callable[[FirstDataflow, Hydration], None],
         is_failed: Callable[[FirstDataflow, FlowError], None],
-        is_refilled: Callable[[Cohort, GlobalId, MovableInput, FlowError | None], None],
+        is_refilled: Callable[[DataflowGroup, GlobalId, MovableInput, FlowError | None], None],
     ) -> bool:
         """Advance the running hydration.
 

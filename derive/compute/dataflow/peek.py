@@ -27,12 +27,12 @@ class Kept:
     """The place of a dataflow's rows.
 
     Attributes:
-        cohort: number of its group, which defines its upper.
+        group: number of its group, which defines its upper.
         operator: number of the operator with the arrangement.
         operators: numbers of all operators it derives from, whose errors are its own.
     """
 
-    cohort: int
+    group: int
     operator: int
     operators: tuple[int, ...]
 

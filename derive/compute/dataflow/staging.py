@@ -22,8 +22,8 @@ import apsw
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
-from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import open_staging
+from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
 from derive.compute.dataflow.throttle import Throttle
 from derive.compute.plans.plan import Plan
@@ -48,7 +48,7 @@ class FirstDataflow:
         relation: its relation.
         plan: its plan.
         sources: collections that it derives from.
-        cohort: number of its group.
+        group: number of its group.
         operator: number of its first operator.
         indexes: columns by which its rows are looked up.
     """
@@ -57,7 +57,7 @@ class FirstDataflow:
     relation: Relation
     plan: Plan
     sources: frozenset[GlobalId]
-    cohort: int
+    group: int
     operator: int
     indexes: tuple[tuple[int, ...], ...]
 
@@ -213,9 +213,9 @@ def _work_out(
     connection = open_staging(folder)
     connection.set_progress_handler(go_on, _STEPS)
     with connection:
-        cohort = Cohort(connection, first.cohort, first.sources, time + 1)
-        cohort.record()
-        cohort.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
+        group = DataflowGroup(connection, first.group, first.sources, time + 1)
+        group.record()
+        group.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
     connection.close()
 
 

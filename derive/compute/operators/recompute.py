@@ -25,7 +25,7 @@ def _inputs_by_id(plan: Keyed | Recomputed, inputs: Sequence[Operator]) -> dict[
     return by_id
 
 
-class AnewOperator(Operator):
+class X(Operator):
     """The common part of keyed and recomputed operators: tables over which their relation is evaluated.
 
     Tables: `o` followed by the index of an input has rows before the tick, `p` rows after it.
@@ -107,7 +107,7 @@ def retract(tick: Tick, number: int, recorded: Sequence[tuple[str, str, str, int
         tick.errors[key] = tick.errors.get(key, 0) - weight
 
 
-class KeyedOperator(AnewOperator):
+class KeyedOperator(X):
     """For each key with changed rows, retracts the former output rows and inserts the new ones."""
 
     plan: Keyed
@@ -211,7 +211,7 @@ class KeyedOperator(AnewOperator):
         retract(tick, self.number, self._recorded([repr(key) for key in keys]))
 
 
-class RecomputedOperator(AnewOperator):
+class RecomputedOperator(X):
     """Inserts all rows that there are now, and retracts all former ones."""
 
     plan: Recomputed

@@ -136,7 +136,7 @@ class Settings:
         try:
             self._defaults[known] = setting.checked(known, value)
         except SqlError:
-            if not setting.is_only_wished:
+            if not setting.is_optional:
                 raise
 
 

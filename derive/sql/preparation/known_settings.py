@@ -122,14 +122,14 @@ class KnownSetting:
         checked: returns the normalized value of a text, and raises `SqlError` for an invalid one. None if the setting
             is read-only.
         is_told: whether changes are reported to clients.
-        is_only_wished: whether an invalid startup value falls back to the default.
+        is_optional: whether an invalid startup value falls back to the default.
         is_own: whether only the session's own value, its default, can be set.
     """
 
     default: str
     checked: Callable[[str, str], str] | None = _text
     is_told: bool = False
-    is_only_wished: bool = False
+    is_optional: bool = False
     is_own: bool = False
 
 
@@ -161,7 +161,7 @@ _HERE = {
     "session_authorization": KnownSetting("flow", is_told=True, is_own=True),
     "standard_conforming_strings": KnownSetting("on", _only("on"), is_told=True),
     "statement_timeout": KnownSetting("0", _milliseconds),
-    "TimeZone": KnownSetting("UTC", _time_zone, is_told=True, is_only_wished=True),
+    "TimeZone": KnownSetting("UTC", _time_zone, is_told=True, is_optional=True),
     "transaction_isolation": KnownSetting(Isolation.STRICT_SERIALIZABLE.value, _isolation),
     "transaction_timeout": KnownSetting("0", _milliseconds),
 }

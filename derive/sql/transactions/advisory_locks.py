@@ -33,7 +33,7 @@ class _Hold:
 
 
 @dataclass(slots=True, eq=False)
-class _Wish:
+class _Request:
     """A waiting lock request."""
 
     hold: _Hold
@@ -45,7 +45,7 @@ class AdvisoryLocks:
 
     def __init__(self) -> None:
         self._held: dict[Key, list[_Hold]] = {}
-        self._wishes: dict[Key, list[_Wish]] = {}
+        self._requests: dict[Key, list[_Request]] = {}
 
     def try_lock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool) -> bool:
         """Acquire a lock without waiting; return whether it was acquired."""
@@ -62,18 +62,18 @@ class AdvisoryLocks:
             SqlError: 40P01, the request would deadlock.
         """
         hold = _Hold(owner, is_shared, is_of_transaction)
-        wishes = self._wishes.setdefault(key, [])
+        requests = self._requests.setdefault(key, [])
         has_some = any(other.owner is owner for other in self._held.get(key, []))
-        wish = _Wish(hold)
-        wishes.insert(0 if has_some else len(wishes), wish)
+        request = _Request(hold)
+        requests.insert(0 if has_some else len(requests), request)
         self._go_on(key)
         try:
-            if not wish.granted.done() and owner in self._waited_for(owner, set()):
+            if not request.granted.done() and owner in self._waited_for(owner, set()):
                 raise SqlError("40P01", "deadlock detected", hint="take locks in the same order in all sessions")
-            await wish.granted
+            await request.granted
         except BaseException:
-            if wish in wishes:
-                wishes.remove(wish)
+            if request in requests:
+                requests.remove(request)
                 self._go_on(key)
             else:
                 self.unlock(owner, key, is_shared=is_shared, is_of_transaction=is_of_transaction)
@@ -108,12 +108,12 @@ class AdvisoryLocks:
 
     def _go_on(self, key: Key) -> None:
         """Grant a key to waiting requests, as far as possible."""
-        wishes = self._wishes.get(key, [])
-        while wishes and not self._is_hindered(key, wishes[0].hold):
-            wish = wishes.pop(0)
-            self._give(key, wish.hold)
-            wish.granted.set_result(None)
-        for kept in (self._held, self._wishes):
+        requests = self._requests.get(key, [])
+        while requests and not self._is_hindered(key, requests[0].hold):
+            request = requests.pop(0)
+            self._give(key, request.hold)
+            request.granted.set_result(None)
+        for kept in (self._held, self._requests):
             if not kept.get(key, True):
                 del kept[key]
 
@@ -122,13 +122,13 @@ class AdvisoryLocks:
 
     def _waited_for(self, owner: object, passed: set[int]) -> Iterator[object]:
         """Return the transitive closure of the wait-for graph from an owner."""
-        for key, wishes in list(self._wishes.items()):
-            place = next((at for at, wish in enumerate(wishes) if wish.hold.owner is owner), None)
+        for key, requests in list(self._requests.items()):
+            place = next((at for at, request in enumerate(requests) if request.hold.owner is owner), None)
             if place is None:
                 continue
-            wanted = wishes[place].hold
+            wanted = requests[place].hold
             before = [hold for hold in self._held.get(key, []) if wanted.waits_for(hold)]
-            for hold in (*before, *(wish.hold for wish in wishes[:place])):
+            for hold in (*before, *(request.hold for request in requests[:place])):
                 yield hold.owner
                 if id(hold.owner) not in passed:
                     passed.add(id(hold.owner))

@@ -19,7 +19,7 @@ from derive.durable import sync
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.storage.disk_errors import translated
-from derive.storage.metadata.bell import Bell
+from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 
 FORMAT = 11
@@ -207,7 +207,7 @@ class Metadata:
         guard: as above.
         admit: called in each write transaction before any write; raises an error to refuse it.
         told: number of notifications in this process, mostly commits.
-        bell: bell that rings after commits for which other processes wait.
+        commit_signal: signal that is sent after commits for which other processes wait.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Metadata:
         self.guard = guard
         self.admit: Callable[[apsw.Connection], None] = lambda db: None
         self.told = 0
-        self.bell = Bell(path)
+        self.commit_signal = CommitSignal(path)
         self._own_calls = 0
         self._durable = durable
         self._synced = True
@@ -372,7 +372,7 @@ class Metadata:
             self.told += 1
             self._telling.notify_all()
         if others:
-            self.bell.ring()
+            self.commit_signal.send()
 
     def wait(self, told: int, seconds: float) -> None:
         """Wait until the number of notifications differs from `told`, at most so many seconds."""
@@ -381,7 +381,7 @@ class Metadata:
 
     def close(self) -> None:
         """Close the connection after the present uses by other threads."""
-        self.bell.close()
+        self.commit_signal.close()
         with self._turn:
             self._db.close()
             if self._count:

@@ -127,9 +127,9 @@ class Controller:
         """
         allowed: dict[GlobalId, int] = {}
         with self._lock:
-            for identifier, wished in frontiers.items():
+            for identifier, requested in frontiers.items():
                 dataflow = self._dataflows.get(identifier)
-                frontier = min([wished, *self._needed(identifier)])
+                frontier = min([requested, *self._needed(identifier)])
                 if dataflow is not None and frontier > dataflow.as_of:
                     self._dataflows[identifier] = replace(dataflow, as_of=frontier)
                     allowed[identifier] = frontier

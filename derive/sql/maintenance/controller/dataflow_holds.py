@@ -134,8 +134,8 @@ class DataflowHolds:
     def _retain(self, wanted: Mapping[GlobalId, tuple[Collection[GlobalId], int]]) -> None:
         """Hold the collections of tails from a time on, in one commit."""
         if wanted:
-            wishes = [(self._leased.get(identifier, ()), *wish) for identifier, wish in wanted.items()]
-            retained = self._store.capabilities.retain_all(wishes, purpose="SUBSCRIBE")
+            requests = [(self._leased.get(identifier, ()), *request) for identifier, request in wanted.items()]
+            retained = self._store.capabilities.retain_all(requests, purpose="SUBSCRIBE")
             self._leased.update(zip(wanted, retained, strict=True))
 
     def _check(self, needed: Mapping[str, int]) -> None:

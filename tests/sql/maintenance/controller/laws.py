@@ -67,10 +67,10 @@ def holds_pass_nobody_who_begins(world: World) -> None:
         replica = wire.replica
         if replica is None or wire.down or replica._session is not wire.session or replica._commands:
             continue
-        for identifier, wish in replica._instance._dataflows.wishes.items():
+        for identifier, request in replica._instance._dataflows.requests.items():
             is_told = identifier in world.catalog and identifier in wire.begins
             if is_told and identifier not in replica._told_failures:
-                begins = max(wish.as_of, wire.begins[identifier])
+                begins = max(request.as_of, wire.begins[identifier])
                 assert world.memory.held[identifier] <= begins, "a hold has passed who begins"
 
 

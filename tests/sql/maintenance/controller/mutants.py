@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from derive.backoff import Retries
-from derive.compute.dataflow.failures import Halts
+from derive.compute.dataflow.failures import GroupFailures
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
@@ -325,8 +325,8 @@ MUTANTS: dict[str, Mutant] = {
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),
     "what is dropped is held": around(Controller, "drop", held_for_ever),
     # Retries
-    "what has come to a halt stays there": without(Halts, "go_on"),
-    "what has come to a halt is not known to go on": without(Halts, "can_go_on", False),
+    "what has come to a halt stays there": without(GroupFailures, "go_on"),
+    "what has come to a halt is not known to go on": without(GroupFailures, "can_go_on", False),
     "nothing is tried again": without(Retries, "take_due", []),
     "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),

@@ -36,7 +36,7 @@ def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Se
             return RecomputedOperator(connection, number, plan, inputs)
 
 
-class Cohort:
+class DataflowGroup:
     """A dataflow group: operators over some inputs, at one time.
 
     Attributes:
@@ -58,7 +58,7 @@ class Cohort:
         self.operators: list[Operator] = []
         self.roots: dict[GlobalId, Operator] = {}
         self.feeds: dict[GlobalId, Feed] = {}
-        self.partner: Cohort | None = None
+        self.partner: DataflowGroup | None = None
 
     # -- Restoring
 
@@ -158,7 +158,7 @@ class Cohort:
         assert root.arrangement is not None
         root.arrangement.index(_key(root, columns))
 
-    def join(self, other: Cohort) -> None:
+    def join(self, other: DataflowGroup) -> None:
         """Take over all dataflows of another group with the same sources at the same time; the other group ends."""
         assert (self.sources, self.upper) == (other.sources, other.upper)
         for table in ("operators", "dataflows"):

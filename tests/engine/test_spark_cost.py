@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.engine.spark_cost import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, Work, Worth
+from derive.engine.spark_cost import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, CostModel, Work
 
 
 def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
@@ -14,7 +14,7 @@ def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
 
 
 @pytest.mark.parametrize(
-    ("cores", "start", "waiting", "worth"),
+    ("cores", "start", "waiting", "cost_model"),
     [
         # On two cores Spark has to save seven seconds, while this process goes on at more than half its speed.
         (2, 4.5, [work(7)], False),
@@ -33,16 +33,16 @@ def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
         (1, 4.5, [work(1_000)], False),
     ],
 )
-def test_a_start_is_worth_what_it_saves(cores: int, start: float, waiting: list[Work], worth: bool) -> None:
-    assert Worth(cores, start).is_start(waiting) is worth
+def test_a_start_is_worth_what_it_saves(cores: int, start: float, waiting: list[Work], cost_model: bool) -> None:
+    assert CostModel(cores, start).is_start(waiting) is cost_model
 
 
 @pytest.mark.parametrize(
-    ("waiting", "worth"),
+    ("waiting", "cost_model"),
     [([work(0.4)], False), ([work(0.6)], True), ([work(60, parts=1)], False), ([work(60, 1), work(1, 1)], True)],
 )
-def test_a_job_is_worth_less(waiting: list[Work], worth: bool) -> None:
-    assert Worth(2).is_job(waiting[0], waiting) is worth
+def test_a_job_is_worth_less(waiting: list[Work], cost_model: bool) -> None:
+    assert CostModel(2).is_job(waiting[0], waiting) is cost_model
 
 
 @given(
@@ -61,12 +61,12 @@ def test_what_is_worth_its_start_is_done_earlier(cores: int, start: float, waiti
         time += step
 
     if abs(time - total) > 0.1:  # as well one as the other
-        assert Worth(cores, start).is_start(waiting) is (time < total)
+        assert CostModel(cores, start).is_start(waiting) is (time < total)
 
 
-@pytest.mark.parametrize(("most", "worth"), [(999, True), (1_000, False), (1_001, False)])
-def test_a_number_of_documents_goes_before_all_measures(most: int, worth: bool) -> None:
+@pytest.mark.parametrize(("most", "cost_model"), [(999, True), (1_000, False), (1_001, False)])
+def test_a_number_of_documents_goes_before_all_measures(most: int, cost_model: bool) -> None:
     waiting = [work(JOB_SECONDS / 100), work(1_000, 1, documents=0)]
 
-    assert Worth(2, local_documents=most).is_start(waiting) is worth
-    assert Worth(2, local_documents=most).is_job(waiting[0], waiting) is worth
+    assert CostModel(2, local_documents=most).is_start(waiting) is cost_model
+    assert CostModel(2, local_documents=most).is_job(waiting[0], waiting) is cost_model

@@ -1,4 +1,4 @@
-"""The bell of a data folder is heard by whoever listens, and by whoever begins to in time."""
+"""The commit signal of a data folder wakes all listeners, also those that begin to listen in time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.storage.metadata.bell import WRITTEN, Bell, Listener
+from derive.storage.metadata.commit_signal import WRITTEN, CommitSignal, Listener
 
 LONG = 60.0
 """Seconds that no test is meant to take."""
@@ -32,56 +32,56 @@ def listens(listener: Listener, seconds: float) -> float:
 
 
 def test_it_is_heard_by_whoever_listens_and_by_nobody_who_has_forgotten_it(file: Path) -> None:
-    bell = Bell(file)
-    with bell.listener() as one, bell.listener() as other:
+    signal = CommitSignal(file)
+    with signal.listener() as one, signal.listener() as other:
         assert one is not None
         assert other is not None
-        bell.ring()
-        bell.ring()
+        signal.send()
+        signal.send()
         one.forget()
         assert listens(one, 0.05) >= 0.05
         assert listens(other, LONG) < LONG
-        threading.Timer(0.05, Bell(file).ring).start()
+        threading.Timer(0.05, CommitSignal(file).send).start()
         assert listens(one, LONG) < LONG
-    bell.close()
+    signal.close()
 
 
 def test_what_was_rung_while_nobody_listened_is_heard(file: Path) -> None:
-    bell = Bell(file)
-    with bell.listener() as first:
+    signal = CommitSignal(file)
+    with signal.listener() as first:
         assert first is not None
-    bell.ring()
-    with bell.listener() as again:
+    signal.send()
+    with signal.listener() as again:
         assert again is first
         assert listens(again, LONG) < LONG
-    bell.close()
+    signal.close()
 
 
 def test_writing_does_not_ring(file: Path) -> None:
-    bell = Bell(file)
-    with bell.listener() as listener, file.open("ab") as stream:
+    signal = CommitSignal(file)
+    with signal.listener() as listener, file.open("ab") as stream:
         assert listener is not None
         stream.write(b"content")
         stream.flush()
         assert listens(listener, 0.05) >= 0.05
-    bell.close()
+    signal.close()
 
 
 def test_nothing_stays_open(file: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    bell = Bell(file)
-    with bell.listener(), bell.listener():
+    signal = CommitSignal(file)
+    with signal.listener(), signal.listener():
         assert len(os.listdir("/proc/self/fd")) > len(before)
-    bell.close()
+    signal.close()
     assert os.listdir("/proc/self/fd") == before
 
 
 def test_where_nothing_can_be_watched_nobody_hears_and_nothing_fails(tmp_path: Path) -> None:
-    bell = Bell(tmp_path / "nowhere")
-    bell.ring()
-    with bell.listener() as listener:
+    signal = CommitSignal(tmp_path / "nowhere")
+    signal.send()
+    with signal.listener() as listener:
         assert listener is None
-    bell.close()
+    signal.close()
 
 
 def test_a_folder_tells_what_is_written_in_it(tmp_path: Path) -> None:

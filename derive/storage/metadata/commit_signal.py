@@ -1,7 +1,7 @@
-"""The bell of a data folder: notifications of commits between processes of one machine.
+"""The commit signal of a data folder: notifications of commits between processes of one machine.
 
-Ringing the bell touches the metadata database, and the kernel notifies the watching processes (inotify, on Linux). The
-kernel queues notifications, and drops a watch when its process ends. Where the kernel cannot watch files, listeners
+Sending the signal touches the metadata database, and the kernel notifies the watching processes (inotify, on Linux).
+The kernel queues notifications, and drops a watch when its process ends. Where the kernel cannot watch files, listeners
 must poll.
 """
 
@@ -65,8 +65,8 @@ class Listener:
         self._poll.poll(math.ceil(seconds * 1000))
 
 
-class Bell:
-    """The bell of one data folder.
+class CommitSignal:
+    """The commit signal of one data folder.
 
     Args:
         file: path of the metadata database.
@@ -77,7 +77,7 @@ class Bell:
         self._turn = threading.Lock()
         self._resting: list[Listener] = []
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Notify all listeners; errors are ignored, because listeners poll too."""
         with suppress(OSError):
             os.utime(self._file)

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from real_runs import Project, connector_of, end, sales, sqlite, until
 
-from derive.materialize.stall_monitor import Silence, SilenceWatch
+from derive.materialize.stall_monitor import Stall, StallMonitor
 
 
 def test_silence_is_told_of_ever_less_often() -> None:
     told: list[str] = []
-    silence = SilenceWatch(0.01).add(Silence("the connector", told.append, 0.1))
-    with silence.broken():
+    stall = StallMonitor(0.01).add(Stall("the connector", told.append, 0.1))
+    with stall.waiting():
         until(lambda: len(told) == 3, 10)
-    with silence.broken():
+    with stall.waiting():
         pass
 
     assert told[0].startswith("the connector has not answered for 0 s; it is waited for until it does")
@@ -29,22 +29,22 @@ def test_silence_is_told_of_ever_less_often() -> None:
 
 def test_an_error_is_no_answer() -> None:
     told: list[str] = []
-    silence = Silence("the connector", told.append, 0.0)
-    with pytest.raises(OSError, match="gone"), silence.broken():
-        silence.look()
+    stall = Stall("the connector", told.append, 0.0)
+    with pytest.raises(OSError, match="gone"), stall.waiting():
+        stall.look()
         raise OSError("gone")
-    silence.look()
+    stall.look()
 
     assert len(told) == 1
 
 
 def test_a_watch_goes_on_when_some_are_gone() -> None:
     told: list[str] = []
-    watch = SilenceWatch(0.01)
-    watch.add(Silence("gone", told.append, 0.0))
-    stays = watch.add(Silence("stays", told.append, 0.05))
+    watch = StallMonitor(0.01)
+    watch.add(Stall("gone", told.append, 0.0))
+    stays = watch.add(Stall("stays", told.append, 0.05))
     threads = threading.active_count()
-    with stays.broken():
+    with stays.waiting():
         until(lambda: len(told) > 0, 10)
 
     assert "stays" in told[0]

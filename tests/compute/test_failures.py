@@ -1,4 +1,4 @@
-"""Dataflows that come to a halt, as the disk is full, go on where they were once there is room."""
+"""Dataflows that fail on a full disk resume once there is room."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.hybrid_executor import Here, TakeoverExecutor
+from derive.engine.hybrid_executor import HybridExecutor, LocalLimits
 from derive.engine.observer import Silent
-from derive.engine.spark_cost import Worth
+from derive.engine.spark_cost import CostModel
 from derive.engine.transaction import Committed
 from derive.errors import LostError, TaskError
 from derive.materialize.stages import AnyPlan
@@ -82,9 +82,9 @@ def assert_no_garbage(world: World) -> None:
     assert stored == world.store.garbage.known(TASK)
 
 
-def takeover(spark: Elsewhere, most: int | None, said: list[str] | None = None, **here: int) -> TakeoverExecutor:
+def takeover(spark: Elsewhere, most: int | None, said: list[str] | None = None, **limits: int) -> HybridExecutor:
     telling = (said if said is not None else []).append
-    return TakeoverExecutor(spark, Worth(2, local_documents=most), telling, here=replace(Here(), **here))
+    return HybridExecutor(spark, CostModel(2, local_documents=most), telling, limits=replace(LocalLimits(), **limits))
 
 
 def test_little_work_starts_nothing(tmp_path: Path) -> None:
