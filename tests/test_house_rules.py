@@ -24,10 +24,6 @@ NO_SUBJECTS = {
 """First words of a clause in the place of a subject: a docstring names the thing."""
 PRONOUNS = {"It", "This", "That", "They"}
 """First words of a docstring that says neither what its function returns nor what it does."""
-ROOMS_TO_REWRITE = {
-    "derive/sql",
-}
-"""Folders with docstrings in the old style. Remove a folder once it has none: nothing is ever added here."""
 
 
 @cache
@@ -75,12 +71,9 @@ def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
     faults = {
         (path, word) for path, word, is_function in words if word in NO_SUBJECTS or (is_function and word in PRONOUNS)
     }
-    old = {(path, word) for path, word in faults if any(path.startswith(f"{room}/") for room in ROOMS_TO_REWRITE)}
 
     assert len(words) > 5000
-    assert sorted(faults - old) == []
-    rewritten = {room for room in ROOMS_TO_REWRITE if not any(path.startswith(f"{room}/") for path, _ in old)}
-    assert rewritten == set(), "these folders are rewritten: remove them from ROOMS_TO_REWRITE"
+    assert sorted(faults) == []
 
 
 def import_graph() -> dict[str, set[str]]:

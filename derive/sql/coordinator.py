@@ -143,7 +143,7 @@ class Coordinator:
         """Become the owner of the data folder.
 
         Args:
-            acquired: ownership that this process has acquired already; it is taken over.
+            acquired: ownership that this process has acquired already, and that moves here.
 
         Raises:
             SqlError: another process is the owner.
@@ -218,7 +218,7 @@ class Coordinator:
         A process that is not the owner discards nothing, since the owner may still be at work.
 
         Returns:
-            Whether there was a prepared change whose writes are committed.
+            True if there was a prepared change whose writes are committed.
         """
         version = self.catalog.prepared()
         if version is None:
@@ -254,10 +254,10 @@ class Coordinator:
         self.maintenance.failure = failure
         log = TaskLog(self.store.root, LOG)
         if failure is None:
-            log.write("info", "views are kept up to date again")
+            log.write("info", "view maintenance resumed")
         else:
             reason = failure if isinstance(failure, FlowError) else "".join(traceback.format_exception(failure))
-            log.write("error", f"views are not kept up to date, which is tried again: {reason}")
+            log.write("error", f"view maintenance failed; retrying: {reason}")
 
     def _instances(self) -> list[Described]:
         unfit = self.maintenance.unfit
@@ -276,7 +276,7 @@ class Coordinator:
             return spec
         table, item = self.store.tables.table(identifier), self.objects.items.get(identifier)
         if table is None:
-            raise SqlError("42P01", "what is read was dropped")
+            raise SqlError("42P01", f"relation {dropped_name(self.store, identifier)} was dropped")
         if item is None or item.kind is not ObjectKind.TABLE:
             return table
         return replace(table, columns=tuple(map(stored_column, item.columns)))

@@ -80,7 +80,7 @@ def test_it_is_said_what_keeps_views_from_being_kept_up_to_date(tmp_path: Path) 
             await coordinator.news.next.wait()
         await until_maintained(coordinator, "v")
         assert await client("SELECT * FROM v") == [("2",)]
-        assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "views are kept up to date again"
+        assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "view maintenance resumed"
 
     SqlWorld(tmp_path).within(work)
 

@@ -62,13 +62,13 @@ CREATE TABLE change (
     + _REPLICAS
 )
 _UPGRADES = {1: _PREPARED, 2: _REPLICAS}
-"""By format, the SQL that upgrades the catalog to the next format."""
+"""SQL by format: upgrades the catalog to the next format."""
 
 PROVISIONAL: GlobalId = 1 << 30
 """Least provisional identifier: of items that a transaction has defined and not yet committed."""
 
 Bindings: TypeAlias = Mapping[str, GlobalId]
-"""By name in a view's text, the identifier that the name had when the view was created."""
+"""Identifiers by name in a view's text, as of the view's creation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Objects:
         return None if identifier is None else self.relation(identifier)
 
     def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
-        """Return whether processes other than the SQL server write some of the relations."""
+        """Return whether writers other than SQL statements and source feeders write some of the relations."""
         return any(identifier not in self.items or not self.items[identifier].is_written for identifier in ids)
 
     def candidates(self) -> Iterable[str]:

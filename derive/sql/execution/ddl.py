@@ -60,7 +60,7 @@ async def define(state: State, statement: Definition, text: str) -> Result:
         async with coordinator.definitions:
             await _sources_are_begun(state, statement)  # also for sources that were defined meanwhile
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
-                async with coordinator.commits.exclusive() as commit:  # nobody writes the relations that are read
+                async with coordinator.commits.exclusive() as commit:  # excludes writers of the relations read
                     result = await _Definer(state, text).define(statement)
                     await state.deploy(commit, is_alone=True)
             else:

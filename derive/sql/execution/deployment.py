@@ -98,7 +98,7 @@ class _Deployment:
         return has_happened
 
     def _is_there(self, table: GlobalId) -> bool:
-        """Return whether a written table was not dropped by the transaction."""
+        """Return whether a written table exists after the transaction."""
         if is_provisional(table):
             return table in self._ids
         is_altered = table in self._ids.values()

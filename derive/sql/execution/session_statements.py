@@ -76,7 +76,7 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
 
 
 def _set_defaults(state: State, modes: TransactionModes) -> None:
-    """Set the defaults of later transactions; `SET` can make their isolation less strict than this."""
+    """Set the modes of later transactions; only `SET transaction_isolation` makes their isolation less strict."""
     if modes.isolation and isolation_of(modes.isolation) is Isolation.STRICT_SERIALIZABLE:
         state.settings.set("transaction_isolation", modes.isolation)
     if modes.is_read_only is not None:

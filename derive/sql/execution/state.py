@@ -308,7 +308,7 @@ class State:
         """Check that the current statement is not cancelled.
 
         Raises:
-            SqlError: 57014, it is cancelled.
+            SqlError: 57014, the statement is cancelled.
         """
         if self._stopped.is_set():
             raise self._reason or SqlError("57014", "canceling statement due to user request")

@@ -104,7 +104,7 @@ class Computing:
         return self.is_owner and not self.controller.was_told and time.monotonic() < self.awaited_until
 
     def attach(self) -> None:
-        """Connect the instances to the controller; they drop earlier state that is not desired."""
+        """Connect the instances to the controller; an instance drops earlier state that is not desired."""
         with self._lock:
             if not self.places:
                 if self._worker is None:

@@ -136,10 +136,10 @@ class Maintenance:
         log = TaskLog(self._store.root, LOG)
         for identifier, error in self.unfit.items():
             if str(before.get(identifier)) != str(error):
-                log.write("error", f"not kept up to date: {error}", view=objects.name_of(identifier))
+                log.write("error", f"cannot be maintained: {error}", view=objects.name_of(identifier))
         for identifier in before.keys() - self.unfit.keys():
             if (name := objects.name_of(identifier)) is not None:
-                log.write("info", f"{name} fits again what it reads, and is kept up to date", view=name)
+                log.write("info", f"{name} fits its inputs again, and is maintained", view=name)
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Seal relations without a task regularly, so that their dependents advance."""

@@ -151,7 +151,7 @@ _TABLE_CONSTRAINTS = {
     "constraint": ("constraints", "Leave it out. A column may be NOT NULL."),
     "exclude": ("exclusions", _CONDITIONS),
 }
-"""By first word, the name of an unsupported constraint, and a hint."""
+"""Names of unsupported constraints with hints, by first word."""
 _ROLES = "roles", "A password file says who may connect, and all may do everything."
 _KINDS = {
     "database": ("databases", "A server has one, whose name does not matter: another data folder has another server."),
@@ -163,7 +163,7 @@ _KINDS = {
     "trigger": ("triggers", "A materialized view follows what is written, and SUBSCRIBE sends it."),
     "extension": ("extensions", "Leave it out: what there is needs none."),
 }
-"""By first word, the name of an object that CREATE does not support, and a hint."""
+"""Names of objects that CREATE does not support, with hints, by first word."""
 
 Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateReplica
 

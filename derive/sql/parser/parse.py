@@ -59,7 +59,7 @@ _UNSUPPORTED = {
     "security": None,
     "vacuum": _UPKEEP,
 }
-"""By first word, a hint for an unsupported statement."""
+"""Hints for unsupported statements, by first word."""
 
 
 _WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | Delete]] = {

@@ -242,4 +242,4 @@ SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "discard": _discard,
     "unlisten": _unlisten,
 }
-"""By first keyword, the parser of a statement."""
+"""Parsers of statements, by first keyword."""

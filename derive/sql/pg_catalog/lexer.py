@@ -83,7 +83,7 @@ def require_harmless(query: str, refused: frozenset[str]) -> None:
     """Check that a query calls no refused function.
 
     Raises:
-        SqlError: 42883, it calls one.
+        SqlError: 42883, the query calls a refused function.
     """
     tokens = [token for token in tokens_of(query) if token.kind is not Kind.SPACE]
     for token, behind in pairwise(tokens):

@@ -26,7 +26,7 @@ _unsigned = struct.Struct("!I")
 _single = struct.Struct("!f")
 
 _INTEGERS = {20: struct.Struct("!q"), 21: struct.Struct("!h"), 23: struct.Struct("!i")}
-"""By oid, the binary layout of integers."""
+"""Binary layouts of integers, by oid."""
 _PLAIN_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}
 
 

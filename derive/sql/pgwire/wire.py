@@ -267,7 +267,7 @@ class Wire(asyncio.Protocol):
         return taken
 
     def _forget(self, end: int) -> None:
-        """Mark the bytes before `end` as processed; they are removed in larger pieces, since removal moves the rest."""
+        """Mark the bytes before `end` as processed; large pieces are removed at once, since removal moves the rest."""
         if end == len(self._unread):
             self._unread.clear()
             self._read = 0

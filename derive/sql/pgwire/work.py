@@ -82,14 +82,14 @@ class Work:
         """Check that the operation is not cancelled.
 
         Raises:
-            SqlError: it is cancelled.
+            SqlError: the operation is cancelled.
         """
         if self._is_cancelled and not self._is_settled:
             raise cancelled()
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Report a completed operation to the client in this context; it can no longer be cancelled."""
+        """Report a completed operation, which can no longer be cancelled, to the client in this context."""
         self._is_settled = True
         try:
             yield
@@ -101,7 +101,7 @@ class Work:
         """Wait for the client in this context, unless the operation is cancelled.
 
         Raises:
-            SqlError: it is cancelled.
+            SqlError: the operation is cancelled.
         """
         self.require_going_on()
         self._waits_for_client = True

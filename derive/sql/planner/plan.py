@@ -84,7 +84,7 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
         columns: names of its first columns, which replace those of the query.
 
     Raises:
-        SqlError: the query is invalid; 42P02, it has parameters; 42701, two columns have one name.
+        SqlError: the query is invalid; 42P02, the query has parameters; 42701, two columns have one name.
     """
     parameters = ParameterTypes()
     try:

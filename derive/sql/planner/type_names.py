@@ -44,7 +44,7 @@ def type_of(name: TypeName) -> Type:
     """Return the type of a name, without its modifiers.
 
     Raises:
-        SqlError: 42704, there is no such type; 0A000, it is not supported; 42601, it takes no modifiers.
+        SqlError: 42704, there is no such type; 0A000, the type is not supported; 42601, the type takes no modifiers.
     """
     kind = _TYPES.get(name.name)
     if kind is None:

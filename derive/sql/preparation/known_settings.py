@@ -83,7 +83,7 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
 
 
 _ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
-"""By the drivers' names, without case and punctuation. SQL_ASCII converts nothing: its bytes are those of UTF8."""
+"""Encodings by the drivers' names, without case and punctuation. SQL_ASCII has the same bytes as UTF8."""
 
 
 def _encoding(name: str, value: str) -> str:

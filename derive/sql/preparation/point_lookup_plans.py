@@ -23,7 +23,7 @@ class Lookup:
         query: the query with its parameters.
         version: version of the catalog.
         sources: stored relations that the query derives from.
-        at_present: whether processes other than the SQL server write some of the sources.
+        at_present: whether writers other than SQL statements and source feeders write some of the sources.
         asked: the query over dataflows.
     """
 
@@ -46,9 +46,9 @@ class Lookups:
         self._lookups: RecentlyUsed[int, Lookup] = RecentlyUsed(_MOST_LOOKUPS)
 
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
-        """Return the lookup of a query; None if it is none.
+        """Return the lookup of a query; None if the query is no lookup.
 
-        A lookup reads maintained relations that change. Only its parameters differ between executions: it has no
+        A lookup reads maintained relations that change. Executions differ only in the parameters: a lookup has no
         limits, no `now()`, and no `current_user`.
         """
         lookup = self._lookups.get(id(query))
@@ -66,5 +66,5 @@ class Lookups:
         return self._lookups.put(id(query), lookup)
 
     def frontiers(self, lookup: Lookup) -> tuple[int, int] | None:
-        """Return the readable times of a lookup: from the first on, before the second; None if it is not readable."""
+        """Return the readable times of a lookup: from the first on, before the second; None without any."""
         return self._maintained.frontiers_of(lookup.asked.reads)

@@ -172,7 +172,7 @@ class Plans:
         self._plans: RecentlyUsed[tuple[int, str, tuple[int, ...]], Plan] = RecentlyUsed(_MOST_PLANS)
 
     def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
-        """Return the plan of a statement, as `derive.sql.preparation.prepare.plan` does; it must not be changed."""
+        """Return the plan of a statement, as `derive.sql.preparation.prepare.plan` does. The plan is immutable."""
         if len(text) > MOST_CHARACTERS:
             return plan(text, oids, objects)
         key = objects.version, text, tuple(oids)

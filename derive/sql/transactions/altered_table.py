@@ -31,8 +31,8 @@ class AlteredTable:
         id: identifier of the table.
         item: the table as the transaction sees it.
         writes: changes of its rows.
-        is_rewritten: whether existing rows change or lose a column: before this time, they do not have the current
-            columns.
+        is_rewritten: whether existing rows change or lose a column, so that earlier
+            times do not have the current columns.
     """
 
     id: GlobalId

@@ -26,7 +26,7 @@ def nothing() -> None:
 
 
 Histories: TypeAlias = Mapping[GlobalId, tuple[int, int]]
-"""By collection or table, its relation, and the time from which its rows have its columns."""
+"""Relations of collections and tables, with the times from which their rows have their columns."""
 
 
 @dataclass(frozen=True, slots=True)

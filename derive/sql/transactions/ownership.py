@@ -13,13 +13,13 @@ FILE = "sql.lock"
 
 
 class Ownership:
-    """Ownership by this process; it ends with the process.
+    """Ownership by this process, which ends with the process.
 
     Args:
         root: the data folder.
 
     Attributes:
-        begun: time at which this process acquired ownership; `END_OF_TIME` if it has not.
+        begun: time at which this process acquired ownership; `END_OF_TIME` before.
     """
 
     def __init__(self, root: Path) -> None:

@@ -116,7 +116,7 @@ class PendingTail:
             replicas: all replicas, which may continue if this one cannot.
 
         Returns:
-            Whether the replica must begin again: it failed, but another replica is ahead of it.
+            True if the replica must begin again, since it failed while another replica is ahead.
         """
         if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
             if replica in self._begun and response.upper < self.frontier:
