@@ -1,6 +1,6 @@
 """Point lookups on the fast path, without awaiting.
 
-A lookup is decided and executed in one turn of the event loop, by the rules of `reading.select`, at the current time of
+A lookup is decided and executed in one turn of the event loop, by the rules of `query.select`, at the current time of
 the timeline. `SqlSession.execute` takes all statements that may wait or be rolled back.
 """
 
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Row] | None:
     """Return the rows of a statement that is its own transaction; None if `execute` must take it.
 
-    None changes nothing and raises no error: `execute` raises the error.
+    A call that returns None changes no state and raises no error: `execute` raises errors.
     """
     coordinator = state.coordinator
     # A process that is not the owner must refresh the names.

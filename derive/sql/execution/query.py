@@ -34,7 +34,7 @@ from derive.sql.transactions.timeline import told
 _logger = logging.getLogger(__name__)
 
 _HEDGE_SECONDS = 0.05
-"""Wait for one replica before the others are asked, too (hedging), in seconds."""
+"""Time before a peek is sent to the other replicas, too (hedging), in seconds."""
 
 _LOOK_SECONDS = 0.25
 """Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
@@ -225,7 +225,7 @@ async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
 
 
 async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
-    """Wait until maintained relations are complete at a time; return False if they fail or do not advance."""
+    """Wait until maintained relations are complete at a time; return False if their maintenance fails."""
     coordinator = state.coordinator
     is_awake = False
     while coordinator.maintenance.failure is None:

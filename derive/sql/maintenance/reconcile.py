@@ -247,7 +247,7 @@ class Maintenance:
     def _allow_late(self, controller: Controller) -> None:
         """Allow compaction up to the times at which late dataflows began, so that a restarted replica can keep them.
 
-        Pending reads, and views not yet written up to these times, delay it.
+        Pending reads, and views not yet written up to these times, delay the compaction.
         """
         self._late |= controller.late()
         allowed = {}

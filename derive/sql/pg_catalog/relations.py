@@ -98,7 +98,7 @@ VIEWS |= {f"pg_{what}_tables": _TABLE_STATISTICS for what in ("stat_user", "stat
 
 @cache
 def relations() -> dict[str, list[tuple[str, str]]]:
-    """Return names and types of each relation's columns; `information_schema.tables` has an underscore as its dot."""
+    """Return the columns of each relation, with types; a dot in a relation's name becomes an underscore."""
     written: dict[str, str] = json.loads((files(__package__) / "relations.json").read_text())
     return {
         name.removeprefix("pg_catalog.").replace(".", "_"): [

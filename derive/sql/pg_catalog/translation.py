@@ -60,7 +60,7 @@ def translated(text: str, arguments: Sequence[str], words: Mapping[str, str]) ->
 
 
 class _Translation:
-    """A single pass over the tokens; a later cast may still wrap earlier output."""
+    """A single pass over the tokens; a later cast may wrap earlier output. Each change returns whether it applies."""
 
     def __init__(self, tokens: Sequence[Token], arguments: Sequence[str], words: Mapping[str, str]) -> None:
         self._tokens = tokens

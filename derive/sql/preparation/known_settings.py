@@ -26,7 +26,7 @@ _ISOLATIONS = {
     "read committed": Isolation.SERIALIZABLE,
     "read uncommitted": Isolation.SERIALIZABLE,
 }
-"""A stricter level than requested is allowed."""
+"""Isolation levels by name; the level may be stricter than the name."""
 _UTC = frozenset({"utc", "etc/utc", "uct", "etc/uct", "gmt", "etc/gmt", "universal", "zulu", "z", "greenwich"})
 _NO_OFFSET = re.compile(r"[+-]?0{1,2}(:?00){0,2}|<[+-]?00>[+-]?0{1,2}")
 

@@ -19,7 +19,8 @@ class PendingPeek:
     """A pending peek.
 
     The first complete answer is delivered. Parts are buffered until the last one has come, since the replica may be
-    lost before; parts of a local replica are delivered at once, unless some are buffered since it was about to leave.
+    lost before. Parts of a local replica are delivered at once, unless earlier parts are buffered, from a time when
+    the replica was about to leave.
 
     Args:
         peek: the peek.
