@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -34,13 +35,12 @@ pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: py
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# In memory, no test waits for a disk.
+# Temporary folders of Python are in memory, where no test waits for a disk. Those of pytest (`tmp_path`) are on a disk:
+# Deno may read nothing below /dev.
 MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and MEMORY.is_dir():
-    room = os.statvfs(MEMORY)
-    if room.f_bavail * room.f_frsize >= 4 << 30 and not room.f_flag & os.ST_NOEXEC:
-        os.environ["TMPDIR"] = str(MEMORY)
-        tempfile.tempdir = None  # it is looked up anew
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    tempfile.tempdir = str(MEMORY)
 
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
