@@ -62,19 +62,19 @@ class Known:
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, float]] = []
-        self._news = threading.Condition()
+        self._arrival = threading.Condition()
 
     def note(self, upper: int) -> None:
         """Note that `upper`, in microseconds, was reached now."""
-        with self._news:
+        with self._arrival:
             if not self._seen or upper > self._seen[-1][0]:
                 self._seen.append((upper, time.time()))
-                self._news.notify_all()
+                self._arrival.notify_all()
 
     def moment(self, clock: int) -> float:
         """Wait until the upper has passed a timestamp; return the wall-clock time when this was seen."""
-        with self._news:
-            if not self._news.wait_for(lambda: bool(self._seen) and self._seen[-1][0] > clock, PATIENCE):
+        with self._arrival:
+            if not self._arrival.wait_for(lambda: bool(self._seen) and self._seen[-1][0] > clock, PATIENCE):
                 raise SystemExit(f"nothing is known of {clock} after {PATIENCE:g} s")
             return next(moment for upper, moment in self._seen if upper > clock)
 

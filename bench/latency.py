@@ -142,7 +142,7 @@ def measure(tick: int, options: argparse.Namespace) -> list[Times]:
     return times
 
 
-def tell(what: str, seconds: list[float]) -> None:
+def report(what: str, seconds: list[float]) -> None:
     """Print a line of figures."""
     ordered = sorted(seconds)
     high = ordered[len(ordered) * 99 // 100]
@@ -165,8 +165,8 @@ def main() -> int:
     for tick in options.tick or TICKS:
         times = measure(tick, options)
         ready = [time.ready for time in times]
-        tell(f"tick of {tick} ms, from handing over", [time.handed for time in times])
-        tell(f"tick of {tick} ms, from its end", ready)
+        report(f"tick of {tick} ms, from handing over", [time.handed for time in times])
+        report(f"tick of {tick} ms, from its end", ready)
         is_slow |= statistics.median(ready) > MEDIAN or max(ready) > WORST
     print(f"ceilings, from the end of the tick: median {MEDIAN * 1000:.0f} ms, worst {WORST * 1000:.0f} ms")
     return int(is_slow)

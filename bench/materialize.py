@@ -183,12 +183,12 @@ def _compare(report: Report, connection: psycopg.Connection[Any], ours: Material
     rows = rows_of(begin, count, 0)
     stored = sum(ours.store(begin, count, 0))
     upserted, copied = upsert(connection, rows), copy(connection, rows)
-    _tell(report, count, "inserts", stored, upserted, copied)
+    _report_rates(report, count, "inserts", stored, upserted, copied)
     taken: list[tuple[float, float]] = []
     for cents in range(1, ROUNDS + 1):
         updating = sum(ours.store(begin, count, cents))
         taken.append((updating, upsert(connection, rows_of(begin, count, cents))))
-    _tell(report, count, "updates", *map(statistics.median, zip(*taken, strict=True)))
+    _report_rates(report, count, "updates", *map(statistics.median, zip(*taken, strict=True)))
     compared = connection.execute(
         "SELECT count(*) FROM transfers a FULL JOIN by_executemany b USING (id)"
         " WHERE a.amount IS DISTINCT FROM b.amount AND id >= %s",
@@ -199,7 +199,9 @@ def _compare(report: Report, connection: psycopg.Connection[Any], ours: Material
         raise SystemExit(f"{different} rows differ from what was upserted")
 
 
-def _tell(report: Report, count: int, what: str, stored: float, upserted: float, copied: float | None = None) -> None:
+def _report_rates(
+    report: Report, count: int, what: str, stored: float, upserted: float, copied: float | None = None
+) -> None:
     floor = INSERTS if copied else UPDATES
     ratio = (copied or upserted) / stored
     values: dict[str, Value] = {"ours": count / stored, "executemany": count / upserted, "floor": floor}

@@ -28,13 +28,13 @@ class Handover(Generic[T]):
         is_patient: returns true if threads wait while the queue is full. The event loop's own thread never waits.
     """
 
-    __slots__ = ("_is_closed", "_is_patient", "_items", "_loop", "_news", "_room", "_thread")
+    __slots__ = ("_arrival", "_is_closed", "_is_patient", "_items", "_loop", "_room", "_thread")
 
     def __init__(self, *, is_patient: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._items: deque[T] = deque()
-        self._news: asyncio.Event | None = None
+        self._arrival: asyncio.Event | None = None
         self._is_patient, self._is_closed = is_patient, False
         self._room: threading.Condition | None = None
 
@@ -46,7 +46,7 @@ class Handover(Generic[T]):
         """Append an item; discard the item if the queue is closed."""
         if threading.get_ident() == self._thread:
             self._items.append(item)
-            self._tell()
+            self._notify()
             return
         room = self._made_room()
         with room:
@@ -56,20 +56,20 @@ class Handover(Generic[T]):
                 return
             self._items.append(item)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._notify)
 
     async def get(self, seconds: float | None = None) -> T | None:
         """Remove and return the first item; return None if the queue stays empty for `seconds`."""
-        if self._news is None:
-            self._news = asyncio.Event()
+        if self._arrival is None:
+            self._arrival = asyncio.Event()
         if seconds is not None and not self._items:
-            self._news.clear()
+            self._arrival.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), seconds)
+                await asyncio.wait_for(self._arrival.wait(), seconds)
             return self.get_nowait()
         while not self._items:  # an earlier get_nowait may have removed the item of this notification
-            self._news.clear()
-            await self._news.wait()
+            self._arrival.clear()
+            await self._arrival.wait()
         return self.get_nowait()
 
     def get_nowait(self) -> T | None:
@@ -77,7 +77,7 @@ class Handover(Generic[T]):
         if not self._items:
             return None
         item = self._items.popleft()
-        self._tell_room()
+        self._notify_room()
         return item
 
     def close(self) -> None:
@@ -85,14 +85,14 @@ class Handover(Generic[T]):
         with self._made_room():
             self._is_closed = True
             self._items.clear()
-        self._tell_room()
+        self._notify_room()
 
     def _has_room(self) -> bool:
         return self._is_closed or not self._is_patient() or len(self._items) < _MOST
 
-    def _tell(self) -> None:
-        if self._news is not None:
-            self._news.set()
+    def _notify(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
 
     def _made_room(self) -> threading.Condition:
         with _MAKING:
@@ -100,7 +100,7 @@ class Handover(Generic[T]):
                 self._room = threading.Condition()
             return self._room
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         # A waiting thread creates the condition before it checks for room, and checks before it waits.
         if self._room is not None:
             with self._room:

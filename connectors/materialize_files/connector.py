@@ -16,7 +16,7 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_files.column import DELETED, kind_of
-from connectors.materialize_files.failure import told
+from connectors.materialize_files.failure import reporting
 from connectors.materialize_files.session import FilesSession, folder_of
 from connectors.materialize_files.sink import FORMATS
 from derive.durable import make_folders
@@ -73,7 +73,7 @@ class FilesConnector:
         root = Path(request.materialization.config["path"])
         paths = [root / binding.resource["path"] for binding in request.materialization.bindings]
         missing = [path for path in (folder_of(root, request.materialization.name), *paths) if not path.is_dir()]
-        with told(f"cannot make {root} ready"):
+        with reporting(f"cannot make {root} ready"):
             for path in missing:
                 if not request.dry_run:
                     make_folders(path)

@@ -13,7 +13,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
-def told(doing: str) -> Iterator[None]:
+def reporting(doing: str) -> Iterator[None]:
     """Translate an OSError into an error that names the action.
 
     Raises:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from zlib import crc32
 
 from connectors.kit import DriverCheckpoint, Opening, StoredRows, Value
-from connectors.materialize_files.failure import told
+from connectors.materialize_files.failure import reporting
 from connectors.materialize_files.manifest import Manifest, Shard, Version
 from connectors.materialize_files.sink import FORMATS, Sink
 from derive.durable import make_folders, sync
@@ -51,7 +51,7 @@ class FilesSession:
         self._manifest = Manifest(folder_of(root, spec.name), spec.name)
         self._sinks: dict[int, Sink] = {}
         self._next_checkpoint = ""
-        with told(f"cannot open '{spec.name}' in {root}"):
+        with reporting(f"cannot open '{spec.name}' in {root}"):
             version = self._manifest.open(opening.key_begin, opening.key_end, uuid4().hex)
             self._epoch = version.number
             shard = version.of(opening.key_begin, opening.key_end)
@@ -76,7 +76,7 @@ class FilesSession:
 
     def store(self, binding: int, rows: StoredRows) -> None:
         """Write rows to staged files."""
-        with told(f"cannot write to {self._staging}"):
+        with reporting(f"cannot write to {self._staging}"):
             if binding not in self._sinks:
                 make = FORMATS[self._bindings[binding].resource["format"]]
                 self._sinks[binding] = make(self._staging / self._staged(binding), self._bindings[binding])
@@ -85,7 +85,7 @@ class FilesSession:
     def commit(self) -> None:
         """Create a version of the manifest that names the files, and rename the files."""
         sinks, self._sinks = self._sinks, {}
-        with told(f"cannot commit in {self._root}"):
+        with reporting(f"cannot commit in {self._root}"):
             for binding, sink in sinks.items():
                 sink.close()
                 self._sync(self._staging / self._staged(binding))

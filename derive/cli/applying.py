@@ -30,7 +30,7 @@ class Applying:
         self._run, self._reconciler, self._watch = run, reconciler, watch
         self._edit: tuple[Sequence[str], CatalogSpec] | None = None
         self._left: Mapping[str, str] = {}
-        self._told: object = None
+        self._shown: object = None
         self._waits: Mapping[str, Sequence[str]] = {}
         run.is_mended = True
 
@@ -55,7 +55,7 @@ class Applying:
         affected = self._reconciler.affected(self._run, catalog)
         busy = scheduler.hold(affected)
         waiting = self._reconciler.waiting(self._run, catalog, busy)
-        if waiting and (edit, done, left, waiting) == self._told:
+        if waiting and (edit, done, left, waiting) == self._shown:
             return True
         try:
             change = self._reconciler.apply(self._run, catalog, waiting)
@@ -64,21 +64,21 @@ class Applying:
         scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
         done = {**done, **dict.fromkeys(free, "is free")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
-        self._tell(", ".join(reasons), change, waiting)
+        self._show(", ".join(reasons), change, waiting)
         self._note_waits(waiting, sorted(name for cycle in busy for name in cycle))
         for name in left.keys() - self._left.keys():
             note(f"{name} is run by another flowctl ({left[name]}); this run starts it once that process has ended")
         self._left = left
-        self._told = (edit, done, left, waiting)
+        self._shown = (edit, done, left, waiting)
         if not waiting:
             self._edit = None
         return bool(waiting)
 
-    def _tell(self, why: str, change: Change, waiting: Collection[str]) -> None:
+    def _show(self, why: str, change: Change, waiting: Collection[str]) -> None:
         from derive.cli.console import note
 
         note(f"{why}: {_describe(change, waiting)}")
-        tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
+        report_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
 
     def _note_waits(self, waiting: Collection[str], busy: Sequence[str]) -> None:
         """Record, for other processes, the transactions that each waiting task waits for."""
@@ -138,7 +138,7 @@ def _describe(change: Change, waiting: Collection[str]) -> str:
     return ", ".join([*parts, f"{count} task{' continues' if count == 1 else 's continue'}"])
 
 
-def tell_superseded(runners: Mapping[str, Runner]) -> None:
+def report_superseded(runners: Mapping[str, Runner]) -> None:
     """Report the runs whose tasks this run has fenced.
 
     Args:
@@ -157,7 +157,7 @@ def tell_superseded(runners: Mapping[str, Runner]) -> None:
         )
 
 
-def tell_new(tasks: Iterable[Task]) -> None:
+def report_new(tasks: Iterable[Task]) -> None:
     """Report the sources that tasks read again from the start, and edits made after documents were derived."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
@@ -175,7 +175,7 @@ def tell_new(tasks: Iterable[Task]) -> None:
             note(f"{task.spec.name}: {edit.message} ({edit.hint})", level="warn", task=task.spec.name)
 
 
-def tell_accepted(tasks: Iterable[Task], accepted: Collection[str]) -> None:
+def report_accepted(tasks: Iterable[Task], accepted: Collection[str]) -> None:
     """Report the tasks in `accepted` that had no edit waiting to be accepted."""
     from derive.cli.console import note
 

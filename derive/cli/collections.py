@@ -205,10 +205,10 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     from derive.storage.contents import read_rows
-    from derive.storage.segments.deletions import told
+    from derive.storage.segments.deletions import with_deletions
 
     for rows in read_rows(store, spec, options):
-        yield told(rows)
+        yield with_deletions(rows)
 
 
 def _reduced(
@@ -243,7 +243,7 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
     """Print documents, and the time before which all are printed, until standard output is closed."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
-    from derive.storage.segments.deletions import told
+    from derive.storage.segments.deletions import with_deletions
     from derive.storage.subscription import subscribe_at
 
     printed = 0
@@ -252,7 +252,7 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
         with closing(subscribe_at(store, spec, options, _check_output)) as updates:
             for update in updates:
                 if not isinstance(update, int):
-                    sys.stdout.write(show(told(update)))
+                    sys.stdout.write(show(with_deletions(update)))
                     printed += len(update)
                     continue
                 upper = update

@@ -92,7 +92,7 @@ def _show_forecast(forecasts: Sequence[Forecast], output: str | None, *, wide: b
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
-    _tell_held(forecasts)
+    _report_held(forecasts)
     rows = [
         {
             "collection": forecast.collection,
@@ -126,7 +126,7 @@ def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) 
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
-    _tell_held(compactions)
+    _report_held(compactions)
     rows = [
         {
             "collection": compaction.collection,
@@ -143,7 +143,7 @@ def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) 
     print_rows(["collection", *columns], rows, output, wide=wide, spare=spare)
 
 
-def _tell_held(outcomes: Sequence[Compaction | Forecast]) -> None:
+def _report_held(outcomes: Sequence[Compaction | Forecast]) -> None:
     """Report the tasks and processes that still need the history of a collection."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339

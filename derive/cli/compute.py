@@ -92,7 +92,7 @@ def command(
     if end_with_input:
         threading.Thread(target=_follow_input, args=(stopped,), daemon=True).start()
     with locked(place), closing(Store(data)) as store:
-        worker = Worker(store, place, "compute", _report, _tell)
+        worker = Worker(store, place, "compute", _report, _report_welcome)
         server = InstanceServer(worker.reconciler, listen, security)
         sys.stdout.write(server.address + "\n")
         sys.stdout.flush()
@@ -108,7 +108,7 @@ def _follow_input(stopped: threading.Event) -> None:
     stopped.set()
 
 
-def _tell(welcome: Welcome) -> None:
+def _report_welcome(welcome: Welcome) -> None:
     from derive.cli.console import note
 
     note(f"a controller (epoch {welcome.epoch}) is connected: {welcome.process} {welcome}")

@@ -213,7 +213,7 @@ class Progress:
         self._turn = threading.Lock()
         self._begun: dict[str, float] = {}
         self._counts: dict[str, int] = {}
-        self._told = time.monotonic()
+        self._shown = time.monotonic()
 
     def __enter__(self) -> Progress:
         return self
@@ -230,19 +230,19 @@ class Progress:
         with self._turn:
             self._begun.setdefault(work, time.monotonic())
             self._counts[work] = documents
-            if time.monotonic() - self._told < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
+            if time.monotonic() - self._shown < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
                 return
-            self._told = time.monotonic()
+            self._shown = time.monotonic()
             if self._is_live:
                 self._refresh()
             elif documents:
-                self._tell(work)
+                self._show(work)
 
     def done(self, work: str, documents: int) -> None:
         """Report that the work is finished, with this many documents."""
         with self._turn:
             self._counts[work] = documents
-            self._tell(work)
+            self._show(work)
             self._forget(work)
 
     def stop(self, work: str) -> None:
@@ -265,7 +265,7 @@ class Progress:
             _form.is_live = True
         self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
 
-    def _tell(self, work: str) -> None:
+    def _show(self, work: str) -> None:
         counted: dict[str, Any] = {self._unit: self._counts[work]}
         note(self._line(work), what=work, **counted, seconds=round(self._elapsed(work), 3))
 

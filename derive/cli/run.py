@@ -102,7 +102,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading.resources import Resources
-    from derive.cli.applying import applying_edits, tell_accepted, tell_new, tell_superseded
+    from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
     from derive.engine.opening import open_changing_run
     from derive.shard.collector import spare_documents
@@ -126,11 +126,11 @@ def command(
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))
         stack.enter_context(closing(run))
-        tell_superseded(others)
-        tell_new(run.tasks.values())
-        tell_accepted(run.tasks.values(), accepted)
+        report_superseded(others)
+        report_new(run.tasks.values())
+        report_accepted(run.tasks.values(), accepted)
         spare_documents()
-        watching = applying_edits(run, reconciler, load, resources, store.changes.nudge)
+        watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
         applying = stack.enter_context(watching) if watch else None
         _carry_on(run, threads, applying, until_idle=until_idle)
     if observer.failures:
@@ -182,7 +182,7 @@ def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: 
     try:
         with Scheduler(run, threads) as scheduler:
             if until_idle:
-                _tell_waiting(run.until_idle(scheduler.step))
+                _report_waiting(run.until_idle(scheduler.step))
             else:
                 _forever(run, scheduler, applying)
     except KeyboardInterrupt:
@@ -245,7 +245,7 @@ def _pause(error: FlowError) -> None:
     time.sleep(_HEAL_SECONDS)
 
 
-def _tell_waiting(waiting: list[Waiting]) -> None:
+def _report_waiting(waiting: list[Waiting]) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
 

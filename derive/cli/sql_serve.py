@@ -163,7 +163,7 @@ def command(
                     most_connections=most,
                     most_waiting=most_waiting,
                     login_seconds=login_timeout,
-                    on_defect=_tell_defect,
+                    on_defect=_report_defect,
                 )
                 await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
                 coordinator.store.fence.check()
@@ -244,7 +244,7 @@ def _instances(
     if len(set(map(place_named, addresses))) < len(addresses):
         raise UsageError("--instance names an instance twice", hint="name each once")
     log_format = click.get_current_context().find_root().params.get("log_format", "text")
-    return Instances(replicas, partial(_replica_command, log_format, data), _tell_line, addresses, security)
+    return Instances(replicas, partial(_replica_command, log_format, data), _print_line, addresses, security)
 
 
 def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path) -> list[str]:
@@ -254,7 +254,7 @@ def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path
     return [*command, "--listen=127.0.0.1:0", *where, "--end-with-input"]
 
 
-def _tell_line(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(visible(line) + "\n")
     sys.stderr.flush()
 
@@ -340,7 +340,7 @@ async def _serve(server: Server, host: str, port: int, announce: Callable[[str],
         await server.close()
 
 
-def _tell_defect(error: BaseException) -> None:
+def _report_defect(error: BaseException) -> None:
     import traceback
 
     from derive.cli.console import note

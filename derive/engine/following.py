@@ -118,9 +118,9 @@ def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place,
     counts: Counter[tuple[str, bytes]] = Counter()
     updates: list[RowUpdate] = []
     if other is not None:
-        counts.update(_told(store, other.id, spec, switch.at + 1))
+        counts.update(_documents_of(store, other.id, spec, switch.at + 1))
     if former is not None:
-        counts.subtract(_told(store, former.id, spec, switch.end))
+        counts.subtract(_documents_of(store, former.id, spec, switch.end))
         begin = max(position - offset_of(spec, task.tick), spec.not_before or BEGINNING)
         updates += read_updates(store, former.id, begin, switch.end) if begin < switch.end else ()
     updates += [RowUpdate(switch.at, text, key, diff) for (text, key), diff in sorted(counts.items()) if diff]
@@ -130,7 +130,7 @@ def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place,
     return segments
 
 
-def _told(store: Readable, table: GlobalId, spec: InputSpec, end: int) -> Counter[tuple[str, bytes]]:
+def _documents_of(store: Readable, table: GlobalId, spec: InputSpec, end: int) -> Counter[tuple[str, bytes]]:
     """Return the rows that an input reads of a table before a time, with their counts."""
     counts: Counter[tuple[str, bytes]] = Counter()
     for update in read_updates(store, table, spec.not_before or BEGINNING, end):

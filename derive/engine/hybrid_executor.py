@@ -74,7 +74,7 @@ class HybridExecutor:
     Args:
         spark: Spark.
         cost_model: cost model of Spark.
-        tell: prints that Spark starts, or why it does not.
+        report: prints that Spark starts, or why it does not.
         started: called with the seconds of Spark's start.
         limits: limits of transactions in this process.
     """
@@ -83,13 +83,13 @@ class HybridExecutor:
         self,
         spark: Startable,
         cost_model: CostModel,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         started: Callable[[float], None] = lambda _: None,
         limits: LocalLimits | None = None,
     ) -> None:
         self._spark = spark
         self._cost_model = cost_model
-        self._tell = tell
+        self._report = report
         self._started = started
         self._limits = limits or LocalLimits()
         self._rates = Rates(self._limits)
@@ -158,7 +158,7 @@ class HybridExecutor:
 
     def _begin(self, why: str) -> None:
         """Start Spark in the background."""
-        self._tell(why)
+        self._report(why)
         self._starter = threading.Thread(target=self._start, name="spark", daemon=True)
         self._starter.start()
 
@@ -169,7 +169,7 @@ class HybridExecutor:
         except Exception as exc:  # this process continues without Spark after any error
             self._failure = exc if isinstance(exc, FlowError) else TaskError(f"Spark does not start: {exc}")
             if not self._is_over:
-                self._tell(f"{self._failure}; going on without Spark")
+                self._report(f"{self._failure}; going on without Spark")
             return
         self._started(time.monotonic() - begun)
         self._is_up = True

@@ -117,7 +117,7 @@ def replaced(store: Kept | Runnable, task: TaskSpec, spec: InputSpec, relation: 
     again = f"start over: {reset_command(store, task.name)}"
     return SourceReplacedError(
         f"the source of '{spec.name}' in '{task.name}' is another relation than the one it has read:"
-        f" {store.tell_fate(spec.source, relation)}",
+        f" {store.describe_fate(spec.source, relation)}",
         position=spec.position,
         hint=again if spec.follows else f"{way}; or {again}",
     )

@@ -212,7 +212,7 @@ class Materialization:
             self._store.note_task(transaction.capability, Edited(prints, state.edits))
         refilling = [inputs[index] for index in sorted(applied.refilling)]
         self._ready = _Ready(prepared, contents, {item.state_key: self._limit(item, state) for item in refilling})
-        self._tell_refills(self._ready.limits)
+        self._report_refills(self._ready.limits)
         return self._ready
 
     def _limit(self, item: InputSpec, state: TaskState | None) -> int:
@@ -222,7 +222,7 @@ class Materialization:
         restart = last_restart(self._store.root, self.spec.name)
         return refill_limit(item, restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
 
-    def _tell_refills(self, limits: Mapping[str, int]) -> None:
+    def _report_refills(self, limits: Mapping[str, int]) -> None:
         """Log new refills, and record the running refills for other processes."""
         for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
             at = format_rfc3339(max(limit, BEGINNING))

@@ -168,7 +168,7 @@ def _replaced(
         if not store.replaces_nothing(source, place.relation):
             why = (
                 f"transform '{former}' is gone, and '{transform.name}' reads its source '{source}', which is another"
-                f" relation now: {store.tell_fate(source, place.relation)}"
+                f" relation now: {store.describe_fate(source, place.relation)}"
             )
             yield _Span(BEGINNING, END_OF_TIME, why, _ways(former, transform), former)
 

@@ -20,7 +20,7 @@ from derive.engine.task import Task
 from derive.engine.task_graph import Lineup
 from derive.engine.task_opening import reopen_task
 from derive.engine.transaction import Committed
-from derive.engine.wakeups import Cycle, Due, News
+from derive.engine.wakeups import Cycle, Due, Wakeups
 from derive.errors import (
     BusyError,
     DiskFullError,
@@ -81,7 +81,7 @@ class Run:
         self._stopped = self.is_mended = False
         self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file
-        self._news = News(store, self.cycles, self._find_due)
+        self._wakeups = Wakeups(store, self.cycles, self._find_due)
 
     @property
     def tasks(self) -> Mapping[str, Task]:
@@ -99,19 +99,19 @@ class Run:
             if lineup.tasks.get(name) is not self.tasks[name]:
                 self._retries.succeed(name)
         self.lineup = lineup
-        self._news.change(self.cycles)
+        self._wakeups.change(self.cycles)
 
     def seal(self, cycles: Collection[Cycle] | None = None) -> int:
         """Seal the sources up to the present, to look at some or all cycles; return the present."""
-        self._news.look(self.cycles if cycles is None else cycles)
+        self._wakeups.look(self.cycles if cycles is None else cycles)
         return self._store.seal_now(self.lineup.sealable)
 
-    def find_news(self) -> list[Cycle] | None:
+    def find_woken(self) -> list[Cycle] | None:
         """Return the cycles that may have work since their last look, and the cycles whose documents they wait for.
 
         Return None if there is no need to look. A run without cycles seals its sources all the same.
         """
-        due = self._news.find()
+        due = self._wakeups.find()
         retried = [cycle for cycle in self.cycles if any(self._is_to_be_retried(self.tasks[name]) for name in cycle)]
         if due is None and not retried:
             return None
@@ -121,7 +121,7 @@ class Run:
     def wait(self, seconds: float) -> None:
         """Wait for possible work, at most `seconds`."""
         is_healing = any(task.error and task.error.heals for task in self.tasks.values())
-        self._news.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
+        self._wakeups.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
 
     def _find_due(self, cycle: Cycle) -> Due | None:
         """Return when a cycle has work, computed without a commit; None without waiting documents."""
@@ -173,7 +173,7 @@ class Run:
             EngineLostError: the executor is lost.
         """
         tasks = [self.tasks[name] for name in cycle]
-        self._news.begin(cycle)
+        self._wakeups.begin(cycle)
         if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False
         # Read before the inputs: later publications of these tasks are not below their present uppers.
@@ -197,7 +197,7 @@ class Run:
             if task.error or self._stopped:
                 return False
         if not moved:
-            self._news.rest(cycle, self._next_due(looks), now)
+            self._wakeups.rest(cycle, self._next_due(looks), now)
         return moved
 
     def _keep_up(self, task: Task) -> bool:
@@ -370,11 +370,11 @@ class Run:
         """
         start = self._store.timeline.read()
         while True:
-            call = self._store.changes.call()
+            wakes = self._store.changes.wakes()
             moved = (step or self.step)()
             waiting = self.waiting()
             if not moved:
-                waiting = self._tell_behind(waiting)
+                waiting = self._report_behind(waiting)
             soon = [documents for documents in waiting if documents.behind is None and self._is_due(documents, start)]
             if not soon:
                 return waiting
@@ -385,9 +385,9 @@ class Run:
             elif not moved and sleep:
                 sleep(_HELD_SECONDS)
             elif not moved:  # a process ingests, or a tick has just ended
-                self._store.changes.wait_for_call(call, _HELD_SECONDS)
+                self._store.changes.wait_for_wake(wakes, _HELD_SECONDS)
 
-    def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
+    def _report_behind(self, waiting: list[Waiting]) -> list[Waiting]:
         """Set, for waiting documents, the stopped task that they wait for."""
         stopped = [name for name in self.lineup.catalog.derivations if name not in self.tasks or self.tasks[name].error]
         for name in self.lineup.sealable:  # a run of another catalog may derive it, and have failed

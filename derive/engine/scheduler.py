@@ -112,7 +112,7 @@ class Scheduler:
         Raises:
             FencedError: another run has fenced this run.
         """
-        cycles = self._run.find_news()
+        cycles = self._run.find_woken()
         if cycles is not None:
             self.look(cycles)
         with self._changed:
@@ -144,10 +144,10 @@ class Scheduler:
         Returns:
             The number of transactions that each cycle has begun.
         """
-        news = self._run.find_news() or ()
+        woken = self._run.find_woken() or ()
         with self._changed:
             is_long = any(self._begun[cycle] == begun[cycle] for cycle in self._busy)
-            idle = [cycle for cycle in news if cycle not in self._busy and cycle not in self._due]
+            idle = [cycle for cycle in woken if cycle not in self._busy and cycle not in self._due]
             begun = self._begun.copy()
         if is_long and idle:
             self.look(idle)

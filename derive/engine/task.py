@@ -181,7 +181,7 @@ class Task:
                 places[key] = place._replace(relation=known.relation)
             elif spec.follows or self._store.replaces_nothing(spec.source, place.relation):
                 way = way_to(self._store, self.spec, spec, place)
-                fate = self._store.tell_fate(spec.source, place.relation)
+                fate = self._store.describe_fate(spec.source, place.relation)
                 if way == "again":
                     self._log.write("info", f"'{spec.name}' follows its source, and begins again: {fate}")
                     over.append(key)

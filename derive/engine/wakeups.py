@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 from derive.backoff import Backoff
-from derive.storage.changes import Call
+from derive.storage.changes import Wakes
 from derive.storage.roles import Sealable
 
 Cycle: TypeAlias = tuple[str, ...]
@@ -48,7 +48,7 @@ class Due(NamedTuple):
     is_held: bool = False
 
 
-class News:
+class Wakeups:
     """Schedules looks at cycles. Threads may use it at the same time; one of them calls all methods.
 
     Args:
@@ -64,7 +64,7 @@ class News:
         self._turn = threading.Lock()
         self._at: dict[Cycle, int] = {}
         self._stuck: Counter[Cycle] = Counter()
-        self._call: Call | None = None
+        self._wakes: Wakes | None = None
         self._heard = self._all_at = 0
 
     def change(self, cycles: Sequence[Cycle]) -> None:
@@ -77,7 +77,7 @@ class News:
     def look(self, cycles: Collection[Cycle]) -> None:
         """Begin to look at cycles; later commits of others count as new."""
         if len(cycles) == len(self._cycles):
-            self._call = self._store.changes.call()
+            self._wakes = self._store.changes.wakes()
             _, elapsed = self._store.timeline.elapsed()
             self._all_at = elapsed + IDLE
         with self._turn:
@@ -104,9 +104,9 @@ class News:
             wake = now + self._pause(cycle) if is_stuck else due
             is_first = wake is not None and self._wake(cycle, wake)
         if is_stuck:
-            self._store.changes.call_others()
+            self._store.changes.wake_others()
         if is_first:
-            self._store.changes.nudge()
+            self._store.changes.wake()
 
     def _pause(self, cycle: Cycle) -> int:
         """Return the pause of a cycle that cannot advance; each pause is longer than the one before."""
@@ -122,11 +122,11 @@ class News:
     def find(self) -> Collection[Cycle] | None:
         """Return cycles that may have work now; None if there is no need to look."""
         _, elapsed = self._store.timeline.elapsed()
-        call = self._store.changes.call()
-        if self._call is None:
+        wakes = self._store.changes.wakes()
+        if self._wakes is None:
             return self._cycles
-        if call.others != self._call.others and elapsed - self._heard >= _STORM:
-            self._call, self._heard = call, elapsed
+        if wakes.others != self._wakes.others and elapsed - self._heard >= _STORM:
+            self._wakes, self._heard = wakes, elapsed
             self._all_at = min(self._all_at, elapsed + REST)
             self._survey()
         if elapsed >= self._all_at:
@@ -150,15 +150,15 @@ class News:
 
     def wait(self, seconds: float) -> None:
         """Wait for possible work, at most `seconds`."""
-        call = self._store.changes.call()  # read before the state that a later notification may change
+        wakes = self._store.changes.wakes()  # read before the state that a later notification may change
         _, elapsed = self._store.timeline.elapsed()
         left = [int(seconds * 1e6)]
-        if self._call is not None:
+        if self._wakes is not None:
             left.append(self._all_at - elapsed)
-            if call.others != self._call.others:
+            if wakes.others != self._wakes.others:
                 left.append(self._heard + _STORM - elapsed)
         with self._turn:
             first = min(self._at.values(), default=None)
         if first is not None:
             left.append(first - self._store.timeline.present())
-        self._store.changes.wait_for_call(call, max(0, min(left)) / 1e6)
+        self._store.changes.wait_for_wake(wakes, max(0, min(left)) / 1e6)

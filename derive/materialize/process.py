@@ -37,7 +37,7 @@ class ConnectorProcess:
         folder: working folder.
         env: environment.
         seconds: maximum time until the address is printed.
-        tell: function called with each line of standard error.
+        report: function called with each line of standard error.
         is_wanted: function called repeatedly during the start; if it returns False, the start is given up.
 
     Attributes:
@@ -55,10 +55,10 @@ class ConnectorProcess:
         env: Mapping[str, str],
         *,
         seconds: float = _START_SECONDS,
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._name, self._tell = name, tell
+        self._name, self._report = name, report
         self._said: deque[str] = deque(maxlen=_LINES)
         try:
             self._process = subprocess.Popen(
@@ -156,7 +156,7 @@ class ConnectorProcess:
     def _read_errors(self, stream: IO[bytes]) -> None:
         for line in _lines(stream):
             self._said.append(line)
-            self._tell(line)
+            self._report(line)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:

@@ -20,13 +20,13 @@ class Stall:
 
     Args:
         name: name of the connector.
-        tell: function called with each message.
+        report: function called with each message.
         seconds: seconds until the first message.
     """
 
-    def __init__(self, name: str, tell: Callable[[str], None], seconds: float = _FIRST_SECONDS) -> None:
+    def __init__(self, name: str, report: Callable[[str], None], seconds: float = _FIRST_SECONDS) -> None:
         self._name = name
-        self._tell = tell
+        self._report = report
         self._seconds = seconds
         self._begun: float | None = None
         self._due = 0.0
@@ -39,7 +39,7 @@ class Stall:
             yield
             silent = time.monotonic() - self._begun
             if self._due > self._seconds:
-                self._tell(f"{self._name} has answered after {silent:.0f} s")
+                self._report(f"{self._name} has answered after {silent:.0f} s")
         finally:
             self._begun = None
 
@@ -48,7 +48,7 @@ class Stall:
         begun = self._begun
         if begun is None or time.monotonic() - begun < self._due:
             return
-        self._tell(
+        self._report(
             f"{self._name} has not answered for {self._due:.0f} s; it is waited for until it does, it ends, or this run"
             " is stopped"
         )

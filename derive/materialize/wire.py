@@ -20,13 +20,13 @@ class GrpcWire:
     Args:
         connector: the called connector.
         secrets: texts to hide in messages of errors.
-        tell: function called with messages about answers that are missing for long.
+        report: function called with messages about answers that are missing for long.
     """
 
-    def __init__(self, connector: Connector, secrets: Collection[str], tell: Callable[[str], None]) -> None:
+    def __init__(self, connector: Connector, secrets: Collection[str], report: Callable[[str], None]) -> None:
         self._connector = connector
         self._secrets = secrets
-        self._stall = WATCH.add(Stall(connector.name, tell))
+        self._stall = WATCH.add(Stall(connector.name, report))
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._call: Any = connector.client.transactions(iter(self._requests.get, None))
 

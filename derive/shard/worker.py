@@ -79,7 +79,7 @@ def _written(
     parts: Iterator[ReadRows],
     shard: int | None,
     attempt: int,
-    tell: Callable[[Message], None],
+    notify: Callable[[Message], None],
 ) -> Iterator[WrittenRows]:
     """Invoke, combine and write at one place.
 
@@ -90,7 +90,7 @@ def _written(
         parts: source rows in order.
         shard: number of the shard; None for a slice.
         attempt: number of this attempt.
-        tell: called with the outcome at the end.
+        notify: called with the outcome at the end.
 
     Yields:
         Rows, as soon as they are written.
@@ -105,11 +105,11 @@ def _written(
             segments = writer.close()
     except Exception as error:  # a retry would fail the same way
         writer.abort()
-        tell(failed(plan, error))
+        notify(failed(plan, error))
         return
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
-    tell(Message(tuple(segments), shards, counter.total, documents_out))
+    notify(Message(tuple(segments), shards, counter.total, documents_out))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:

@@ -199,7 +199,7 @@ class FlowStreamReader(DataSourceStreamReader):
         read = offset.get("relation", collection.relation)  # offsets of older versions have no relation
         if collection.relation != read:
             raise FencedError(
-                f"the stream has read another relation: {collection.store.tell_fate(collection.source.name, read)}",
+                f"the stream has read another relation: {collection.store.describe_fate(collection.source.name, read)}",
                 hint="begin another checkpoint, without the rows that were written from this one",
             )
         return collection

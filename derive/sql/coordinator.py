@@ -29,7 +29,7 @@ from derive.sql.sources.source_feeder import Feeding
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
 from derive.sql.transactions.commit_marker import CatalogMark
-from derive.sql.transactions.commit_watcher import News
+from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.maintenance_thread import Upkeep
 from derive.sql.transactions.ownership import Ownership
@@ -72,7 +72,7 @@ class Coordinator:
         files: files that sources may read.
         lookups: cache of point lookups.
         plans: cache of plans.
-        news: notifications of commits.
+        watcher: notifications of commits.
         objects: the current names.
         recording: record of instances, for other processes.
         sessions: open sessions.
@@ -97,15 +97,15 @@ class Coordinator:
             # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
-        self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
+        self.computing = Computing(self.store, root, instances, self._notify_progress, self.name_of, self._report)
         self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
         self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
         self.lookups = Lookups(self.maintained)
         self.plans = Plans()
         self.refresh()
         self.holds = StorageHolds(self.store, self._readable, lambda: retention if self.ownership.is_held else None)
-        self.news = News(self.store.changes, self._work, self._report)
-        self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
+        self.watcher = CommitWatcher(self.store.changes, self._work, self._report)
+        self.ledger = StorageLedger(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline, self._dropped, self.ledger, self._altered)
         self.files = files
@@ -119,8 +119,8 @@ class Coordinator:
         self.is_untidy = False
         self._loop = asyncio.get_running_loop()
 
-    def _tell_progress(self) -> None:
-        self.news.tell()
+    def _notify_progress(self) -> None:
+        self.watcher.notify()
 
     def name_of(self, identifier: GlobalId) -> str | None:
         """Return the name of an identifier with its schema; None if there is none."""
@@ -131,7 +131,7 @@ class Coordinator:
         for session in list(self.sessions):
             await session.close()
         await self.feeding.close()
-        await self.news.close()
+        await self.watcher.close()
         await asyncio.to_thread(self.recording.close)
         await asyncio.to_thread(self.upkeep.close)
         await asyncio.to_thread(self.computing.close)

@@ -74,7 +74,7 @@ class SqlSession:
     @property
     def parameters(self) -> dict[str, str]:
         """Return the settings that are reported to clients."""
-        return self._state.settings.told
+        return self._state.settings.reported
 
     @property
     def settings(self) -> dict[str, str]:

@@ -208,7 +208,7 @@ class Capabilities:
             FencedError: a capability was dropped, or expired.
             FrontierError: a frontier would move back, or a timestamp is out of bounds.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             done = [_perform(db, action) for action in actions]
             if any(isinstance(action, Release) for action in actions):
                 forget_unread(db)

@@ -33,7 +33,7 @@ class Mark(NamedTuple):
     others: int
 
 
-class Call(NamedTuple):
+class Wakes(NamedTuple):
     """A position in the sequence of wake-ups.
 
     Attributes:
@@ -50,11 +50,11 @@ class Changes:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._nudges = 0
+        self._wakes = 0
 
     def mark(self) -> Mark:
         """Return the present position. A caller takes the mark first, and checks its condition afterwards."""
-        return Mark(self._metadata.told, self._metadata.version())
+        return Mark(self._metadata.notifications, self._metadata.version())
 
     def wait(self, mark: Mark, seconds: float) -> bool:
         """Wait until a commit follows a mark.
@@ -70,32 +70,32 @@ class Changes:
             False if the time limit passed without a commit.
         """
         metadata = self._metadata
-        return self._wait(lambda: metadata.told != mark.own or metadata.version() != mark.others, seconds)
+        return self._wait(lambda: metadata.notifications != mark.own or metadata.version() != mark.others, seconds)
 
-    def call(self) -> Call:
+    def wakes(self) -> Wakes:
         """Return the present wake-ups. A caller takes them first, and checks its condition afterwards."""
-        return Call(self._metadata.calls(), self._nudges)
+        return Wakes(self._metadata.wakes(), self._wakes)
 
-    def call_others(self) -> None:
+    def wake_others(self) -> None:
         """Wake waiting tasks of other stores without a commit of data."""
-        self._metadata.call()
+        self._metadata.wake()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Wake waiting tasks of this store."""
-        self._nudges += 1
-        self._metadata.tell(others=True)
+        self._wakes += 1
+        self._metadata.notify(others=True)
 
-    def wait_for_call(self, call: Call, seconds: float) -> bool:
+    def wait_for_wake(self, wakes: Wakes, seconds: float) -> bool:
         """Wait for a wake-up.
 
         Args:
-            call: wake-ups before the wait.
+            wakes: wake-ups before the wait.
             seconds: time limit.
 
         Returns:
             False if the time limit passed without a wake-up.
         """
-        return self._wait(lambda: self.call() != call, seconds)
+        return self._wait(lambda: self.wakes() != wakes, seconds)
 
     def settle(self) -> None:
         """Sync all commits so far, before a caller reports them to a client that relies on them."""
@@ -107,7 +107,7 @@ class Changes:
             while True:
                 if listener is not None:
                     listener.forget()
-                told = self._metadata.told
+                notifications = self._metadata.notifications
                 if is_over():
                     return True
                 left = end - time.monotonic()
@@ -116,4 +116,4 @@ class Changes:
                 if listener is not None:
                     listener.listen(min(left, _DOUBT_SECONDS))
                 else:
-                    self._metadata.wait(told, min(left, _LOOK_SECONDS))
+                    self._metadata.wait(notifications, min(left, _LOOK_SECONDS))

@@ -70,7 +70,7 @@ class View(Folder, Protocol):
     def replaces_nothing(self, name: str, relation: int) -> bool:
         """Return true if a table has its name from a relation that was never written."""
 
-    def tell_fate(self, name: str, relation: int) -> str:
+    def describe_fate(self, name: str, relation: int) -> str:
         """Describe the fate of a relation that once had the name."""
 
     def missing(self, names: Iterable[str]) -> list[str]:

@@ -63,7 +63,7 @@ from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
 from derive.storage.metadata.read_rights import rewind_holds
-from derive.storage.metadata.relations import name_of_relation, relation_of, replaces_nothing, tell_fate
+from derive.storage.metadata.relations import describe_fate, name_of_relation, relation_of, replaces_nothing
 from derive.storage.metadata.renewal import Renewals
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
@@ -178,10 +178,10 @@ class Store:
         with self._metadata.snapshot() as db:
             return replaces_nothing(db, name, relation)
 
-    def tell_fate(self, name: str, relation: int) -> str:
+    def describe_fate(self, name: str, relation: int) -> str:
         """Describe the fate of a relation that once had the name, and the present relation of the name."""
         with self._metadata.snapshot() as db:
-            return tell_fate(db, name, relation)
+            return describe_fate(db, name, relation)
 
     def upper(self, name: str) -> int:
         """Return the `upper` of a collection."""
@@ -341,7 +341,7 @@ class Store:
             FrontierError: a timestamp is out of bounds.
         """
         name = capability.collection
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             require_write(db, capability)
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             downgrade_write(db, capability, frontier)
@@ -355,7 +355,7 @@ class Store:
 
     def drop(self, capability: WriteCapability) -> None:
         """Drop a capability, so that it holds `upper` no longer."""
-        with self._metadata.transaction(calls=True, synced=False) as db:
+        with self._metadata.transaction(wakes=True, synced=False) as db:
             drop(db, capability.id)
 
     # Tasks
@@ -386,7 +386,7 @@ class Store:
             FencedError: another process holds the capability, and `if_free` is set.
             OwnedError: one of the collections belongs to another writer.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             drop_ended(db)
             for output in outputs:
                 require_open(db, output, Door.TASK)
@@ -436,7 +436,7 @@ class Store:
             FrontierError: a timestamp is out of bounds, or a transform would move back.
         """
         is_more = any(move.is_more for move in moves)
-        with self._metadata.transaction(calls=is_more, synced=is_more) as db:
+        with self._metadata.transaction(wakes=is_more, synced=is_more) as db:
             for move in moves:
                 move_task(db, move)
         return [move.moved() for move in moves]
@@ -448,7 +448,7 @@ class Store:
 
     def release_task(self, capability: TaskCapability) -> None:
         """Release the capability to run a task, unless it was fenced; it then holds no `upper`."""
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             if is_live(db, capability.id):
                 drop_run(db, capability.task)
 
@@ -474,7 +474,7 @@ class Store:
         Raises:
             OwnedError: a task has the name of another writer's collection; nothing was deleted.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             drop_ended(db)
             for name in names:
                 require_open(db, name, Door.TASK)

@@ -74,7 +74,7 @@ def subscribe_at(
             except SegmentMissingError as exc:
                 if store.missing([known.name]):
                     raise
-                fate = store.tell_fate(spec.name, relation)
+                fate = store.describe_fate(spec.name, relation)
                 raise FencedError(f"{fate} while it was read", hint="run the command again") from exc
             frontier = upper
             if frontier < END_OF_TIME:
@@ -90,7 +90,7 @@ def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: in
     known = store.collection_of(relation)
     if known is None or frontier >= END_OF_TIME:
         raise FencedError(
-            f"the subscription has ended: {store.tell_fate(spec.name, relation)}",
+            f"the subscription has ended: {store.describe_fate(spec.name, relation)}",
             hint="run the command again: it begins with the present contents",
         )
     return known

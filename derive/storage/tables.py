@@ -149,7 +149,7 @@ class Tables:
         """
         names = list(key) or [column.name for column in columns[:1]]
         pointers = [column.pointer for column in columns if column.name in names]
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             frontier = self._timeline.pass_now(db) if at is None else at
             drop_ended(db)
             identifier = take_over(db, name, columns, pointers, frontier)
@@ -172,7 +172,7 @@ class Tables:
             UsageError: the name is in use.
             StorageError: the table was dropped.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             before = _open(db, identifier).name
             if before != name:
                 drop_ended(db)
@@ -189,7 +189,7 @@ class Tables:
         Returns:
             The tables whose new names are in use by other collections: these have temporary names.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             drop_ended(db)
             for identifier in dropped:
                 if _is_open(db, identifier):
@@ -216,7 +216,7 @@ class Tables:
         Raises:
             StorageError: the table was dropped.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             _open(db, identifier)
             alter(db, identifier, columns)
 
@@ -231,7 +231,7 @@ class Tables:
         Raises:
             StorageError: a table was already dropped.
         """
-        with self._metadata.transaction(calls=True) as db:
+        with self._metadata.transaction(wakes=True) as db:
             for identifier in identifiers:
                 _open(db, identifier)
                 end_writing(db, identifier)
@@ -283,7 +283,7 @@ class Tables:
         """
         files = {update.id: self._file(update) for update in updates if len(update.updates) >= MANY_ROWS}
         try:
-            with self._metadata.transaction(calls=True) as db:
+            with self._metadata.transaction(wakes=True) as db:
                 for update in updates:
                     write_update(db, update, files.get(update.id), door)
                 ends = [update.end for update in updates if update.end < END_OF_TIME]

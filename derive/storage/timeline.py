@@ -18,7 +18,7 @@ import apsw
 
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import boot
-from derive.storage.metadata.timeline import Told, assign_up_to, last_assigned, tell, told
+from derive.storage.metadata.timeline import ClockReading, assign_up_to, last_assigned, last_reading, record_reading
 
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 """A monotonic clock: its identifier, and its value in microseconds; values of different clocks are not comparable."""
@@ -98,7 +98,7 @@ class Timeline:
             The least timestamp that may be assigned.
         """
         now = self._now(db)
-        tell(db, now)
+        record_reading(db, now)
         return max(now.time, last_assigned(db) + 1)
 
     def pass_now(self, db: apsw.Connection) -> int:
@@ -107,9 +107,9 @@ class Timeline:
         assign_up_to(db, now - 1)
         return now
 
-    def _now(self, db: apsw.Connection) -> Told:
+    def _now(self, db: apsw.Connection) -> ClockReading:
         """Return the present time by the wall clock, or by the monotonic clock since the last reading."""
-        before = told(db)
+        before = last_reading(db)
         watch, elapsed = self.elapsed()
         passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
-        return Told(max(self.wall(), before.time + passed - passed // _CATCH_UP), watch, elapsed)
+        return ClockReading(max(self.wall(), before.time + passed - passed // _CATCH_UP), watch, elapsed)

@@ -90,9 +90,11 @@ class VirtualTime:
 
     def to_come(self, collection: str) -> list[str]:
         """Return descriptions of the waiting documents that will reach a collection later, ordered by time."""
-        return [self._told(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)]
+        return [
+            self._described(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)
+        ]
 
-    def _told(self, waiting: Waiting) -> str:
+    def _described(self, waiting: Waiting) -> str:
         due = show_offset(waiting.due - (waiting.due - self._begin) % 1_000_000, self._begin)
         count = f"1 document at {due}" if waiting.documents == 1 else f"{waiting.documents} documents from {due} on"
         return f"{count}, through '{waiting.transform}' of {waiting.task}"

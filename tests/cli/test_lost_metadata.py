@@ -252,7 +252,7 @@ def test_the_count_of_commits_is_never_ahead_of_the_database_however_a_process_d
     script = (
         "import sys; from pathlib import Path; from derive.storage.store import Store\n"
         "store = Store(Path(sys.argv[1]))\n"
-        "for _ in range(3): store._metadata.call(); store.acquire_task('t', 1)\n"
+        "for _ in range(3): store._metadata.wake(); store.acquire_task('t', 1)\n"
     )
     for point in ("metadata.committing", "metadata.committed", "none"):
         subprocess.run(

@@ -52,11 +52,11 @@ def test_many_parameters_are_found_in_steps_that_grow_as_their_number_does() -> 
 
     def lines(count: int) -> int:
         fields = tuple(field(f"c{number}", "integer") for number in range(count))
-        told = 0
+        reporting = 0
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal told
-            told += event == "line" and frame.f_code.co_filename.endswith("parameter.py")
+            nonlocal reporting
+            reporting += event == "line" and frame.f_code.co_filename.endswith("parameter.py")
             return trace
 
         before = sys.gettrace()
@@ -65,6 +65,6 @@ def test_many_parameters_are_found_in_steps_that_grow_as_their_number_does() -> 
             assert [find_projection(f"c{number}", fields) for number in range(count)] == list(fields)
         finally:
             sys.settrace(before)
-        return told
+        return reporting
 
     assert lines(400) < 2.2 * lines(200)

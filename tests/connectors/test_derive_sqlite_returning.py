@@ -134,18 +134,18 @@ def test_two_statements_do_what_the_one_does(
 def outcome(parts: Sequence[Statement], documents: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     """What statements return for documents, up to an error, and the rows that tables hold then."""
     db = opened()
-    told: list[Any] = []
+    reporting: list[Any] = []
     db.execute("BEGIN")
     for x, y in documents:
         named = {"x": x, "y": y}
         values = [named[name] for part in parts for name in part.parameters]
         try:
-            told += map(repr, db.execute(";".join(part.text for part in parts), values).fetchall())
+            reporting += map(repr, db.execute(";".join(part.text for part in parts), values).fetchall())
         except apsw.Error as error:
-            told.append(repr(error))
+            reporting.append(repr(error))
             break
     tables = ("t", '"my returning"', "log", "logged", "picky")
-    return told, [repr(row) for table in tables for row in db.execute(f"SELECT rowid, * FROM {table}")]
+    return reporting, [repr(row) for table in tables for row in db.execute(f"SELECT rowid, * FROM {table}")]
 
 
 TRANSFERS = [{"id": number, "sender": sender, "amount": 5} for number, sender in enumerate("abacbd")]

@@ -74,13 +74,13 @@ def test_a_text_without_an_end_is_not_kept() -> None:
 
 
 def test_what_is_written_to_standard_descriptors_goes_to_the_log() -> None:
-    told: list[tuple[str, str]] = []
+    reporting: list[tuple[str, str]] = []
     body = "fs.writeSync(1, 'one\\n'); fs.writeFileSync(2, 'two'); fs.writeSync(1, new Uint8Array([65, 66, 67]), 1, 1); return [{ id: 1 }];"
     text = f"{HEAD}{FILES}\nexport class Derivation extends IDerivation {{\n    fromIn(read: any) {{ {body} }}\n}}\n"
-    session = open_session(derivation(text), log=lambda level, message: told.append((level, message)))
+    session = open_session(derivation(text), log=lambda level, message: reporting.append((level, message)))
     assert invoke(session, [{"id": 1}]) == [(0, {"id": 1})]
     session.close()
-    assert told == [("info", "one"), ("error", "two"), ("info", "B")]
+    assert reporting == [("info", "one"), ("error", "two"), ("info", "B")]
 
 
 @pytest.mark.parametrize(

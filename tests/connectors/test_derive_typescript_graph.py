@@ -102,17 +102,17 @@ OUTSIDE = [
 NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"}
 
 
-@pytest.mark.parametrize(("head", "told"), OUTSIDE)
-def test_what_is_not_the_projects_is_refused_before_it_is_read(tmp_path: Path, head: str, told: str) -> None:
+@pytest.mark.parametrize(("head", "reporting"), OUTSIDE)
+def test_what_is_not_the_projects_is_refused_before_it_is_read(tmp_path: Path, head: str, reporting: str) -> None:
     source = write_project(tmp_path, head, imports=NAMES)
-    told = f"'{told.replace('FOLDER', str(tmp_path))}' is not a file of the project's, and no library"
+    reporting = f"'{reporting.replace('FOLDER', str(tmp_path))}' is not a file of the project's, and no library"
     issues = check_catalog(source).issues
-    assert [(each.code, each.message) for each in issues] == [("E535", told)]
+    assert [(each.code, each.message) for each in issues] == [("E535", reporting)]
     assert issues[0].position.file.endswith("mod.ts")
     assert issues[0].position.line in (2, 3)
     with pytest.raises(LambdaError) as caught:
         derived(source)
-    assert caught.value.message == f"'p/out': {told}"
+    assert caught.value.message == f"'p/out': {reporting}"
     assert caught.value.position == issues[0].position
     with pytest.raises(TaskError, match="is not a file of the project's"):
         cache_modules(load(source).derivations["p/out"])

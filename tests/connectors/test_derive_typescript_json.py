@@ -174,11 +174,13 @@ def test_an_error_with_half_a_character_is_told(thrown: str) -> None:
 
 
 def test_half_a_character_is_logged() -> None:
-    told: list[str] = []
-    session = open_session(lambdas("console.log('x', '😀'.slice(0, 1)); return [];"), lambda _, text: told.append(text))
+    reporting: list[str] = []
+    session = open_session(
+        lambdas("console.log('x', '😀'.slice(0, 1)); return [];"), lambda _, text: reporting.append(text)
+    )
     invoke(session, [{"id": 1}])
     session.close()
-    assert told == ["x \ufffd"]
+    assert reporting == ["x \ufffd"]
 
 
 VALUES = st.recursive(

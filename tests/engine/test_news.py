@@ -85,7 +85,7 @@ class Life:
 
     def turn(self) -> None:
         self.wall += POLL
-        if not self.watches or self.run.find_news() is not None:
+        if not self.watches or self.run.find_woken() is not None:
             self.looks.append(self.wall - BASE)
             self.run.step()
         version = self.reader.execute("PRAGMA data_version").get

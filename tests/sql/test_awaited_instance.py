@@ -52,7 +52,7 @@ class Link:
 async def until(coordinator: Coordinator, holds: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not holds():
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
 
 
 def restarted(
@@ -75,7 +75,7 @@ def restarted(
             query = asyncio.ensure_future(Client(coordinator)("SELECT a FROM v"))
             await until(coordinator, coordinator.computing.controller.ids)
             for _ in range(3):
-                await coordinator.news.next.wait()
+                await coordinator.watcher.next.wait()
             assert not query.done()
             await work(coordinator, query)
         finally:

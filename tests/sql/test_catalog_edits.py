@@ -262,7 +262,7 @@ def test_a_reset_ends_subscriptions_and_nothing_else(tmp_path: Path) -> None:
         async def derive(count: int) -> None:
             while (known := coordinator.store.collection("shop/spending")) is None or known.documents < count:
                 derive_all(world, coordinator)
-                await coordinator.news.next.wait()
+                await coordinator.watcher.next.wait()
 
         ingest(coordinator, [(1, "ann", 10.0)])
         await derive(1)
@@ -292,9 +292,9 @@ def test_a_reset_ends_subscriptions_and_nothing_else(tmp_path: Path) -> None:
         await derive(2)
         assert await client("EXECUTE p") == [("10",)]
         while await client("SELECT spent FROM m") != [("11",)]:  # serializable reads do not wait for views
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
         while await client("SELECT * FROM v ORDER BY 1") != [("ann", "10"), ("ben", "1")]:
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
 
     world.within(work)
 

@@ -38,7 +38,7 @@ from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.reduced_read import read_reduced, reduced_here
-from derive.storage.segments.deletions import told
+from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
 from derive.storage.table import RowUpdate, TableUpdate
@@ -473,7 +473,7 @@ def fold(rows: Rows, documents: list[dict[str, Any]]) -> Rows:
 async def raw(bench: Bench, kind: str) -> Rows:
     def read() -> Rows:
         parts = read_rows(bench.store, bench.spec(kind), ReadOptions())
-        return fold({}, [orjson.loads(text) for rows in parts for text in told(rows).texts.to_pylist()])
+        return fold({}, [orjson.loads(text) for rows in parts for text in with_deletions(rows).texts.to_pylist()])
 
     return await asyncio.to_thread(read)
 
@@ -512,7 +512,7 @@ async def follow(bench: Bench, kind: str) -> Rows:
         try:
             for update in updates:
                 if not isinstance(update, int):
-                    fold(rows, [orjson.loads(text) for text in told(update).texts.to_pylist()])
+                    fold(rows, [orjson.loads(text) for text in with_deletions(update).texts.to_pylist()])
                 elif update >= end:
                     return dict(rows)
         except FencedError:

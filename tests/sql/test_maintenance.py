@@ -14,7 +14,7 @@ from derive.document.clock import format_rfc3339
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.maintenance.reconcile import Maintenance
-from derive.sql.transactions.commit_watcher import News
+from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 
@@ -40,13 +40,13 @@ def test_work_that_fails_is_tried_again(error: Exception, tmp_path: Path) -> Non
 
     async def follow() -> None:
         store = Store(tmp_path, durable=False)
-        news = News(store.changes, work, reports.append)
+        watcher = CommitWatcher(store.changes, work, reports.append)
         async with asyncio.timeout(60):
             while len(tries) < 2:
-                told = news.next
+                told = watcher.next
                 store.seal_now([])
                 await told.wait()  # commits are told meanwhile
-        await news.close()
+        await watcher.close()
         store.close()
 
     asyncio.run(follow())
@@ -66,7 +66,7 @@ def test_it_is_said_what_keeps_views_from_being_kept_up_to_date(tmp_path: Path) 
 
         coordinator.maintenance.__class__ = Broken
         while coordinator.maintenance.failure is None:
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
         await client("INSERT INTO t VALUES (5)")
         assert await client("SELECT * FROM v") == [("2",)]  # worked out from what is stored
         ((_, _, error, _),) = await client("SHOW MAINTENANCE")
@@ -77,7 +77,7 @@ def test_it_is_said_what_keeps_views_from_being_kept_up_to_date(tmp_path: Path) 
 
         coordinator.maintenance.__class__ = Maintenance
         while coordinator.maintenance.failure is not None:
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
         await until_maintained(coordinator, "v")
         assert await client("SELECT * FROM v") == [("2",)]
         assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "view maintenance resumed"

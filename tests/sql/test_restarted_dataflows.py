@@ -71,12 +71,12 @@ def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_
         held = before
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while held < late:
-                news = coordinator.news.next
+                commit = coordinator.watcher.next
                 held = coordinator.store.rights.views()[view]
                 table = coordinator.store.tables.table(view)
                 assert table is not None
                 assert held < table.upper  # it is written from there on by whoever is started again
-                await news.wait()
+                await commit.wait()
         assert held == late
 
     SqlWorld(tmp_path).within(work)
@@ -130,7 +130,7 @@ def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) ->
             (view, new) = identified(coordinator, "v", "w")
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 while coordinator.computing.controller.dataflow(new) is None:
-                    await coordinator.news.next.wait()
+                    await coordinator.watcher.next.wait()
             begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
             assert begun[0] < begun[1]
             assert coordinator.store.rights.views() == {view: begun[0], new: begun[1]}

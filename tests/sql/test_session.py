@@ -234,12 +234,12 @@ def test_a_table_is_read_after_its_history_was_forgotten(world: SqlWorld) -> Non
         await client("INSERT INTO t VALUES (1)")
         await client("INSERT INTO t VALUES (2)")
         assert await client("SELECT id FROM t ORDER BY id") == [("1",), ("2",)]
-        news = coordinator.news.next
+        commit = coordinator.watcher.next
         (table,) = coordinator.store.tables.all()
         present = coordinator.store.timeline.present()
         coordinator.store.seal([table.name], present + 1)
         compact(coordinator.store, table.spec, since=present)
-        await news.wait()
+        await commit.wait()
         assert await client("SELECT id FROM t ORDER BY id") == [("1",), ("2",)]
 
     world.within(talk)

@@ -10,16 +10,16 @@ from derive.sql.execution.settings import Settings
 
 def test_clients_are_told_of_what_is_set_now() -> None:
     settings = Settings({"application_name": "begun"})
-    assert settings.told["application_name"] == "begun"
+    assert settings.reported["application_name"] == "begun"
     settings.set("application_name", "changed")
-    assert settings.told["application_name"] == "changed"
+    assert settings.reported["application_name"] == "changed"
     settings.set("application_name", "of a transaction", is_local=True)
-    assert settings.told["application_name"] == "of a transaction"
+    assert settings.reported["application_name"] == "of a transaction"
     settings.end_transaction()
-    assert settings.told["application_name"] == "changed"
+    assert settings.reported["application_name"] == "changed"
     settings.set("all", None)
-    assert settings.told["application_name"] == "begun"
-    assert "statement_timeout" not in settings.told
+    assert settings.reported["application_name"] == "begun"
+    assert "statement_timeout" not in settings.reported
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_transaction_that_is_rolled_back_has_set_nothing() -> None:
     settings.set("work_mem", "1MB")
     settings.end_transaction(is_committed=False)
 
-    assert (settings.told["application_name"], settings.get("work_mem")) == ("kept", "4MB")
+    assert (settings.reported["application_name"], settings.get("work_mem")) == ("kept", "4MB")
     settings.set("application_name", "more")
     settings.set("all", None)
     settings.end_transaction(is_committed=False)
@@ -121,6 +121,6 @@ def test_options_of_a_connection_are_settings() -> None:
     assert settings.get("lock_timeout") == "3ms"
     assert settings.get("application_name") == "a b\\c"
     assert settings.get("extra_float_digits") == "3"
-    assert settings.told["TimeZone"] == "UTC"  # only what is set by a statement is refused
+    assert settings.reported["TimeZone"] == "UTC"  # only what is set by a statement is refused
     with pytest.raises(SqlError, match="client_encoding"):
         Settings({"options": "-c client_encoding=LATIN1"})

@@ -39,12 +39,12 @@ async def until_stored(coordinator: Coordinator, *names: str) -> int:
         item = coordinator.objects.find(None, name)
         assert item
         while True:
-            news = coordinator.news.next
+            commit = coordinator.watcher.next
             table = coordinator.store.tables.table(item.id)
             assert table
             if table.upper > time:
                 break
-            await news.wait()
+            await commit.wait()
     return time
 
 

@@ -30,12 +30,12 @@ async def until_maintained(coordinator: Coordinator, name: str) -> None:
     relation = Get(named.id, tuple(column.type for column in named.columns))
     ids = coordinator.maintained.sources(ids_of(relation))
     while True:
-        news = coordinator.news.next
+        commit = coordinator.watcher.next
         time = await coordinator.timeline.read(ids, at_present=True)
         since = coordinator.maintained.since(relation)
         if since is not None and since <= time:
             return
-        await news.wait()
+        await commit.wait()
 
 
 def test_a_recursion_is_asked_and_not_maintained(world: SqlWorld) -> None:
@@ -100,7 +100,7 @@ def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -
         assert named
         relation = Get(named.id, tuple(column.type for column in named.columns))
         while not coordinator.maintained.since(relation):
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
 
         assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
         since = coordinator.maintained.since(relation)
@@ -246,7 +246,7 @@ def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorl
         assert await client("SELECT * FROM spent") == [("13",)]
         await client("DROP MATERIALIZED VIEW spent")
         while coordinator.store.rights.views():
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
 
     world.within(first)
     time, since = world.within(between)
@@ -283,7 +283,7 @@ def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
 
         async def until_written(rows: list[tuple[float]]) -> None:
             while True:
-                news = coordinator.news.next
+                commit = coordinator.watcher.next
                 stored = coordinator.store.tables.table(table.id)
                 assert stored
                 if stored.upper > stored.since:
@@ -291,11 +291,11 @@ def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
                     if [row for batch in batches for row in batch] == rows:
                         return
                 derive_all(world, coordinator)
-                await news.wait()
+                await commit.wait()
 
         await until_written([(10.0,)])
         reset(world.catalog, coordinator.store, ["shop/spending"])
-        await coordinator.news.next.wait()
+        await coordinator.watcher.next.wait()
         ingest(coordinator, [(2, "ann", 1.0)])
         derive_all(world, coordinator)
         await until_written([(11.0,)])
@@ -385,7 +385,7 @@ def test_views_are_written_while_another_begins(world: SqlWorld) -> None:
                 if table.upper > table.since:
                     rows = [row for batch in table_at(coordinator.store, table, table.upper - 1) for row in batch]
                     written[name].add(len(rows) if name == "doubled" else int(str(rows[0][0])))
-            await coordinator.news.next.wait()
+            await coordinator.watcher.next.wait()
         assert written["doubled"] <= {count, count + 1}
         assert len(written["counted"]) > 1
 

@@ -41,13 +41,13 @@ from pathlib import Path
 from derive.storage.store import Store
 
 store = Store(Path(sys.argv[1]), durable=False)
-call = store.changes.call()
+wakes = store.changes.wakes()
 for _ in range(int(sys.argv[2])):
     store.reset([])
-    assert store.changes.wait_for_call(call, 60)
-    call = store.changes.call()
+    assert store.changes.wait_for_wake(wakes, 60)
+    wakes = store.changes.wakes()
 """
-"""Calls, and calls again whenever it was called."""
+"""Wakes the other process each time it is woken."""
 
 
 @pytest.fixture
@@ -95,42 +95,42 @@ def test_what_was_committed_since_the_mark_is_not_waited_for(world: World) -> No
     assert not world.store.changes.wait(world.store.changes.mark(), 0)
 
 
-def test_a_run_is_called_by_what_others_commit_that_it_may_have_to_read(world: World) -> None:
-    call = world.store.changes.call()
+def test_a_run_is_woken_by_commits_that_it_may_have_to_read(world: World) -> None:
+    wakes = world.store.changes.wakes()
     spec, other = world.catalog.collections[NAME], another(world)
 
     other.seal_now([NAME])
-    other.drop(world.store.acquire_write(NAME))  # which is a call: somebody may have waited for that
-    call = world.store.changes.call()
+    other.drop(world.store.acquire_write(NAME))  # which wakes others: they may have waited for the capability
+    wakes = world.store.changes.wakes()
     world.ingest(NAME, [{"id": 1}], None)
     other.seal_now([NAME])
     other.renew_tasks()
-    assert not world.store.changes.wait_for_call(call, 0)
+    assert not world.store.changes.wait_for_wake(wakes, 0)
 
     Ingestion(other, spec).load("test", [(1, {"id": 2})])
-    assert world.store.changes.wait_for_call(call, LONG)
-    assert world.store.changes.call() == (call.others + 1, call.own)
+    assert world.store.changes.wait_for_wake(wakes, LONG)
+    assert world.store.changes.wakes() == (wakes.others + 1, wakes.own)
 
 
 @settings(max_examples=40)
-@given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "nudge", "look"]), max_size=30))
-def test_no_call_is_lost_whenever_it_comes(steps: list[str]) -> None:
+@given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "wake", "look"]), max_size=30))
+def test_no_wakeup_is_lost(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stores = [Store(Path(folder), wall=lambda: 1_000_000, durable=False) for _ in range(2)]
-        changes, is_called = stores[0].changes, False
-        call = changes.call()
+        changes, is_woken = stores[0].changes, False
+        wakes = changes.wakes()
         for step in steps:
             if step == "look":
-                assert changes.wait_for_call(call, 0) is is_called
-                call, is_called = changes.call(), False
-            elif step == "nudge":
-                changes.nudge()
+                assert changes.wait_for_wake(wakes, 0) is is_woken
+                wakes, is_woken = changes.wakes(), False
+            elif step == "wake":
+                changes.wake()
             elif step == "quiet":
                 stores[1].seal_now([])
             else:
                 stores[step == "other"].reset([])
-            is_called |= step in ("nudge", "other")
-        assert changes.wait_for_call(call, 0) is is_called
+            is_woken |= step in ("wake", "other")
+        assert changes.wait_for_wake(wakes, 0) is is_woken
         for store in stores:
             store.close()
 
@@ -141,15 +141,15 @@ def test_processes_that_answer_one_another_are_all_heard(world: World, *, hears:
     if not hears:
         world.store._metadata.commit_signal = Unheard(world.root / "metadata.db")
     before = sorted(path.name for path in world.root.iterdir())
-    call = changes.call()
+    wakes = changes.wakes()
     answering = subprocess.Popen([sys.executable, "-c", ANSWERS, str(world.root), str(rounds)])
     try:
         begun = time.monotonic()
         for _ in range(rounds):
-            assert changes.wait_for_call(call, LONG)
-            call = changes.call()
+            assert changes.wait_for_wake(wakes, LONG)
+            wakes = changes.wakes()
             world.store.reset([])
-        assert time.monotonic() - begun < LONG  # a call that is not heard costs a second
+        assert time.monotonic() - begun < LONG  # a lost wake-up costs a second
         answering.send_signal(signal.SIGKILL)
     finally:
         answering.kill()
@@ -158,12 +158,12 @@ def test_processes_that_answer_one_another_are_all_heard(world: World, *, hears:
     assert sorted(path.name for path in world.root.iterdir()) == before
 
 
-def test_threads_that_wait_at_the_same_time_are_all_called(world: World) -> None:
-    call = world.store.changes.call()
+def test_threads_that_wait_at_the_same_time_are_all_woken(world: World) -> None:
+    wakes = world.store.changes.wakes()
     told: list[bool] = []
 
     def wait() -> None:
-        told.append(world.store.changes.wait_for_call(call, LONG))
+        told.append(world.store.changes.wait_for_wake(wakes, LONG))
 
     waiting = [threading.Thread(target=wait) for _ in range(4)]
     for thread in waiting:

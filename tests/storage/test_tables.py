@@ -22,7 +22,7 @@ from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
-from derive.storage.segments.deletions import told
+from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_upkeep import TableUpkeep
@@ -132,7 +132,7 @@ def test_what_goes_at_a_time_is_told_before_what_comes(store: Store, others: int
     moved = [row(2, 7), row(1, 7, -1), row(1, 5), row(2, 8, -1), *(row(9, float(number)) for number in range(others))]
     store.tables.append(3_000, {table.id: moved})
 
-    texts = [told(rows).texts.to_pylist() for rows in read_rows(store, table.spec, ReadOptions())]
+    texts = [with_deletions(rows).texts.to_pylist() for rows in read_rows(store, table.spec, ReadOptions())]
     assert [text for part in texts for text in part][:6] == [
         '{"id":1,"v":7}',
         '{"id":2,"v":8}',

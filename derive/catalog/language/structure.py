@@ -167,10 +167,10 @@ def _wanted(schema: Schema) -> str:
         return f"one of: {', '.join(schema['enum'])}"
     if "maximum" in schema:
         return f"an integer from {schema['minimum']} to {schema['maximum']}"
-    return " or ".join(_told(schema["type"]))
+    return " or ".join(_type_names(schema["type"]))
 
 
-def _told(types: str | list[str]) -> Iterator[str]:
+def _type_names(types: str | list[str]) -> Iterator[str]:
     for type_name in [types] if isinstance(types, str) else types:
         if type_name != "null":
             yield _KINDS[type_name]

@@ -240,9 +240,9 @@ class Welcome:
     names: Mapping[GlobalId, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.told(lambda _: None)
+        return self.describe(lambda _: None)
 
-    def told(self, known: Callable[[GlobalId], str | None]) -> str:
+    def describe(self, known: Callable[[GlobalId], str | None]) -> str:
         """Return the outcome as text, for people.
 
         Args:

@@ -87,7 +87,7 @@ class Reconciler:
         identity: identity of the instance.
         run: schedules a function, in another thread or in this one.
         wake: wakes the thread that calls `work`.
-        tell: called with the outcome of a session's reconciliation.
+        notify: called with the outcome of a session's reconciliation.
         clock: returns seconds.
 
     Attributes:
@@ -103,11 +103,11 @@ class Reconciler:
         identity: Identity,
         run: Callable[[Callable[[], object]], object],
         wake: Callable[[], None],
-        tell: Callable[[Welcome], None] = lambda welcome: None,
+        notify: Callable[[Welcome], None] = lambda welcome: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._instance, self._open_inputs, self._write_back = instance, open_inputs, write_back
-        self._identity, self._run, self._wake, self._tell = identity, run, wake, tell
+        self._identity, self._run, self._wake, self._notify = identity, run, wake, notify
         self._lock = threading.RLock()
         self._latest = (-1, -1)
         self._session: Session | None = None
@@ -125,9 +125,9 @@ class Reconciler:
         self._tails: dict[GlobalId, RunningTail] = {}
         self._busy: dict[RunningTail, bool] = {}
         """Subscriptions in work, with whether there may be unseen updates."""
-        self._told: dict[GlobalId, Upper] = {}
-        self._told_failures: dict[GlobalId, str] = {}
-        self._told_report: Report | None = None
+        self._reported: dict[GlobalId, Upper] = {}
+        self._reported_failures: dict[GlobalId, str] = {}
+        self._sent_report: Report | None = None
         self._memory = Memory()
         self._retries: Retries[GlobalId] = Retries(_BACKOFF, clock)
         self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
@@ -243,9 +243,9 @@ class Reconciler:
                 names = {one.id: one.name for one in self._dataflows.present.values() if one.name}
                 outcome = self._dataflows.complete()
                 self._instance.step()
-                self._told.clear()
-                self._told_failures.clear()
-                self._told_report = None
+                self._reported.clear()
+                self._reported_failures.clear()
+                self._sent_report = None
                 self._welcomed = session
                 if session is not None:
                     kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
@@ -255,10 +255,10 @@ class Reconciler:
                             self._identity.process, self._latest[0], kept, rebuilt, dropped, reasons, names
                         )
                     )
-                    self._tell(welcome)
+                    self._notify(welcome)
 
     def _name(self, dataflow: Dataflow) -> None:
-        self._told.pop(dataflow.id, None)  # the controller assumes its first frontier: report it again
+        self._reported.pop(dataflow.id, None)  # the controller assumes its first frontier: report it again
         self._dataflows.name(dataflow.id, dataflow)
         self._dataflows.present[dataflow.id] = dataflow  # no reader needs earlier times than its `as_of`
 
@@ -324,8 +324,8 @@ class Reconciler:
 
     def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:
         self._failures.pop(identifier, None)
-        self._told.pop(identifier, None)
-        self._told_failures.pop(identifier, None)
+        self._reported.pop(identifier, None)
+        self._reported_failures.pop(identifier, None)
         self._attached.discard(identifier)
         self._retries.succeed(identifier)
         if isinstance(dataflow.export, Tail):
@@ -348,7 +348,7 @@ class Reconciler:
             if isinstance(dataflow.export, Tail):
                 continue
             failure = self._failures.get(identifier) or self._instance.failure(identifier)
-            self._tell_failure(dataflow, failure)
+            self._report_failure(dataflow, failure)
             has_begun = self._instance.has_begun(identifier)
             if failure is not None:
                 can_retry = not has_begun or self._instance.can_go_on(identifier)
@@ -358,20 +358,20 @@ class Reconciler:
                 if has_begun:
                     self._retries.succeed(identifier)
                 upper = Upper(identifier, *self._instance.frontiers(identifier), dataflow.number)
-                if self._told.get(identifier) != upper:
-                    self._told[identifier] = upper
+                if self._reported.get(identifier) != upper:
+                    self._reported[identifier] = upper
                     uppers.append(upper)
         if uppers:
             self._send(FrontierUppers(tuple(uppers)))
         report = Report(self._memory.resident_bytes, self._instance.hydrations())
-        if self._session and report != self._told_report:
-            self._told_report = report
+        if self._session and report != self._sent_report:
+            self._sent_report = report
             self._send(report)
 
-    def _tell_failure(self, dataflow: Dataflow, failure: FlowError | None) -> None:
+    def _report_failure(self, dataflow: Dataflow, failure: FlowError | None) -> None:
         text = "" if failure is None else str(failure)
-        if self._told_failures.get(dataflow.id, "") != text:
-            self._told_failures[dataflow.id] = text
+        if self._reported_failures.get(dataflow.id, "") != text:
+            self._reported_failures[dataflow.id] = text
             self._send(Status(dataflow.id, failure, dataflow.number))
 
     def _send(self, response: Response) -> None:
@@ -381,7 +381,7 @@ class Reconciler:
 
     def _work_on(self, tail: RunningTail) -> None:
         try:
-            while self._has_news(tail):
+            while self._has_work(tail):
                 while not tail.is_ended and tail.work():
                     pass
         except BaseException:
@@ -391,7 +391,7 @@ class Reconciler:
                     tail.close()
             raise
 
-    def _has_news(self, tail: RunningTail) -> bool:
+    def _has_work(self, tail: RunningTail) -> bool:
         """Return whether there may be unseen updates of a subscription; if not, its work ends."""
         with self._lock:
             if self._busy[tail] and not tail.is_ended:

@@ -101,15 +101,15 @@ class RunningTail:
             last: list[Update] = []
             for rows in self._snapshot(instance, get):
                 if last:
-                    self._tell(as_of, last)
+                    self._respond(as_of, last)
                 last = [(as_of, row, 1) for row in rows]
             self._is_begun = True
-            self._tell(as_of + 1, last)
+            self._respond(as_of + 1, last)
         if self._is_begun and upper > self._frontier:
             updates = instance.updates(get.id, self._frontier, upper)
             if updates.since >= self._frontier:
                 raise FrontierError("what is followed was made anew, and changes before that are not known")
-            self._tell_updates(updates, upper)
+            self._send_updates(updates, upper)
             self._remembered += len(updates.rows)
             if self._own is not None and self._remembered >= _MOST_UPDATES:
                 self._own.allow_compaction(get.id, self._frontier - 1)
@@ -119,7 +119,7 @@ class RunningTail:
         if self._tail.up_to is not None and self._frontier >= self._tail.up_to:
             self.close()
 
-    def _tell_updates(self, updates: Updates, upper: int) -> None:
+    def _send_updates(self, updates: Updates, upper: int) -> None:
         """Send updates up to the first error in place of rows.
 
         Raises:
@@ -131,7 +131,7 @@ class RunningTail:
             if upper == self._frontier:
                 raise SqlError(sqlstate, message)
             rows = [update for update in rows if update[0] < upper]
-        self._tell(upper, rows)
+        self._respond(upper, rows)
 
     def _check_inputs(self) -> None:
         """Raise the error of a read materialized view if its time is not after the frontier."""
@@ -145,6 +145,6 @@ class RunningTail:
             everything = Finishing((), None, 0, tuple(range(len(get.types))))
             yield from instance.peek(get, everything, self._dataflow.as_of)
 
-    def _tell(self, upper: int, updates: Sequence[Update]) -> None:
+    def _respond(self, upper: int, updates: Sequence[Update]) -> None:
         lower, self._frontier = self._frontier, upper
         self._send(TailResponse(self._dataflow.id, lower, upper, tuple(updates)))

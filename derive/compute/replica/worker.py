@@ -43,7 +43,7 @@ class Worker:
         folder: folder of the instance's data; None for data that are deleted when the instance is closed.
         name: name of the process, shown to users.
         report: function called with the error each time work fails, and with None when work succeeds again.
-        tell: function called with the reconciled dataflows when a session of a controller begins.
+        notify: function called with the reconciled dataflows when a session of a controller begins.
 
     Attributes:
         reconciler: receiver of commands.
@@ -55,7 +55,7 @@ class Worker:
         folder: Path | None,
         name: str,
         report: Callable[[Exception | None], None],
-        tell: Callable[[Welcome], None] = lambda welcome: None,
+        notify: Callable[[Welcome], None] = lambda welcome: None,
     ) -> None:
         self._store, self._report = store, report
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "flowctl-compute")
@@ -66,8 +66,8 @@ class Worker:
             self._writeback.write,
             identity=Identity(f"{name}-{os.getpid()}", folder_id(store.root)),
             run=self._pool.submit,
-            wake=store.changes.nudge,
-            tell=tell,
+            wake=store.changes.wake,
+            notify=notify,
         )
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="flowctl-compute", daemon=True)
@@ -76,7 +76,7 @@ class Worker:
     def close(self) -> None:
         """Stop work, and release all resources."""
         self._closed.set()
-        self._store.changes.nudge()
+        self._store.changes.wake()
         self._thread.join()
         self._pool.shutdown(cancel_futures=True)
         self._writeback.close()

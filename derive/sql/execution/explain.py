@@ -13,7 +13,7 @@ from derive.sql.execution.state import State
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.preparation.prepare import Plan
-from derive.sql.transactions.timeline import told
+from derive.sql.transactions.timeline import time_text
 
 
 def explained(state: State, plan: Plan) -> Sequence[Row]:
@@ -31,13 +31,13 @@ async def timed(state: State, plan: Plan) -> Sequence[Row]:
     as_of = plan.statement.as_of if isinstance(plan.statement, SelectStatement) else None
     time = await time_of(state, ids, as_of)
     lines = [
-        f"query time: {told(time)}",
+        f"query time: {time_text(time)}",
         f"isolation: {state.transaction.modes.isolation.value}",
-        f"latest time of the timeline: {told(coordinator.timeline.latest)}",
+        f"latest time of the timeline: {time_text(coordinator.timeline.latest)}",
     ]
     for identifier in sorted(ids):
         since, upper = coordinator.ledger.frontiers_of(identifier)
-        lines.append(f"{_name(state, identifier)}: since {told(since)}, upper {told(upper)}")
+        lines.append(f"{_name(state, identifier)}: since {time_text(since)}, upper {time_text(upper)}")
     return [(line,) for line in lines]
 
 

@@ -29,7 +29,7 @@ from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation.prepare import Plan
-from derive.sql.transactions.timeline import told
+from derive.sql.transactions.timeline import time_text
 
 _logger = logging.getLogger(__name__)
 
@@ -183,9 +183,9 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
         is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
-        _logger.debug("read of maintained relations %s at %s", sorted(ids), told(time))
+        _logger.debug("read of maintained relations %s at %s", sorted(ids), time_text(time))
         return rows
-    _logger.debug("evaluation over stored relations %s at %s", sorted(ids), told(time))
+    _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
     if asked is None:
         await _check_views(state, query.relation, time)
     return in_thread(rows_at(state, query, time), state.stop)
@@ -217,11 +217,11 @@ async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
     """Wait shortly for the first instance after the server's start, if it may maintain all relations read."""
     coordinator = state.coordinator
     while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
-        news = coordinator.news.next
+        commit = coordinator.watcher.next
         if not (ids and state.objects.are_maintained(ids) and coordinator.computing.is_awaited):
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+            await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
 
 
 async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
@@ -229,7 +229,7 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
     coordinator = state.coordinator
     is_awake = False
     while coordinator.maintenance.failure is None:
-        news = coordinator.news.next
+        commit = coordinator.watcher.next
         try:
             if coordinator.maintained.upper_of(places) > time:
                 return True
@@ -237,9 +237,9 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
             return False
         if not is_awake:  # sealing a source for this query wakes no instance
             is_awake = True
-            coordinator.store.changes.nudge()
+            coordinator.store.changes.wake()
         with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+            await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
     return False
 
 
@@ -305,10 +305,10 @@ async def time_of(
     if as_of.is_at_least:
         time = max(time, since, upper - 1)
     if time >= upper and time > await coordinator.ledger.horizon(ids):
-        newest = f"known is what is read up to {told(upper - 1)}, and " if upper > since else ""
+        newest = f"known is what is read up to {time_text(upper - 1)}, and " if upper > since else ""
         raise SqlError(
             "22023",
-            f"{told(time)} is yet to come",
+            f"{time_text(time)} is yet to come",
             offset=as_of.offset,
             hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest one that is known",
         )

@@ -56,7 +56,7 @@ async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
     place = ReplicaPlace(name, statement.address or "")
     coordinator.catalog.add_replica(place)
     await settled(asyncio.to_thread(computing.add, place))
-    coordinator.store.changes.nudge()
+    coordinator.store.changes.wake()
     return ()
 
 
@@ -86,7 +86,7 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
         computing.add(place)
         raise
     finally:
-        coordinator.store.changes.nudge()
+        coordinator.store.changes.wake()
     if not computing.is_of_options(place):
         return ()
     message = f'replica "{name}" is one of the server\'s options, and is back once it is started with them again'

@@ -38,14 +38,14 @@ class Settings:
         self._values: dict[str, str] = {}
         self._local: dict[str, str] = {}
         self._before: dict[str, str] | None = None  # values before the transaction, after its first SET
-        self._told: dict[str, str] | None = None
+        self._reported: dict[str, str] | None = None
 
     @property
-    def told(self) -> dict[str, str]:
+    def reported(self) -> dict[str, str]:
         """Return the settings that are reported to clients; read-only."""
-        if self._told is None:
-            self._told = {name: self.get(name) for name, setting in KNOWN_SETTINGS.items() if setting.is_told}
-        return self._told
+        if self._reported is None:
+            self._reported = {name: self.get(name) for name, setting in KNOWN_SETTINGS.items() if setting.is_reported}
+        return self._reported
 
     @property
     def isolation(self) -> Isolation:
@@ -86,7 +86,7 @@ class Settings:
         Raises:
             SqlError: the setting is unknown, or the value is invalid.
         """
-        self._told = None
+        self._reported = None
         if self._before is None:
             self._before = dict(self._values)
         if name == "all":
@@ -117,7 +117,7 @@ class Settings:
     def go_back(self, values: SetValues) -> None:
         """Restore earlier values."""
         self._values, self._local = dict(values[0]), dict(values[1])
-        self._told = None
+        self._reported = None
 
     def end_transaction(self, *, is_committed: bool = True) -> None:
         """Discard the values of the transaction, and its SETs unless it is committed."""
@@ -126,7 +126,7 @@ class Settings:
             if not is_committed and self._before is not None:
                 self._values = self._before
             self._before = None
-            self._told = None
+            self._reported = None
 
     def _begin(self, name: str, value: str) -> None:
         known = known_name(name)

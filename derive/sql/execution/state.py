@@ -271,8 +271,8 @@ class State:
 
     def _implicit_modes(self) -> Modes:
         """Return the modes of an implicit transaction, cached for the current settings."""
-        if self._implicit is None or self._implicit[0] is not self.settings.told:
-            self._implicit = self.settings.told, self._modes(None, None, is_explicit=False)
+        if self._implicit is None or self._implicit[0] is not self.settings.reported:
+            self._implicit = self.settings.reported, self._modes(None, None, is_explicit=False)
         return self._implicit[1]
 
     def _modes(self, isolation: Isolation | None, is_read_only: bool | None, *, is_explicit: bool) -> Modes:

@@ -22,7 +22,7 @@ from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
 from derive.sql.preparation.prepare import Plan, rows_of_view
-from derive.sql.transactions.timeline import told
+from derive.sql.transactions.timeline import time_text
 from derive.sql.transactions.uninterruptible import settled
 from derive.time.frontier import END_OF_TIME
 
@@ -131,7 +131,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
         if up_to is not None and up_to < time:
             raise SqlError(
                 "22023",
-                f"the subscription is to begin at {told(time)}, after its end at {told(up_to)}",
+                f"the subscription is to begin at {time_text(time)}, after its end at {time_text(up_to)}",
                 hint="UP TO takes a time that is not before that of AS OF, or the present without it",
             )
         subscription = Subscription(
@@ -229,7 +229,7 @@ class _Stream:
                 if response.failure is not None:
                     raise _as_sql(response.failure)
                 if response.updates:
-                    self._state.coordinator.timeline.tell(response.updates[-1][0])
+                    self._state.coordinator.timeline.observe(response.updates[-1][0])
                 if self._ids and response.upper >= END_OF_TIME:  # the end of the sources is no progress
                     response = replace(
                         response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])

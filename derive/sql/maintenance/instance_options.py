@@ -27,7 +27,7 @@ class Instances:
         replicas: number of processes that this one starts.
         command: returns the command of a replica process from its folder and a file with its token; None if there can
             be none.
-        tell: function that takes the lines that these processes write to standard error.
+        log: function that takes the lines that these processes write to standard error.
         addresses: `host:port` of external replicas.
         security: credentials for the external replicas.
         started: by name, started processes without a controller.
@@ -35,7 +35,7 @@ class Instances:
 
     replicas: int = 0
     command: Callable[[Path, Path], Sequence[str]] | None = None
-    tell: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None] = lambda line: None
     addresses: tuple[str, ...] = ()
     security: Security = OPEN
     started: dict[str, ReplicaProcess] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Instances:
             installed_env(),
             folder,
             Security(token),
-            tell=self.tell,
+            log=self.log,
             report=lambda death: _log(root, f"{death}; it is started again"),
         )
 

@@ -101,7 +101,7 @@ class Computing:
     @property
     def is_awaited(self) -> bool:
         """Return whether the first report of an instance is still expected."""
-        return self.is_owner and not self.controller.was_told and time.monotonic() < self.awaited_until
+        return self.is_owner and not self.controller.has_reported and time.monotonic() < self.awaited_until
 
     def attach(self) -> None:
         """Connect the instances to the controller; an instance drops earlier state that is not desired."""
@@ -217,7 +217,7 @@ class Computing:
             for identifiers in (welcome.kept, welcome.rebuilt, welcome.dropped)
         )
         counts = {"kept": kept, "rebuilt": rebuilt, "dropped": dropped}
-        message = f"replica {name} is connected: it {welcome.told(self._name_of)}"
+        message = f"replica {name} is connected: it {welcome.describe(self._name_of)}"
         log.write("info", message, replica=name, process=welcome.process, **counts)
 
     def _start(self, place: ReplicaPlace) -> RemoteReplica | ReplicaProcess:

@@ -68,7 +68,7 @@ class Maintenance:
             indexes = [item.id for item in self._objects().items.values() if item.kind is ObjectKind.INDEX]
             self._computing.holds.begin(indexes)
             self._computing.begin(epoch)
-        self._store.changes.nudge()
+        self._store.changes.wake()
 
     def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
         """Return the desired relations with their `upper` and failure."""

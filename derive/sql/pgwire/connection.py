@@ -145,7 +145,7 @@ class Connection:
         self._session = self._service.open_session(begun, self._service.backends(self))
         self._work = Work(self._session, self._service.on_defect)
         self._conversation = Conversation(self._wire, self._session, self._work)
-        self._conversation.tell_parameters()
+        self._conversation.report_parameters()
         self._wire.send(messages.key_data(self.process, self.secret))
         self._conversation.ready()
         return self._conversation

@@ -40,7 +40,7 @@ class Conversation:
         self._work = work
         self._delivery = Delivery(wire, session, work)
         self.text = ""
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
         self._exchange = PromptExchange(self._statements, session)
         self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, under any name
@@ -118,19 +118,19 @@ class Conversation:
 
     def ready(self) -> None:
         """Send all pending messages, and ReadyForQuery."""
-        self.tell_parameters()
+        self.report_parameters()
         self._wire.send(messages.ready(self._session.status.value))
         self._wire.flush()
         self._is_ready = True
 
-    def tell_parameters(self) -> None:
+    def report_parameters(self) -> None:
         """Report changed settings to the client."""
         parameters = self._session.parameters
-        if parameters is not self._told:
+        if parameters is not self._reported:
             for name, value in parameters.items():
-                if self._told.get(name) != value:
+                if self._reported.get(name) != value:
                     self._wire.send(messages.parameter_status(name, value))
-            self._told = parameters
+            self._reported = parameters
 
     async def end(self) -> None:
         """Close all portals."""

@@ -121,33 +121,33 @@ class KnownSetting:
         default: default value.
         checked: returns the normalized value of a text, and raises `SqlError` for an invalid one. None if the setting
             is read-only.
-        is_told: whether changes are reported to clients.
+        is_reported: whether changes are reported to clients.
         is_optional: whether an invalid startup value falls back to the default.
         is_own: whether only the session's own value, its default, can be set.
     """
 
     default: str
     checked: Callable[[str, str], str] | None = _text
-    is_told: bool = False
+    is_reported: bool = False
     is_optional: bool = False
     is_own: bool = False
 
 
 _HERE = {
-    "application_name": KnownSetting("", is_told=True),
+    "application_name": KnownSetting("", is_reported=True),
     "block_size": KnownSetting("8192", None),
     "bytea_output": KnownSetting("hex", _only("hex")),
-    "client_encoding": KnownSetting("UTF8", _encoding, is_told=True),
+    "client_encoding": KnownSetting("UTF8", _encoding, is_reported=True),
     "client_min_messages": KnownSetting("notice"),
-    "DateStyle": KnownSetting("ISO, MDY", _date_style, is_told=True),
+    "DateStyle": KnownSetting("ISO, MDY", _date_style, is_reported=True),
     "default_transaction_read_only": KnownSetting("off", boolean_of),
     "extra_float_digits": KnownSetting("1"),
     "idle_in_transaction_session_timeout": KnownSetting("0", _milliseconds),
     "idle_session_timeout": KnownSetting("0", _milliseconds),
-    "in_hot_standby": KnownSetting("off", None, is_told=True),
-    "integer_datetimes": KnownSetting("on", None, is_told=True),
-    "IntervalStyle": KnownSetting("postgres", _only("postgres"), is_told=True),
-    "is_superuser": KnownSetting("on", None, is_told=True),
+    "in_hot_standby": KnownSetting("off", None, is_reported=True),
+    "integer_datetimes": KnownSetting("on", None, is_reported=True),
+    "IntervalStyle": KnownSetting("postgres", _only("postgres"), is_reported=True),
+    "is_superuser": KnownSetting("on", None, is_reported=True),
     "lc_collate": KnownSetting("C", None),
     "lc_ctype": KnownSetting("C", None),
     "lock_timeout": KnownSetting("0", _milliseconds),
@@ -155,13 +155,13 @@ _HERE = {
     "max_identifier_length": KnownSetting("63", None),
     "max_index_keys": KnownSetting("32", None),
     "search_path": KnownSetting("public"),
-    "server_encoding": KnownSetting("UTF8", None, is_told=True),
-    "server_version": KnownSetting(SERVER_VERSION, None, is_told=True),
+    "server_encoding": KnownSetting("UTF8", None, is_reported=True),
+    "server_version": KnownSetting(SERVER_VERSION, None, is_reported=True),
     "server_version_num": KnownSetting("160000", None),
-    "session_authorization": KnownSetting("flow", is_told=True, is_own=True),
-    "standard_conforming_strings": KnownSetting("on", _only("on"), is_told=True),
+    "session_authorization": KnownSetting("flow", is_reported=True, is_own=True),
+    "standard_conforming_strings": KnownSetting("on", _only("on"), is_reported=True),
     "statement_timeout": KnownSetting("0", _milliseconds),
-    "TimeZone": KnownSetting("UTC", _time_zone, is_told=True, is_optional=True),
+    "TimeZone": KnownSetting("UTC", _time_zone, is_reported=True, is_optional=True),
     "transaction_isolation": KnownSetting(Isolation.STRICT_SERIALIZABLE.value, _isolation),
     "transaction_timeout": KnownSetting("0", _milliseconds),
 }

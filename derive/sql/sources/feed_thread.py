@@ -32,7 +32,7 @@ class Feeder:
         commit: function that commits writes, and returns after the commit.
         predecessor: earlier feeder of the same identifier, which ends first.
         files: files that sources may read.
-        tell: function called after each change of `is_begun` or `failure`.
+        notify: function called after each change of `is_begun` or `failure`.
 
     Attributes:
         failure: current failure of the source; None without one.
@@ -46,9 +46,9 @@ class Feeder:
         commit: Callable[[Sequence[Write]], object],
         predecessor: Feeder | None = None,
         files: FileAccess = ALL_FILES,
-        tell: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
-        self._files, self._tell = files, tell
+        self._files, self._notify = files, notify
         self.is_begun = False
         self._store, self._source, self._commit, self._predecessor = store, source, commit, predecessor
         self._position: Row | None = None
@@ -89,7 +89,7 @@ class Feeder:
             except Exception as error:  # every error is reported and retried
                 self._position = None  # the outcome of the commit is unknown
                 self.failure = error
-                self._tell()
+                self._notify()
                 failures += 1
                 pause = _BACKOFF.pause(failures)
 
@@ -114,7 +114,7 @@ class Feeder:
     def _begin(self) -> None:
         if not self.is_begun:
             self.is_begun = True
-            self._tell()
+            self._notify()
 
     def _stored_position(self) -> Row:
         table = self._store.tables.table(self._source.position)

@@ -44,7 +44,7 @@ class Feeding:
         self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
         self._feeders: dict[GlobalId, Feeder] = {}
         self._ending: list[Feeder] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def begin(self, items: Mapping[GlobalId, Item]) -> None:
         """Begin to feed the existing sources, in this event loop."""
@@ -80,20 +80,20 @@ class Feeding:
             SqlError: a source has failed.
         """
         while True:
-            news = self._news
+            changed = self._changed
             self.check(ids)
             if self.is_begun(ids):
                 return
-            await news.wait()
+            await changed.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the waiting tasks."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    def _tell_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _notify_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._notify)
 
     def check(self, ids: Collection[GlobalId]) -> None:
         """Check that sources have not failed.
@@ -118,14 +118,14 @@ class Feeding:
         predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
         assert self._loop is not None
         commit = partial(self._commit, self._loop)
-        tell = partial(self._tell_from_thread, self._loop)
-        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files, tell)
+        notify = partial(self._notify_from_thread, self._loop)
+        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files, notify)
 
     def _drop(self, identifier: GlobalId, _: FedSource) -> None:
         feeder = self._feeders.pop(identifier)
         feeder.end()
         self._ending.append(feeder)
-        self._tell()
+        self._notify()
 
     def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
         """Commit writes, from the thread of a feeder."""

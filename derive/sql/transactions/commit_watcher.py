@@ -18,7 +18,7 @@ _BACKOFF = Backoff(_SECONDS, 30.0)
 """Pauses, in seconds, before failed work is retried."""
 
 
-class News:
+class CommitWatcher:
     """A watcher of commits that wakes the event loop.
 
     Args:
@@ -37,25 +37,25 @@ class News:
         self._changes, self._work, self._report = changes, work, report
         self._due, self._failures = 0.0, 0
         self._loop = asyncio.get_running_loop()
-        self._told = asyncio.Event()
+        self._commit = asyncio.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="flowctl-sql-news", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="flowctl-sql-commits", daemon=True)
         self._thread.start()
 
     @property
     def next(self) -> asyncio.Event:
         """Return the event of the next commit; get the event before checking whether to wait."""
-        return self._told
+        return self._commit
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify the waiting tasks, from any thread."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._notify)
 
     async def close(self) -> None:
         """Stop the thread."""
         self._closing.set()
-        self._changes.nudge()
+        self._changes.wake()
         await asyncio.to_thread(self._thread.join)
 
     def _listen(self) -> None:
@@ -63,7 +63,7 @@ class News:
             try:
                 mark = self._changes.mark()
                 has_more = self._attempt()
-                self.tell()
+                self.notify()
                 if not has_more:
                     self._changes.wait(mark, _SECONDS)
             except Exception as error:
@@ -89,6 +89,6 @@ class News:
         self._due = time.monotonic() + _BACKOFF.pause(self._failures)
         self._report(error)
 
-    def _tell(self) -> None:
-        self._told.set()
-        self._told = asyncio.Event()
+    def _notify(self) -> None:
+        self._commit.set()
+        self._commit = asyncio.Event()

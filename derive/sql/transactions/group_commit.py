@@ -13,7 +13,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.planner.names import NamedColumn
-from derive.sql.transactions.timeline import Check, Timeline, Write, told
+from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
 
 NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
@@ -319,7 +319,7 @@ def _replaced() -> SqlError:
 def _outdated(reason: str, basis: Basis) -> SqlError:
     hint = "run the transaction again"
     if not basis.is_strict:
-        hint += f" when what it reads is known beyond {told(basis.time)}, all of it"
+        hint += f" when what it reads is known beyond {time_text(basis.time)}, all of it"
     return SqlError("40001", f"could not serialize access: {reason}", hint=hint)
 
 

@@ -15,7 +15,7 @@ from derive.protocol.sql_names import SQL_PREFIX, intended_name
 from derive.relations.tables.rows import rows_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.transactions.commit_watcher import News
+from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.timeline import Write
@@ -35,7 +35,7 @@ class StorageLedger:
     Args:
         store: the data folder.
         catalog: the catalog of `flow.yaml`, with the derivations.
-        news: notifications of commits.
+        watcher: notifications of commits.
         objects: returns the current names.
         ownership: ownership of the data folder.
 
@@ -47,16 +47,16 @@ class StorageLedger:
         self,
         store: Store,
         catalog: CatalogSpec | None,
-        news: News,
+        watcher: CommitWatcher,
         objects: Callable[[], Objects],
         ownership: Ownership,
     ) -> None:
-        self._store, self._news = store, news
+        self._store, self._watcher = store, watcher
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, since the last notification
         self.known_from: dict[GlobalId, int] = {}
-        self._heard = news.next
+        self._heard = watcher.next
 
     async def present(self) -> int:
         """Return the present time."""
@@ -131,8 +131,8 @@ class StorageLedger:
         if spec is not None:
             known = self._store.collection(spec.name)
             return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
-        if self._heard is not self._news.next:  # another process may have sealed the table or compacted history
-            self._heard = self._news.next
+        if self._heard is not self._watcher.next:  # another process may have sealed the table or compacted history
+            self._heard = self._watcher.next
             self._known.clear()
         frontiers = self._known.get(identifier)
         if frontiers is None:
@@ -155,13 +155,13 @@ class StorageLedger:
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
         """Wait for a commit, if some relation has not passed a time."""
-        news = self._news.next
+        commit = self._watcher.next
         behind = self._behind(ids, time + 1)
         for identifier in behind:
             await asyncio.to_thread(self._check_at_work, identifier)
         if behind:
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+                await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
         """Return relations of a basis that other processes may have written: collections and tables."""
@@ -249,7 +249,7 @@ class StorageLedger:
         if spec is None or spec.name not in self._derived:
             return
         if self._store.rights.is_at_work(spec.name):
-            self._store.changes.call_others()  # an idle task is seldom woken
+            self._store.changes.wake_others()  # an idle task is seldom woken
             return
         raise SqlError(
             "55000",

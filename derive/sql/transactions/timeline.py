@@ -34,7 +34,7 @@ SEAL_SECONDS = 0.25
 """Interval at which a waiting read seals relations, in seconds; each seal costs a commit."""
 
 
-def told(clock: int) -> str:
+def time_text(clock: int) -> str:
     """Return a time as text for messages."""
     return f"{clock} ({format_rfc3339(clock)})" if BEGINNING < clock < END_OF_TIME else str(clock)
 
@@ -88,7 +88,7 @@ class Timeline:
         """Return the latest time of a read or a finished write."""
         return self._latest
 
-    def tell(self, time: int) -> None:
+    def observe(self, time: int) -> None:
         """Make later reads see a write that a client was notified of."""
         self._latest = max(self._latest, time)
 
@@ -147,7 +147,7 @@ class Timeline:
         if since > time:
             raise SqlError(
                 "22023",
-                f"what is read is known from {told(since)} on, and not at {told(time)}",
+                f"what is read is known from {time_text(since)} on, and not at {time_text(time)}",
                 hint="read a later time; a transaction reads all at the time of its first statement: begin another one",
             )
         if upper <= time:

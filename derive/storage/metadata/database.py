@@ -167,7 +167,7 @@ _UPGRADES = {9: _IDENTITY, 10: _RELATIONS}
 Access: TypeAlias = Literal["write", "read", "none"]
 """Permitted operations on the database."""
 
-_MOST_CALLS = 1 << 31
+_MOST_WAKES = 1 << 31
 """Modulus of the count of wake-ups, which SQLite stores as an integer of 32 bits."""
 
 _LOG_BYTES = 8 << 20
@@ -206,7 +206,7 @@ class Metadata:
         can_write: true if the database is writable.
         guard: as above.
         admit: called in each write transaction before any write; raises an error to refuse it.
-        told: number of notifications in this process, mostly commits.
+        notifications: number of notifications in this process, mostly commits.
         commit_signal: signal that is sent after commits for which other processes wait.
     """
 
@@ -223,13 +223,13 @@ class Metadata:
         self.can_write = access == "write"
         self.guard = guard
         self.admit: Callable[[apsw.Connection], None] = lambda db: None
-        self.told = 0
+        self.notifications = 0
         self.commit_signal = CommitSignal(path)
-        self._own_calls = 0
+        self._own_wakes = 0
         self._durable = durable
         self._synced = True
         self._turn = threading.RLock()
-        self._telling = threading.Condition()
+        self._notified = threading.Condition()
         self._count: CommitCount | None = None
         self._inode: tuple[int, int] | None = None
         require_known(path)
@@ -276,14 +276,14 @@ class Metadata:
                 db.execute("UPDATE format SET version = ?", (version + 1,))
 
     @contextmanager
-    def transaction(self, *, calls: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
+    def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
         """Open a write transaction, which commits when the block ends and rolls back after an error.
 
         Commits reach the disk in order. A commit without sync is therefore durable once any later commit of any process
         is, and a loss of power can lose it only together with all later commits.
 
         Args:
-            calls: wake waiting tasks of other processes.
+            wakes: wake waiting tasks of other processes.
             synced: wait for the disk.
         """
         with self._turn, _of_flowctl(self.path):
@@ -296,9 +296,9 @@ class Metadata:
             try:
                 self.admit(self._db)
                 yield self._db
-                if calls:
-                    told: int = self._db.execute("PRAGMA user_version").get
-                    self._db.execute(f"PRAGMA user_version={(told + 1) % _MOST_CALLS}")
+                if wakes:
+                    earlier: int = self._db.execute("PRAGMA user_version").get
+                    self._db.execute(f"PRAGMA user_version={(earlier + 1) % _MOST_WAKES}")
                 count = count_commit(self._db) if synced and self._count else None
             except BaseException:
                 if self._db.in_transaction:  # some errors of SQLite end the transaction
@@ -314,8 +314,8 @@ class Metadata:
             reach("metadata.committed")
             if self._count and count is not None:
                 self._count.write(count)
-            self._own_calls += calls
-        self.tell(others=calls)
+            self._own_wakes += wakes
+        self.notify(others=wakes)
 
     def _require_present(self) -> None:
         """Raise an error if the file is not at its path any more: a commit would reach a file that nobody opens again.
@@ -349,15 +349,15 @@ class Metadata:
             version: int = self._db.execute("PRAGMA data_version").get
         return version
 
-    def calls(self) -> int:
+    def wakes(self) -> int:
         """Return the number of wake-ups by other connections, from an arbitrary start; costs microseconds."""
         with self._turn, _of_flowctl(self.path):
             count: int = self._db.execute("PRAGMA user_version").get
-            return (count - self._own_calls) % _MOST_CALLS
+            return (count - self._own_wakes) % _MOST_WAKES
 
-    def call(self) -> None:
+    def wake(self) -> None:
         """Wake waiting tasks of other processes."""
-        with self.transaction(calls=True, synced=False):
+        with self.transaction(wakes=True, synced=False):
             pass
 
     def settle(self) -> None:
@@ -366,18 +366,18 @@ class Metadata:
             with _of_flowctl(self.path), suppress(FileNotFoundError):
                 sync(Path(f"{self.path}-wal"))
 
-    def tell(self, *, others: bool) -> None:
+    def notify(self, *, others: bool) -> None:
         """Notify waiting threads of this process, and other processes if `others`."""
-        with self._telling:
-            self.told += 1
-            self._telling.notify_all()
+        with self._notified:
+            self.notifications += 1
+            self._notified.notify_all()
         if others:
             self.commit_signal.send()
 
-    def wait(self, told: int, seconds: float) -> None:
-        """Wait until the number of notifications differs from `told`, at most so many seconds."""
-        with self._telling:
-            self._telling.wait_for(lambda: self.told != told, seconds)
+    def wait(self, notifications: int, seconds: float) -> None:
+        """Wait until the number of notifications differs from `notifications`, at most so many seconds."""
+        with self._notified:
+            self._notified.wait_for(lambda: self.notifications != notifications, seconds)
 
     def close(self) -> None:
         """Close the connection after the present uses by other threads."""

@@ -39,7 +39,7 @@ def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
     return is_table is not None and name_of_relation(db, relation) is None
 
 
-def tell_fate(db: apsw.Connection, name: str, relation: int) -> str:
+def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
     """Describe the fate of a relation that once had the name, and the present relation of the name."""
     now: Any = db.execute(
         "SELECT upper, named, columns IS NOT NULL OR EXISTS (SELECT 1 FROM segment WHERE collection = name)"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import apsw
 
 
-class Told(NamedTuple):
+class ClockReading(NamedTuple):
     """A reading of the clocks.
 
     Attributes:
@@ -32,12 +32,12 @@ def assign_up_to(db: apsw.Connection, clock: int) -> None:
     db.execute("UPDATE timeline SET clock = max(clock, ?)", (clock,))
 
 
-def told(db: apsw.Connection) -> Told:
+def last_reading(db: apsw.Connection) -> ClockReading:
     """Return the last recorded reading of the clocks."""
     row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
-    return Told(*row)
+    return ClockReading(*row)
 
 
-def tell(db: apsw.Connection, now: Told) -> None:
+def record_reading(db: apsw.Connection, now: ClockReading) -> None:
     """Record a reading of the clocks."""
     db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", now)

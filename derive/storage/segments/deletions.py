@@ -32,7 +32,7 @@ def as_documents(stored: pa.Table) -> pa.Table:
     return stored.set_column(index, stored.schema.field(index), marked)
 
 
-def told(rows: ReadRows) -> ReadRows:
+def with_deletions(rows: ReadRows) -> ReadRows:
     """Convert rows with diffs to documents."""
     table = as_documents(pa.Table.from_batches([rows.batch]))
     return ReadRows(table.combine_chunks().to_batches()[0]) if table.num_rows else rows

@@ -128,9 +128,9 @@ class PendingTail:
             return False
         self._begun.add(replica)
         with self._lock:
-            news = self._news(replica, response)
-            if news is not None:
-                self.receive(news)
+            spliced = self._spliced(replica, response)
+            if spliced is not None:
+                self.receive(spliced)
         return False
 
     def give_up(self, replicas: Collection[Replica]) -> None:
@@ -141,7 +141,7 @@ class PendingTail:
                 failure = next(iter(failures.values()))
                 self.receive(TailResponse(self._dataflow.id, self.frontier, self.frontier, (), failure))
 
-    def _news(self, replica: Replica, response: TailResponse) -> TailResponse | None:
+    def _spliced(self, replica: Replica, response: TailResponse) -> TailResponse | None:
         if response.failure is not None:
             return response if response.upper >= self.frontier else None
         if response.upper == response.lower:  # a part of the snapshot

@@ -55,7 +55,7 @@ class Controller:
         folder: identifier of the data folder, which must be that of each replica.
 
     Attributes:
-        was_told: whether a replica has reported the frontiers of its earlier dataflows.
+        has_reported: whether a replica has reported the frontiers of its earlier dataflows.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Controller:
         on_welcome: Callable[[str, Welcome], None] = lambda name, welcome: None,
         folder: str = "",
     ) -> None:
-        self.epoch, self._folder, self.was_told = epoch, folder, False
+        self.epoch, self._folder, self.has_reported = epoch, folder, False
         self._holds, self._on_progress, self._on_welcome = holds, on_progress, on_welcome
         self._lock = threading.RLock()
         self._dataflows: dict[GlobalId, Dataflow] = {}
@@ -116,7 +116,7 @@ class Controller:
             for replica in self._replicas.values():
                 replica.forget(identifier)
             self._learn([identifier])
-            self._tell(AllowCompaction(((identifier, END_OF_TIME),)))
+            self._broadcast(AllowCompaction(((identifier, END_OF_TIME),)))
         self._holds.release(identifier)
 
     def allow_compaction(self, frontiers: Mapping[GlobalId, int]) -> None:
@@ -139,7 +139,7 @@ class Controller:
         self._holds.hold(dataflows)  # durable before a replica compacts
         with self._lock:
             gone = [identifier for identifier in allowed if identifier not in self._dataflows]
-            self._tell(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
+            self._broadcast(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
         for identifier in gone:
             self._holds.release(identifier)
 
@@ -318,7 +318,7 @@ class Controller:
         for tail in tails:
             tail.give_up(replicas)
 
-    def _tell(self, command: Command) -> None:
+    def _broadcast(self, command: Command) -> None:
         for replica in self._replicas.values():
             replica.link.send(command)
 
@@ -330,7 +330,7 @@ class Controller:
             self._receive_answer(link, response)
             return
         turns: Sequence[Turn] = ()
-        is_told = isinstance(response, Welcome | FrontierUppers | Status)
+        is_reported = isinstance(response, Welcome | FrontierUppers | Status)
         with self._lock:
             replica = self._replica(link)
             if replica is None:
@@ -344,7 +344,7 @@ class Controller:
                     replica.begun.pop(response.id, None)
                 case Report():
                     replica.report = response
-                    is_told, self.was_told = not self.was_told, True
+                    is_reported, self.has_reported = not self.has_reported, True
                 case FrontierUppers():
                     turns = self._advance(replica, response)
                 case Status():
@@ -354,7 +354,7 @@ class Controller:
             turn.carry_out()
         if isinstance(response, Welcome):
             self._on_welcome(replica.name, response)
-        if is_told:
+        if is_reported:
             self._on_progress()
         # The receiver may delay a local replica, but not this controller.
         if isinstance(response, TailResponse) and tail and tail.take(replica, response, list(self._replicas.values())):

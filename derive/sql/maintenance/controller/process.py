@@ -46,7 +46,7 @@ class ReplicaProcess:
         environment: environment of the process.
         folder: working folder of the process, for its state; no other process uses it.
         security: credentials of this process.
-        tell: function that takes the lines that the process writes to standard error.
+        log: function that takes the lines that the process writes to standard error.
         report: function that takes the reason of each end of the process.
     """
 
@@ -58,12 +58,12 @@ class ReplicaProcess:
         folder: Path,
         security: Security,
         *,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         report: Callable[[str], None],
     ) -> None:
         self.name, self._command = name, command
         self._environment, self._folder, self._security = environment, folder, security
-        self._tell, self._report = tell, report
+        self._log, self._report = log, report
         self._trouble = "is being started"
         self._lock = threading.Lock()
         self._controller: Controller | None = None
@@ -130,7 +130,7 @@ class ReplicaProcess:
             self._command,
             str(self._folder),
             self._environment,
-            tell=self._tell,
+            report=self._log,
             is_wanted=lambda: not self._closed.is_set(),
         )
         try:

@@ -68,8 +68,8 @@ def holds_pass_nobody_who_begins(world: World) -> None:
         if replica is None or wire.down or replica._session is not wire.session or replica._commands:
             continue
         for identifier, request in replica._instance._dataflows.requests.items():
-            is_told = identifier in world.catalog and identifier in wire.begins
-            if is_told and identifier not in replica._told_failures:
+            is_reported = identifier in world.catalog and identifier in wire.begins
+            if is_reported and identifier not in replica._reported_failures:
                 begins = max(request.as_of, wire.begins[identifier])
                 assert world.memory.held[identifier] <= begins, "a hold has passed who begins"
 

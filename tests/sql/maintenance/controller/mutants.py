@@ -206,7 +206,7 @@ def told_before_held(original: Callable[..., Any], controller: Any, frontiers: A
     holds = controller._holds
 
     def hold(dataflows: Any) -> None:
-        controller._tell(AllowCompaction(tuple((dataflow.id, dataflow.as_of) for dataflow in dataflows)))
+        controller._broadcast(AllowCompaction(tuple((dataflow.id, dataflow.as_of) for dataflow in dataflows)))
         holds.hold(dataflows)
 
     controller._holds = type("Holds", (), {"hold": staticmethod(hold), "release": holds.release})()
@@ -300,8 +300,8 @@ MUTANTS: dict[str, Mutant] = {
     "nobody else is asked once a replica refuses": around(Peeks, "take", refused_in_silence),
     "peeks do not wait for commands before them": around(Reconciler, "_answerable", impatient),
     # Tails
-    "updates are handed on twice": around(PendingTail, "_news", repeated),
-    "a tail goes back to where a replica is": around(PendingTail, "_news", unspliced),
+    "updates are handed on twice": around(PendingTail, "_spliced", repeated),
+    "a tail goes back to where a replica is": around(PendingTail, "_spliced", unspliced),
     "a tail is resumed a moment late": resumed_at(later),
     "a tail is begun anew for each replica": resumed_at(lambda tail: tail._dataflow),
     "a tail goes on with the connection before": ignored("always made anew"),

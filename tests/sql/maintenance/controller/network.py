@@ -269,7 +269,7 @@ class Process:
             identity=Identity(f"{self.name}-{self.count}"),
             run=lambda task: task(),
             wake=lambda: None,
-            tell=lambda welcome: self._tell(self, welcome),
+            notify=lambda welcome: self._tell(self, welcome),
             clock=self._clock,
         )
 

@@ -63,7 +63,7 @@ def test_who_waits_for_ever_is_not_woken_by_what_was_taken_before_it_was_told_of
         assert await handover.get() == 1
         waiting = asyncio.create_task(handover.get())
         await asyncio.sleep(0)
-        handover._tell()  # as a thread does that has handed 1 over, and then lost the interpreter
+        handover._notify()  # as a thread does that has handed 1 over, and then lost the interpreter
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not waiting.done()
