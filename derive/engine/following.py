@@ -14,6 +14,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -101,10 +102,20 @@ def find_switch(
     return Switch(known.relation, end, at) if at >= least else None
 
 
-def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int) -> tuple[Segment, ...]:
+def write_switch(
+    store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int, epoch: int
+) -> tuple[Segment, ...]:
     """Write the rows of a switch: deletions of rows that an input has read, and insertions of the new relation's rows.
 
     They follow the rows of the former relation that the input has yet to read, which an endpoint may have stored.
+
+    Args:
+        store: the data folder.
+        task: which reads.
+        spec: its input.
+        place: the relation that it has read, and the switch.
+        position: adjusted clock below which it has read the former relation.
+        epoch: of the run.
 
     Returns:
         Durable segments that belong to no collection; `remove_switches` removes them.
@@ -125,7 +136,9 @@ def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place,
         updates += read_updates(store, former.id, begin, switch.end) if begin < switch.end else ()
     updates += [RowUpdate(switch.at, text, key, diff) for (text, key), diff in sorted(counts.items()) if diff]
     shape = other or former
-    segments = _written(store.root, task.name, shape, updates) if shape is not None and updates else ()
+    segments: tuple[Segment, ...] = ()
+    if shape is not None and updates:
+        segments = _written(store.root, _collection_of(task.name, epoch), shape, updates)
     reach("switch.written")
     return segments
 
@@ -138,8 +151,8 @@ def _documents_of(store: Readable, table: GlobalId, spec: InputSpec, end: int) -
     return counts
 
 
-def _written(root: Path, task: str, shape: Table, updates: list[RowUpdate]) -> tuple[Segment, ...]:
-    spec = replace(shape.spec, name=_collection_of(task))
+def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> tuple[Segment, ...]:
+    spec = replace(shape.spec, name=name)
     writer = SegmentWriter(root, spec, f"{INGESTED}{uuid.uuid4()}", is_valid=True)
     try:
         clocks, seqs, diffs, keys, texts = zip(*pieces_of(appended_rows(in_order(updates), 0)), strict=True)
@@ -150,11 +163,16 @@ def _written(root: Path, task: str, shape: Table, updates: list[RowUpdate]) -> t
         raise
 
 
-def remove_switches(root: Path, task: str) -> None:
-    """Remove the files of switches that a task has completed or not begun."""
-    shutil.rmtree(root / collection_folder(_collection_of(task)), ignore_errors=True)
+def remove_switches(root: Path, task: str, epoch: int) -> None:
+    """Remove the files of switches that a task has completed or not begun, but not those of runs with a later epoch."""
+    folder = (root / collection_folder(_collection_of(task, epoch))).parent
+    for epochs in folder.glob("*"):
+        if int(epochs.name.rstrip("@")) <= epoch:
+            shutil.rmtree(epochs, ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
     reach("switch.removed")
 
 
-def _collection_of(task: str) -> str:
-    return f"{task}@switch"
+def _collection_of(task: str, epoch: int) -> str:
+    return f"{task}@switch/{epoch}"

@@ -25,7 +25,7 @@ from derive.engine.source_capabilities import hold
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
-from derive.protocol.specs import InputSpec
+from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
@@ -98,6 +98,7 @@ class Task:
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
+        self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # its output is fenced with the metadata
         self._is_tidy = False  # a killed run may have left files
         self._due: set[str] = set()  # inputs that wait for the time of their switch
         # No earlier run, and no transaction of this one, has sent rows at or after this adjusted timestamp to
@@ -147,6 +148,10 @@ class Task:
         Raises:
             FlowError: the move cannot be recorded, or the relations cannot be read.
         """
+        if not self._is_fenced and any(map(self._has_other, self.spec.inputs)):
+            if self.beginning.error:
+                return ()
+            self._fence()
         before = self._checkpoint.places
         places, over = self._followed(before)
         if over:
@@ -159,13 +164,34 @@ class Task:
             self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
             self._switched, self._is_tidy = {}, False
         if not self._is_tidy and not self._switched:
-            remove_switches(self._store.root, self.spec.name)
+            remove_switches(self._store.root, self.spec.name, self._capability.epoch)
             self._is_tidy = True
         for spec in self.spec.inputs:
             key, place = spec.state_key, places[spec.state_key]
             if place.switch is not None and key not in self._switched:
-                self._switched[key] = write_switch(self._store, self.spec, spec, place, self._checkpoint.position(spec))
+                position, epoch = self._checkpoint.position(spec), self._capability.epoch
+                self._switched[key] = write_switch(self._store, self.spec, spec, place, position, epoch)
         return ()
+
+    def _has_other(self, spec: InputSpec) -> bool:
+        """Return whether another relation has the name of the source that an input has read."""
+        place, known = self._checkpoint.places[spec.state_key], self._store.collection(spec.source)
+        is_read = place.relation and spec.state_key in self._checkpoint.positions
+        return bool(is_read and spec.follows and known is not None and known.relation != place.relation)
+
+    def _fence(self) -> None:
+        """Open all shards at the endpoint, which from then on refuses to store rows of earlier runs.
+
+        An earlier run that was paused may store rows of the former relation until then, although its metadata commit
+        fails. The switch has to take back those, too.
+        """
+        position = min(self._checkpoint.positions.values(), default=BEGINNING)
+        number = next(self._numbers)
+        token = f"{self._capability.id}.{number}"
+        transaction = Transaction(number, token, self._capability, self._checkpoint, (), position, Limits())
+        self._carry_out(transaction, lambda _: None, is_empty=False)
+        self._reached = max(self._reached, tick_begin(self._store.timeline.present(), self.spec.tick))
+        self._is_fenced = True
 
     def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], tuple[str, ...]]:
         """Return the places of inputs after following their sources, and the keys of those that must start over."""

@@ -26,10 +26,13 @@ from crash_client import CrashServer, crash_server
 from materialized import served
 
 from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
+from derive.errors import FencedError
 from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
-from derive.storage.table import TableColumn
+from derive.storage.table import Table, TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
@@ -242,14 +245,14 @@ class Scene:
                 outcome[f"task {name}"] = state and (state.shards, state.positions, state.error, state.places)
         with closing(apsw.Connection(str(self.folder / "data" / "metadata.db"))) as database:
             rows = database.execute("SELECT kind, collection, task, transform, frontier, at FROM capability").fetchall()
-        return outcome | {"rights": sorted(rows, key=repr), "files": self._left()}
+        return outcome | {"rights": sorted(rows, key=repr), "files": self.files()}
 
     def _numbered(self, rows: list[tuple[int, int, bytes, str]]) -> list[tuple[Any, ...]]:
         later = sorted({row[0] for row in rows if row[0] >= self.copied})
         return [(row[0] if row[0] < self.copied else later.index(row[0]), *row[1:]) for row in rows]
 
-    def _left(self) -> list[str]:
-        """Files of switches."""
+    def files(self) -> list[str]:
+        """Return the names of the files of switches."""
         return sorted(path.name for path in (self.folder / "data").rglob("*.parquet") if "@switch" in str(path))
 
 
@@ -386,3 +389,65 @@ def test_a_switch_is_made_once_wherever_something_is_committed(
     scenario: str, point: str, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
     assert sweep(tmp_path, server, scenario, point, int(os.environ.get("FLOW_KILL_STEP", "1")), address) > 1
+
+
+def test_l5_a_switch_takes_back_rows_that_a_superseded_run_has_stored(
+    server: CrashServer, address: str, tmp_path: Path
+) -> None:
+    """A superseded run commits nothing to the data folder, but may still store rows in an endpoint that has not heard."""
+    scene = begun(tmp_path / "begun", server, address)
+    with closing((first := scene.world()).store), closing((second := scene.world()).store):
+        tables = first.store.tables
+        former, other = tables.find(ITEMS), tables.create(OTHER, COLUMNS)
+        assert former is not None
+
+        def insert(table: Table, keys: range) -> None:
+            later(1)
+            rows = TableRows(table).changes([((key, key), 1) for key in keys])
+            tables.append(first.store.timeline.assign(1), {table.id: rows})
+
+        def later(seconds: int) -> None:
+            first.wall = second.wall = first.wall + seconds * SECOND
+
+        older = open_run(first.catalog, first.store, InProcessExecutor(), tasks=["t/stored"])
+        insert(former, range(100, 120))
+        later(3)
+        older.step()  # which has streams of all shards open from now on
+        newer = second.run()
+        insert(other, range(300, 302))
+        insert(former, range(200, 220))
+        later(3)
+        with pytest.raises(FencedError):
+            older.step()
+        assert (219, 219) in scene.tables()["items"]
+        tables.arrange({former.id: "sql/public/former", other.id: ITEMS})
+        for _ in range(3):
+            later(2)
+            newer.step()
+        assert not any(task.error for task in newer.tasks.values())
+        assert scene.tables()["items"] == [(300, 300), (301, 301)]
+        newer.close()
+        older.close()
+
+
+def test_l5_a_superseded_run_leaves_the_files_of_a_switch_alone(
+    server: CrashServer, address: str, tmp_path: Path
+) -> None:
+    scene = begun(tmp_path / "begun", server, address)
+    one_created_again(scene)
+    with closing((first := scene.world()).store), closing((second := scene.world()).store):
+        former = first.run()
+        former.seal()
+        former.tasks["t/sums"].follow()  # it notes the switch
+        older, newer = first.run(), second.run()
+        newer.tasks["t/sums"].follow()
+        files = scene.files()
+        older.tasks["t/sums"].follow()
+        assert set(files) <= set(scene.files())
+        for _ in range(3):
+            second.wall += 2 * SECOND
+            newer.step()
+        assert not any(task.error for task in newer.tasks.values())
+        for run in (newer, older, former):
+            run.close()
+    scene.check()
