@@ -71,12 +71,12 @@ class Known:
                 self._seen.append((upper, time.time()))
                 self._arrival.notify_all()
 
-    def moment(self, clock: int) -> float:
+    def time_of(self, clock: int) -> float:
         """Wait until the upper has passed a timestamp; return the wall-clock time when this was seen."""
         with self._arrival:
             if not self._arrival.wait_for(lambda: bool(self._seen) and self._seen[-1][0] > clock, PATIENCE):
                 raise SystemExit(f"nothing is known of {clock} after {PATIENCE:g} s")
-            return next(moment for upper, moment in self._seen if upper > clock)
+            return next(time_of for upper, time_of in self._seen if upper > clock)
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _account(number: int) -> str:
 def until_fresh(connection: psycopg.Connection[Any], known: dict[str, Known], clock: int) -> None:
     """Wait until all watched collections and views have a transfer, and check the rows of the views."""
     for watched in known.values():
-        watched.moment(clock)
+        watched.time_of(clock)
     for scratch, view in _EQUAL:
         expected, rows = (connection.execute(text).fetchall() for text in (scratch, view))
         if rows != expected:
@@ -171,7 +171,7 @@ def measure(report: Report, transfers: int, folder: Path) -> None:
         store = stack.enter_context(closing(Store(folder / ".flow")))
         stack.enter_context(running(folder))
         stack.enter_context(watching(partial(watch_collection, store, known["collection"])))
-        known["collection"].moment(time.time_ns() // 1_000)  # all earlier transfers are derived
+        known["collection"].time_of(time.time_ns() // 1_000)  # all earlier transfers are derived
         port = stack.enter_context(serving(folder))
         connection = stack.enter_context(connect(port))
         for statement in _VIEWS:
@@ -185,10 +185,10 @@ def measure(report: Report, transfers: int, folder: Path) -> None:
             time.sleep(pauses.uniform(0, TICK / 2))
             sent.append(feed.send())
         until_fresh(connection, known, sent[-1][0])
-    reached = [known["collection"].moment(clock) for clock, _ in sent]
+    reached = [known["collection"].time_of(clock) for clock, _ in sent]
     _row(report, "balances, from their storing", [at - stored for at, (_, stored) in zip(reached, sent, strict=True)])
     for kind in _FOLLOWED:
-        behind = [known[kind].moment(clock) - at for at, (clock, _) in zip(reached, sent, strict=True)]
+        behind = [known[kind].time_of(clock) - at for at, (clock, _) in zip(reached, sent, strict=True)]
         _row(report, f"{kind}, behind them", behind, most=TICK)
 
 

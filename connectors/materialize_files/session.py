@@ -58,7 +58,7 @@ class FilesSession:
             assert shard is not None
             self._shard = shard
             make_folders(self._staging)
-            self._tidy(version)
+            self._clean_up(version)
         self.checkpoint = bytes.fromhex(self._shard.checkpoint)
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
@@ -137,7 +137,7 @@ class FilesSession:
                 continue  # a later session has renamed the file
             sync(final.parent)
 
-    def _tidy(self, version: Version) -> None:
+    def _clean_up(self, version: Version) -> None:
         """Rename committed files of earlier sessions, and remove their uncommitted files."""
         overlapping = [shard for shard in version.shards if shard.overlaps(self._shard.begin, self._shard.end)]
         for shard in overlapping:

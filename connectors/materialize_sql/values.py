@@ -28,7 +28,7 @@ _DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(?!0000)\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:[0-5]\d(\.\d{1,6}0*)?([Zz]|[+-](0\d|1[0-5]):\d\d)", re.ASCII
 )
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(\.\d+)?([Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
+_DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(\.\d+)?([Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
 _LEAP_SECOND, _LAST_HOUR, _LAST_MINUTE = 60, 23, 59
 _PER_SECOND = 1_000_000
 _SHOWN = 80
@@ -142,7 +142,7 @@ def _timestamps(values: Sequence[Value]) -> Sequence[Any]:
 
 def _in_utc(row: int, text: Any) -> str:
     """Return a timestamp in UTC, rounded to microseconds as in PostgreSQL; a leap second is 0 s of the next minute."""
-    written = _MOMENT.fullmatch(text)
+    written = _DATE_TIME.fullmatch(text)
     if written is None:
         raise Unfit(row, text, "is no moment of RFC 3339")
     if text.startswith("0000"):
@@ -158,10 +158,10 @@ def _in_utc(row: int, text: Any) -> str:
     micros = int((Decimal(f"0{fraction or '.0'}") * _PER_SECOND).to_integral_value(ROUND_HALF_EVEN))
     ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
     try:
-        moment = begin + (timedelta(seconds=int(second), microseconds=micros) - ahead)
+        timestamp = begin + (timedelta(seconds=int(second), microseconds=micros) - ahead)
     except OverflowError:
         raise Unfit(row, text, "is beyond the years 1 to 9999 in UTC") from None
-    return f"{moment.isoformat(timespec='microseconds')}Z"
+    return f"{timestamp.isoformat(timespec='microseconds')}Z"
 
 
 def _is_there(value: Any) -> bool:

@@ -36,7 +36,7 @@ _TIMES = 5
 _PATIENCE = 60_000
 
 
-def copy_moment(root: Path, copy: Path) -> None:
+def copy_snapshot(root: Path, copy: Path) -> None:
     """Copy metadata, SQL names and shard states as they are at one moment.
 
     Args:

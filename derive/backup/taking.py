@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from derive.backup.manifest import MANIFEST, Manifest, StoredFile, file_checksum, present, write_manifest
-from derive.backup.standstill import METADATA, copy_moment
+from derive.backup.standstill import METADATA, copy_snapshot
 from derive.durable import clone, make_folders, sync
 from derive.errors import BusyError, StorageError, UsageError
 from derive.failpoint import reach
@@ -118,7 +118,7 @@ class _Taking:
         missing: set[str] = set()
         for _ in range(_TIMES):
             at = present()
-            copy_moment(self._root, self._folder)
+            copy_snapshot(self._root, self._folder)
             try:
                 wanted = self._copy_segments()
             except _Gone as gone:

@@ -314,12 +314,12 @@ class _Builder:
             name = step.source.name.value
             if step.kind == "verify":
                 verified.add(name)
-                moment = schedule.verify(upstream([name], reads))
+                time = schedule.verify(upstream([name], reads))
             else:
-                moment = schedule.ingest(step)
+                time = schedule.ingest(step)
             collection = self._reference(step.source.name, f"test '{definition.name}'")
             if collection is not None:
-                steps.append(self._steps.build(step, collection, moment))
+                steps.append(self._steps.build(step, collection, time))
         end = schedule.verify(upstream(verified, reads) if verified else derivations)
         return TestSpec(
             name=definition.name,

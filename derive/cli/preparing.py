@@ -16,7 +16,7 @@ SETTING = "FLOW_PREPARE"
 
 def prepare_after(spark: SparkExecutor) -> None:
     """Begin to archive Spark's classes in the background, if Spark was started without an archive, and print a note."""
-    if not spark.was_started or not is_wanted(os.environ, is_watched=sys.stderr.isatty()):
+    if not spark.was_started or not is_useful(os.environ, is_watched=sys.stderr.isatty()):
         return
     from derive.cli.console import note
     from derive.spark.class_archive import can_prepare, is_prepared, prepare_in_background
@@ -26,7 +26,7 @@ def prepare_after(spark: SparkExecutor) -> None:
         note(f"archiving Spark's classes in the background, to halve Spark's start ({SETTING}=never disables it)")
 
 
-def is_wanted(environment: Mapping[str, str], *, is_watched: bool) -> bool:
+def is_useful(environment: Mapping[str, str], *, is_watched: bool) -> bool:
     """Return whether Spark's classes are to be archived.
 
     By default they are archived if the run writes to a terminal. The environment of a service or a CI job may be thrown

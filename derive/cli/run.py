@@ -201,17 +201,17 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
     from derive.cli.console import note
-    from derive.engine.tidying import Tidying
+    from derive.engine.compaction_thread import CompactionThread
     from derive.errors import FlowError
 
     tasks = len(run.tasks)
     note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
-    with Tidying(run.tidy) as tidying:
+    with CompactionThread(run.compact) as compaction:
         while True:
             try:
                 scheduler.watch()
                 is_applying = applying is not None and applying.advance(scheduler)
-                tidying.check()
+                compaction.check()
                 run.wait(_APPLY_SECONDS if is_applying else _LOOK_SECONDS)
             except FlowError as error:
                 if not error.heals:

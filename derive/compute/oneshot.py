@@ -375,18 +375,18 @@ def fetched(cursor: apsw.Cursor) -> Iterator[list[Row]]:
 
 def _within(batches: Iterator[list[Row]], finishing: Finishing) -> Iterator[list[Row]]:
     """Yield the rows within the limit and offset, without waiting for others."""
-    skipped, wanted = finishing.offset, finishing.limit
-    if wanted == 0:
+    skipped, required = finishing.offset, finishing.limit
+    if required == 0:
         return
     for rows in batches:
         kept = rows[skipped:]
         skipped = max(0, skipped - len(rows))
-        if wanted is not None:
-            kept = kept[:wanted]
-            wanted -= len(kept)
+        if required is not None:
+            kept = kept[:required]
+            required -= len(kept)
         if kept:
             yield kept
-        if wanted == 0:
+        if required == 0:
             return
 
 

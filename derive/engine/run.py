@@ -414,7 +414,7 @@ class Run:
             spec.name == documents.transform and spec.source in self.lineup.catalog.derivations for spec in inputs
         )
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Merge the small segments of many small transactions."""
         from derive.storage.compaction import compact
 

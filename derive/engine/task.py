@@ -99,7 +99,7 @@ class Task:
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
         self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # its output is fenced with the metadata
-        self._is_tidy = False  # a killed run may have left files
+        self._is_clean = False  # a killed run may have left files
         self._due: set[str] = set()  # inputs that wait for the time of their switch
         # No earlier run, and no transaction of this one, has sent rows at or after this adjusted timestamp to
         # an endpoint.
@@ -162,10 +162,10 @@ class Task:
             hold(self._store, self.spec, positions, self._capability, places)
             # A switch must be the same after a crash, so it is recorded before its rows are read.
             self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
-            self._switched, self._is_tidy = {}, False
-        if not self._is_tidy and not self._switched:
+            self._switched, self._is_clean = {}, False
+        if not self._is_clean and not self._switched:
             remove_switches(self._store.root, self.spec.name, self._capability.epoch)
-            self._is_tidy = True
+            self._is_clean = True
         for spec in self.spec.inputs:
             key, place = spec.state_key, places[spec.state_key]
             if place.switch is not None and key not in self._switched:
@@ -222,7 +222,7 @@ class Task:
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
         """Continue as a task that has just been opened."""
-        self._switched, self._is_tidy = {}, False
+        self._switched, self._is_clean = {}, False
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:

@@ -134,7 +134,7 @@ class TaskReconciler:
     def leave(self, run: Run, catalog: CatalogSpec) -> Mapping[str, str]:
         """Return new tasks of a catalog that another process runs, with that process; they stay there."""
         self._left = {}
-        new = [name for name in self._wanted(catalog) if name not in run.tasks]
+        new = [name for name in self._desired(catalog) if name not in run.tasks]
         runners = self._store.rights.runners(new)
         self._left = {name: show_process(runner.process) for name, runner in runners.items()}
         return self._left
@@ -142,7 +142,7 @@ class TaskReconciler:
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
         """Return the cycles of a run that change with another catalog."""
         self._waiting = ()
-        wanted, present = self._wanted(catalog), self._reconciliation.present
+        wanted, present = self._desired(catalog), self._reconciliation.present
         same = {name for name in present if name in wanted and not self._difference(name, present[name], wanted[name])}
         others = [(name,) for name in catalog.materializations]
         groups = {tuple(name for name in members if name in wanted) for members in (*catalog.cycles, *others)}
@@ -169,7 +169,7 @@ class TaskReconciler:
         """
         self._waiting = waiting
         catalog = stage(run.lineup.catalog, catalog, waiting)
-        wanted = self._wanted(catalog)
+        wanted = self._desired(catalog)
         before = run.tasks
         self._reconciliation.begin()
         for name, spec in wanted.items():
@@ -190,10 +190,10 @@ class TaskReconciler:
             stopped=tuple(name for name in before if name not in wanted),
         )
 
-    def _wanted(self, catalog: CatalogSpec) -> Mapping[str, DerivationSpec | MaterializationSpec]:
-        return {name: spec for name, spec in catalog.tasks.items() if self._is_wanted(name, spec)}
+    def _desired(self, catalog: CatalogSpec) -> Mapping[str, DerivationSpec | MaterializationSpec]:
+        return {name: spec for name, spec in catalog.tasks.items() if self._is_desired(name, spec)}
 
-    def _is_wanted(self, name: str, spec: DerivationSpec | MaterializationSpec) -> bool:
+    def _is_desired(self, name: str, spec: DerivationSpec | MaterializationSpec) -> bool:
         return (self._names is None or name in self._names) and not spec.disabled and name not in self._left
 
     def _difference(
@@ -251,7 +251,7 @@ class TaskReconciler:
 
     def _joint(self, catalog: CatalogSpec) -> dict[Cycle, Joint]:
         derivations: dict[str, Derivation] = {}
-        for name, spec in self._wanted(catalog).items():
+        for name, spec in self._desired(catalog).items():
             transactor = self._transactor(spec)
             if isinstance(transactor, Derivation):
                 derivations[name] = transactor

@@ -71,19 +71,19 @@ class Grouped:
             self._last[self._groups] = np.arange(len(rows))
             self._counts = np.bincount(self._groups, minlength=count)
         self._before = np.full(count, -1)  # number of each key among those stored last
-        wanted = np.zeros(count, dtype=np.bool_)
+        requested = np.zeros(count, dtype=np.bool_)
         self._is_delta = binding.spec.is_delta
         if not self._is_delta:
             if known.last is not None and len(known.last.keys):
                 self._before = known.last.find(self._keys)
-            wanted = known.may_be_there(self._keys) & (self._before < 0)
-        self._wanted = wanted
+            requested = known.may_be_there(self._keys) & (self._before < 0)
+        self._requested = requested
         self._loaded: dict[int, Document] = {}
 
     @property
-    def wanted(self) -> pa.BinaryArray:
+    def requested(self) -> pa.BinaryArray:
         """Return the keys of documents that must be loaded."""
-        return self._keys if self._wanted.all() else self._keys.filter(pa.array(self._wanted))
+        return self._keys if self._requested.all() else self._keys.filter(pa.array(self._requested))
 
     @property
     def greatest(self) -> bytes:
@@ -108,7 +108,7 @@ class Grouped:
     @cached_property
     def _asked(self) -> dict[bytes, int]:
         """Return the numbers of the keys whose documents must be loaded."""
-        return dict(zip(self.wanted.to_pylist(), np.flatnonzero(self._wanted).tolist(), strict=True))
+        return dict(zip(self.requested.to_pylist(), np.flatnonzero(self._requested).tolist(), strict=True))
 
     def stored(self) -> list[Stored]:
         """Return the documents to store, after all requested documents are loaded.

@@ -38,7 +38,7 @@ class ConnectorProcess:
         env: environment.
         seconds: maximum time until the address is printed.
         report: function called with each line of standard error.
-        is_wanted: function called repeatedly during the start; if it returns False, the start is given up.
+        should_wait: function called repeatedly during the start; if it returns False, the start is given up.
 
     Attributes:
         address: `host:port` of the server.
@@ -56,7 +56,7 @@ class ConnectorProcess:
         *,
         seconds: float = _START_SECONDS,
         report: Callable[[str], None] = lambda line: None,
-        is_wanted: Callable[[], bool] = lambda: True,
+        should_wait: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name, self._report = name, report
         self._said: deque[str] = deque(maxlen=_LINES)
@@ -84,7 +84,7 @@ class ConnectorProcess:
         ]
         for reader in self._readers:
             reader.start()
-        self.address = self._wait_for(addresses, seconds, is_wanted)
+        self.address = self._wait_for(addresses, seconds, should_wait)
 
     @property
     def ended(self) -> int | None:
@@ -131,9 +131,9 @@ class ConnectorProcess:
                 if stream is not None:
                     stream.close()
 
-    def _wait_for(self, addresses: SimpleQueue[str | None], seconds: float, is_wanted: Callable[[], bool]) -> str:
+    def _wait_for(self, addresses: SimpleQueue[str | None], seconds: float, should_wait: Callable[[], bool]) -> str:
         until = time.monotonic() + seconds
-        while is_wanted() and (left := until - time.monotonic()) > 0:
+        while should_wait() and (left := until - time.monotonic()) > 0:
             with suppress(Empty):
                 address = addresses.get(timeout=min(left, _LOOK_SECONDS))
                 if address is None:

@@ -128,7 +128,7 @@ class ShardStream:
             for index, part in sorted(rows.items())
         }
         for index, group in groups.items():
-            for request in write_loads(index, group.wanted):
+            for request in write_loads(index, group.requested):
                 self._wire.send(request)
         self._settle()
         self.positions |= positions

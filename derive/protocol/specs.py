@@ -39,10 +39,10 @@ __all__ = [
     "InputSpec",
     "LocalEndpoint",
     "MaterializationSpec",
-    "Moment",
     "ProjectionSpec",
     "SelectorSpec",
     "ShuffleSpec",
+    "StepTime",
     "TestSpec",
     "TestStep",
     "TransformSpec",
@@ -140,7 +140,7 @@ class DerivationSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StepTime:
     """The time of a step, in a test with a schedule.
 
     Attributes:
@@ -154,20 +154,20 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class IngestStep:
-    """Test step: publish `documents` into `collection`, at `moment` in a test with a schedule."""
+    """Test step: publish `documents` into `collection`, at `time` in a test with a schedule."""
 
     collection: str
     documents: tuple[Document, ...]
     description: str
     position: Position
-    moment: Moment | None = None
+    time: StepTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyStep:
     """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`.
 
-    In a test with a schedule the comparison is at `moment`, and in other tests once the documents can no longer change.
+    In a test with a schedule the comparison is at `time`, and in other tests once the documents can no longer change.
     """
 
     collection: str
@@ -175,14 +175,14 @@ class VerifyStep:
     documents: tuple[Document, ...]
     description: str
     position: Position
-    moment: Moment | None = None
+    time: StepTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceStep:
-    """Test step: advance time to `moment`."""
+    """Test step: advance time to `time`."""
 
-    moment: Moment
+    time: StepTime
     position: Position
 
 

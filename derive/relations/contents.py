@@ -35,7 +35,7 @@ def contents_at(
     store: Readable,
     source: Source,
     as_of: int,
-    wanted: Collection[int] | None = None,
+    requested: Collection[int] | None = None,
     bounds: Bounds | None = None,
 ) -> Generator[list[Row]]:
     """Yield the rows that a collection holds at a time.
@@ -44,7 +44,7 @@ def contents_at(
         store: the data folder.
         source: the collection.
         as_of: timestamp, at or above its `since` and below its `upper`.
-        wanted: indexes of the needed columns, others may be NULL; None for all.
+        requested: indexes of the needed columns, others may be NULL; None for all.
         bounds: bounds of columns in needed rows; other rows may be left out.
 
     Yields:
@@ -60,8 +60,8 @@ def contents_at(
         yield from table_at(store, source, as_of, bounds or {})
         return
     columns = columns_of(source)
-    rows = compile_rows(columns, wanted)
-    is_parsed = wanted is None or any(columns[index].pointer != UUID_POINTER for index in wanted)
+    rows = compile_rows(columns, requested)
+    is_parsed = requested is None or any(columns[index].pointer != UUID_POINTER for index in requested)
     with closing(reduced_at(store, source, as_of, _keys(source, bounds or {}))) as parts:
         for part in parts:
             for begin in range(0, len(part), _BATCH):

@@ -74,17 +74,18 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _SHOWN = 200
 
 
-def compile_rows(columns: Sequence[RelationColumn], wanted: Collection[int] | None = None) -> MakeRows:
+def compile_rows(columns: Sequence[RelationColumn], requested: Collection[int] | None = None) -> MakeRows:
     """Compile a function from documents of a catalog's collection, and their timestamps, to rows.
 
     The function raises a `SqlError` (22003) if a number does not fit its column's type.
 
     Args:
         columns: columns of the collection.
-        wanted: indexes of the needed columns; others are NULL. None for all.
+        requested: indexes of the needed columns; others are NULL. None for all.
     """
     compiled = [
-        None if wanted is not None and index not in wanted else _compile(column) for index, column in enumerate(columns)
+        None if requested is not None and index not in requested else _compile(column)
+        for index, column in enumerate(columns)
     ]
 
     def rows(documents: Sequence[Document], clocks: Sequence[int]) -> list[Row]:

@@ -49,7 +49,7 @@ class ReducedInput:
         spec: the collection.
         as_of: timestamp, at or above its `since` and below its `upper`.
         most_updates: see `MOST_UPDATES`.
-        wanted: indexes of the needed columns, others are NULL; None for all.
+        requested: indexes of the needed columns, others are NULL; None for all.
         place: file of the reduced documents; None for a temporary one.
 
     Attributes:
@@ -72,7 +72,7 @@ class ReducedInput:
         as_of: int,
         *,
         most_updates: int = MOST_UPDATES,
-        wanted: Collection[int] | None = None,
+        requested: Collection[int] | None = None,
         place: Path | None = None,
     ) -> None:
         columns = columns_of(spec)
@@ -82,7 +82,7 @@ class ReducedInput:
         self._store = store
         self._spec = spec
         self._most_updates = most_updates
-        self._rows = compile_rows(columns, wanted)
+        self._rows = compile_rows(columns, requested)
         self._place = place
         self._combiner = Combiner(spec.read_schema, name=spec.name)
         self._frontier = as_of + 1
@@ -111,9 +111,9 @@ class ReducedInput:
             raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
         return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
 
-    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
+    def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
         """Return a function that opens the collection in another process from a time on, with a file for documents."""
-        return partial(_opened, self._store.root, self._spec, as_of, wanted, place)
+        return partial(_opened, self._store.root, self._spec, as_of, requested, place)
 
     def adopt(self, as_of: int, place: Path) -> None:
         """Continue from a time with the documents stored in a file, which is deleted on closing."""
@@ -201,10 +201,12 @@ class ReducedInput:
         return [(clock, rows[version], diff) for clock, version, diff in moves if version is not None]
 
 
-def _opened(root: Path, spec: CollectionSpec, as_of: int, wanted: Collection[int] | None, place: Path) -> ReducedInput:
+def _opened(
+    root: Path, spec: CollectionSpec, as_of: int, requested: Collection[int] | None, place: Path
+) -> ReducedInput:
     from derive.storage.store import Store
 
-    return ReducedInput(Store(root, reading=True), spec, as_of, wanted=wanted, place=place)
+    return ReducedInput(Store(root, reading=True), spec, as_of, requested=requested, place=place)
 
 
 def _database(place: Path | None) -> apsw.Connection:

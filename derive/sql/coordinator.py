@@ -25,13 +25,13 @@ from derive.sql.parser.statement import ObjectKind
 from derive.sql.preparation.point_lookup_plans import Lookups
 from derive.sql.preparation.prepare import Plans
 from derive.sql.sources.file_access import ALL_FILES, FileAccess
-from derive.sql.sources.source_feeder import Feeding
+from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
 from derive.sql.transactions.commit_marker import CatalogMark
 from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
-from derive.sql.transactions.maintenance_thread import Upkeep
+from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_holds import StorageHolds
 from derive.sql.transactions.storage_clock import StorageLedger, dropped_name
@@ -68,7 +68,7 @@ class Coordinator:
         computing: controller and compute instances.
         maintained: state of maintained views, for their readers.
         maintenance: view maintenance.
-        feeding: feeders of sources.
+        source_feeder: feeders of sources.
         files: files that sources may read.
         lookups: cache of point lookups.
         plans: cache of plans.
@@ -109,8 +109,8 @@ class Coordinator:
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline, self._dropped, self.ledger, self._altered)
         self.files = files
-        self.feeding = Feeding(self.store, self.commits, files)
-        self.upkeep = Upkeep(self.store, self.holds)
+        self.source_feeder = SourceFeeder(self.store, self.commits, files)
+        self.maintenance_thread = MaintenanceThread(self.store, self.holds)
         self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
@@ -130,10 +130,10 @@ class Coordinator:
         """Close all sessions, and release all resources."""
         for session in list(self.sessions):
             await session.close()
-        await self.feeding.close()
+        await self.source_feeder.close()
         await self.watcher.close()
         await asyncio.to_thread(self.recording.close)
-        await asyncio.to_thread(self.upkeep.close)
+        await asyncio.to_thread(self.maintenance_thread.close)
         await asyncio.to_thread(self.computing.close)
         self.catalog.close()
         self.store.close()
@@ -159,7 +159,7 @@ class Coordinator:
             self.reconcile()
             self.computing.add(*self.catalog.replicas())
             self.maintenance.begin(epoch)
-            self.feeding.begin(self.objects.items)
+            self.source_feeder.begin(self.objects.items)
             self.recording.begin()
 
     def _begin_epoch(self) -> int:
@@ -288,7 +288,7 @@ class Coordinator:
             derived = self._flow.derivations if self._flow else ()
             self.objects = Objects(version, self.catalog.items(), self._collections(), derived)
             if self.ownership.is_held:
-                self.feeding.reconcile(self.objects.items)
+                self.source_feeder.reconcile(self.objects.items)
 
     def _collections(self) -> dict[GlobalId, CollectionSpec]:
         collections: dict[GlobalId, CollectionSpec] = {}

@@ -17,7 +17,7 @@ from derive.protocol.specs import (
     CatalogSpec,
     Document,
     IngestStep,
-    Moment,
+    StepTime,
     TestSpec,
     TestStep,
     VerifyStep,
@@ -142,8 +142,8 @@ class _Driver:
         if isinstance(step, IngestStep):
             return self._attempt(number, self._describe("ingest", step), step.position, lambda: self._ingest(step))
         if isinstance(step, AdvanceStep):
-            description = f"advance to {self._offset(step.moment)}"
-            return self._attempt(number, description, step.position, lambda: self._time.pass_until(step.moment.wall))
+            description = f"advance to {self._offset(step.time)}"
+            return self._attempt(number, description, step.position, lambda: self._time.pass_until(step.time.wall))
         description = self._describe("verify", step)
         failure = self._attempt(number, description, step.position, lambda: self._await(step))
         if failure:
@@ -151,14 +151,14 @@ class _Driver:
         mismatches = tuple(self._compare(step))
         if not mismatches:
             return None
-        to_come = tuple(self._time.to_come(step.collection)) if step.moment else ()
+        to_come = tuple(self._time.to_come(step.collection)) if step.time else ()
         return Failure(number, description, step.position, mismatches, to_come=to_come)
 
     def _describe(self, verb: str, step: IngestStep | VerifyStep) -> str:
-        return f"{verb} {step.collection}" + (f" at {self._offset(step.moment)}" if step.moment else "")
+        return f"{verb} {step.collection}" + (f" at {self._offset(step.time)}" if step.time else "")
 
-    def _offset(self, moment: Moment) -> str:
-        return show_offset(moment.present, self._test.begin)
+    def _offset(self, time: StepTime) -> str:
+        return show_offset(time.present, self._test.begin)
 
     @staticmethod
     def _attempt(number: int, description: str, position: Position, action: Callable[[], None]) -> Failure | None:
@@ -169,8 +169,8 @@ class _Driver:
         return None
 
     def _ingest(self, step: IngestStep) -> None:
-        if step.moment:
-            self._time.pass_until(step.moment.wall)
+        if step.time:
+            self._time.pass_until(step.time.wall)
         spec = self._catalog.collections[step.collection]
         combiner = Combiner(spec.write_schema, name=spec.name)
         pack = compile_key(spec.key, spec.key_defaults)
@@ -180,14 +180,14 @@ class _Driver:
         documents = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
         ingestion = Ingestion(self._time.store, spec, door=Door.TEST)
         ingestion.load(f"documents for {spec.name}", enumerate(documents, start=1))
-        if not step.moment:
+        if not step.time:
             self._time.end_tick(spec.name)
             self._time.settle()
 
     def _await(self, step: VerifyStep) -> None:
         """Advance time until the step's collection is complete at the time of the step."""
-        if step.moment:
-            self._time.pass_until(step.moment.wall)
+        if step.time:
+            self._time.pass_until(step.time.wall)
         else:
             self._time.fast_forward(step.collection)
 

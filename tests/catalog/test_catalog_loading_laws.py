@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from derive.catalog import load
 from derive.catalog.language.endpoint_schema import ADDRESS
 from derive.catalog.language.json_schema import catalog_schema
-from derive.catalog.language.vocabulary import DURATION, MOMENT, POINTER, TICK, TIME, TOKEN
+from derive.catalog.language.vocabulary import DURATION, POINTER, STEP_TIME, TICK, TIME, TOKEN
 from derive.catalog.loading.loader import Loader
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError
@@ -31,7 +31,7 @@ TEXTS = {
     TIME["pattern"]: ["2023-01-01T00:00:00Z", "2024-02-29T23:59:59.5+01:00"],
     DURATION["pattern"]: ["15m", "1 hour", "0s"],
     TICK["pattern"]: ["1h 30s"],
-    MOMENT["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
+    STEP_TIME["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
     r"^[A-Za-z_][A-Za-z0-9_]*$": ["TOKEN"],
     ADDRESS["pattern"]: ["localhost:5000", "[::1]:80"],
     f"^{TOKEN}$": ["one", "Two-2", "drei.3"],

@@ -80,7 +80,7 @@ def scheduled(folder: Path, steps: list[str]) -> TestSpec:
 def test_moments(steps: list[str], moments: list[tuple[int, int]], end: int, tmp_path: Path) -> None:
     test = scheduled(tmp_path, steps)
 
-    found = [each.moment for each in test.steps if each.moment]
+    found = [each.time for each in test.steps if each.time]
     assert [(each.present - BEGIN, each.wall - BEGIN) for each in found] == moments
     assert (test.begin, test.end) == (BEGIN, BEGIN + end)
 
@@ -91,13 +91,13 @@ def test_a_test_begins_at_the_time_of_its_first_documents(tmp_path: Path) -> Non
 
     begin = parse_rfc3339("2013-07-01T07:00:00Z")
     assert test.begin == begin
-    assert [each.moment and each.moment.present - begin for each in test.steps] == [0, 0, 20 * MINUTE, 21 * MINUTE]
+    assert [each.time and each.time.present - begin for each in test.steps] == [0, 0, 20 * MINUTE, 21 * MINUTE]
 
 
 def test_a_test_that_does_not_tell_time_has_no_moments(tmp_path: Path) -> None:
     test = scheduled(tmp_path, [INGEST, VERIFY])
 
-    assert [each.moment for each in test.steps] == [None, None]
+    assert [each.time for each in test.steps] == [None, None]
     assert (test.begin, test.end) == (BEGIN, None)
 
 

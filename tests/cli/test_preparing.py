@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.cli.preparing import is_wanted, prepare_after
+from derive.cli.preparing import is_useful, prepare_after
 from derive.spark.executor import SparkExecutor
 
 
@@ -29,7 +29,7 @@ def test_it_is_done_where_a_person_watches_unless_told_otherwise(
 ) -> None:
     environment = {} if setting is None else {"FLOW_PREPARE": setting}
 
-    assert is_wanted(environment, is_watched=is_watched) is wanted
+    assert is_useful(environment, is_watched=is_watched) is wanted
 
 
 def test_a_run_without_spark_does_not_even_ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

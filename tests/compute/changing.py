@@ -98,7 +98,7 @@ class MovableChangingInput(ChangingInput):
             raise FrontierError("it is not known yet")
         return sum(time <= as_of for time, _, _ in self._collection.updates)
 
-    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], MovableChangingInput]:
+    def opener(self, as_of: int, required: Collection[int] | None, place: Path) -> Callable[[], MovableChangingInput]:
         return partial(MovableChangingInput, self._collection, as_of, keeps=self.keeps, place=place)
 
     def adopt(self, as_of: int, place: Path) -> None:

@@ -57,14 +57,14 @@ def shown(relation: Relation) -> Finishing:
     return Finishing((), None, 0, tuple(range(len(relation.types))))
 
 
-def blanked(rows: Sequence[Row], wanted: Collection[int]) -> list[Row]:
+def blanked(rows: Sequence[Row], required: Collection[int]) -> list[Row]:
     """Rows with NULL in columns that are not wanted."""
-    return [tuple(datum if index in wanted else None for index, datum in enumerate(row)) for row in rows]
+    return [tuple(datum if index in required else None for index, datum in enumerate(row)) for row in rows]
 
 
-def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+def contents(identifier: GlobalId, required: Collection[int]) -> Iterator[list[Row]]:
     """The rows of `ORDERS` and `CUSTOMERS`, in two batches each, with NULL in columns that are not wanted."""
     every: Sequence[Row] = ORDER_ROWS if identifier == ORDERS.id else CUSTOMER_ROWS
-    rows = blanked(every, wanted)
+    rows = blanked(every, required)
     yield list(rows[:2])
     yield list(rows[2:])

@@ -195,8 +195,8 @@ def test_nothing_is_fetched_that_is_not_read() -> None:
     """A query of one collection ends as soon as it has its rows."""
     fetched = []
 
-    def batches(_: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
-        assert list(wanted) == [0]
+    def batches(_: GlobalId, required: Collection[int]) -> Iterator[list[Row]]:
+        assert list(required) == [0]
         for row in ORDER_ROWS:
             fetched.append(row)
             yield [row]

@@ -61,7 +61,7 @@ def of_postgres(relation: Relation, rows: dict[int, list[Row]]) -> Counter[Row]:
 
 def of_ours(relation: Relation, rows: dict[int, list[Row]]) -> Counter[Row]:
     """What we give."""
-    batches = evaluate(relation, shown(relation), lambda number, wanted: iter([blanked(rows[number], wanted)]))
+    batches = evaluate(relation, shown(relation), lambda number, required: iter([blanked(rows[number], required)]))
     return Counter(row for batch in batches for row in batch)
 
 

@@ -121,7 +121,7 @@ def test_a_timed_test_verifies_what_a_run_at_its_time_publishes(drawn: tuple[str
     with tempfile.TemporaryDirectory() as folder:
         catalog = load(write_catalog(Path(folder), text))
         test = catalog.tests["t/test"]
-        assert [each.moment and each.moment.wall for each in test.steps] == walls
+        assert [each.time and each.time.wall for each in test.steps] == walls
         steps = list(test.steps)
         for place, step in enumerate(test.steps):
             if isinstance(step, VerifyStep):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import ARRAYS, Type
 from derive.functions.types.array import literal_of_texts
-from derive.functions.types.datetime import DAY, text_of_date, text_of_moment, text_of_time
+from derive.functions.types.datetime import DAY, text_of_date, text_of_time, text_of_timestamp
 from derive.functions.types.double import text_of_double
 from derive.functions.types.interval import Interval, text_of_interval
 from derive.functions.types.jsonb import jsonb_datum
@@ -115,7 +115,7 @@ _JSON = st.recursive(
     ),
     max_leaves=6,
 )
-_MOMENTS = st.one_of(
+_TIMESTAMPS = st.one_of(
     st.sampled_from(
         [
             "infinity",
@@ -129,7 +129,7 @@ _MOMENTS = st.one_of(
             "12345-01-01 00:00:00",
         ]
     ),
-    st.integers(-(2 * 10**15), 4 * 10**15).map(text_of_moment),
+    st.integers(-(2 * 10**15), 4 * 10**15).map(text_of_timestamp),
 )
 _DATES = st.one_of(
     st.sampled_from(
@@ -188,8 +188,8 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.BYTEA: st.binary(max_size=6).map(lambda data: f"\\x{data.hex()}"),
     Type.JSONB: _JSON.map(jsonb_datum),
     Type.DATE: _DATES,
-    Type.TIMESTAMP: _MOMENTS,
-    Type.TIMESTAMPTZ: _MOMENTS.map(
+    Type.TIMESTAMP: _TIMESTAMPS,
+    Type.TIMESTAMPTZ: _TIMESTAMPS.map(
         lambda text: (
             text if "infinity" in text else f"{text.removesuffix(' BC')}+00{' BC' if text.endswith(' BC') else ''}"
         )

@@ -25,7 +25,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types import time_zone
-from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, days_of, moment_of_text, text_of_moment
+from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, days_of, text_of_timestamp, timestamp_of_text
 from derive.functions.types.interval import Interval, interval_datum, text_of_interval
 from derive.functions.types.time_zone import offset_at, zone_named
 from derive.functions.types.values import datum_of_text
@@ -97,7 +97,7 @@ def changes(name: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def moments_near(change: int) -> list[int]:
+def timestamps_near(change: int) -> list[int]:
     steps = (1, SECOND, MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, DAY)
     return [change, *(change + step for step in steps), *(change - step for step in steps)]
 
@@ -110,14 +110,14 @@ def chosen(name: str) -> list[int]:
     return [found[0], *random.Random(name).sample(found[1:-1], CHANGES - 2), found[-1]]
 
 
-def of_theirs(sql: str, zone: str, moments: list[int], kind: str) -> list[int]:
-    """Return the values of an expression about `m` and the zone `z` for moments, in PostgreSQL."""
-    texts = [text_of_moment(moment, "+00" if kind == "timestamptz" else "") for moment in moments]
+def of_theirs(sql: str, zone: str, timestamps: list[int], kind: str) -> list[int]:
+    """Return the values of an expression about `m` and the zone `z` for timestamps, in PostgreSQL."""
+    texts = [text_of_timestamp(timestamp, "+00" if kind == "timestamptz" else "") for timestamp in timestamps]
     rows = connection().execute(
         f"SELECT ({sql})::text FROM (SELECT %s::text) AS r(z), unnest(%s::{kind}[]) WITH ORDINALITY AS s(m, i) ORDER BY i",
         (zone, texts),
     )
-    return [moment_of_text(text, has_zone=True) for (text,) in rows.fetchall()]
+    return [timestamp_of_text(text, has_zone=True) for (text,) in rows.fetchall()]
 
 
 def of_ours(function: str, *arguments: tuple[object, Type]) -> int:
@@ -133,35 +133,37 @@ def test_there_are_many_zones_with_many_changes() -> None:
 
 
 def test_at_time_zone_around_all_changes() -> None:
-    """Clocks show at each moment, and moments are at each time that clocks show, what PostgreSQL says."""
+    """Local times of timestamps, and timestamps of local times, equal those of PostgreSQL."""
     for name in zone_names():
-        near = [moment for change in chosen(name) for moment in moments_near(change)] or [0, DAY]
+        near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
         locals_ = of_theirs("m AT TIME ZONE z", name, near, "timestamptz")
-        ours = [of_ours("timezone_text_timestamptz", (name, Type.TEXT), (moment, Type.TIMESTAMPTZ)) for moment in near]
+        ours = [
+            of_ours("timezone_text_timestamptz", (name, Type.TEXT), (timestamp, Type.TIMESTAMPTZ)) for timestamp in near
+        ]
         assert ours == locals_, name
         zone = zone_named(name)
         # Times that clocks show twice or never lie between what both offsets make of a change.
         edges = {change + offset_at(zone, change + side) for change in chosen(name) for side in (-1, 0)}
-        shown = sorted({local for edge in edges for local in moments_near(edge)} | set(locals_))
+        shown = sorted({local for edge in edges for local in timestamps_near(edge)} | set(locals_))
         theirs = of_theirs("m AT TIME ZONE z", name, shown, "timestamp")
         back = [of_ours("timezone_text_timestamp", (name, Type.TEXT), (local, Type.TIMESTAMP)) for local in shown]
         assert back == theirs, name
 
 
 def test_date_trunc_around_all_changes() -> None:
-    """A moment is cut to each field in each zone as PostgreSQL cuts it."""
+    """A timestamp is truncated to each field in each zone as in PostgreSQL."""
     for index, name in enumerate(zone_names()):
-        near = [moment for change in chosen(name) for moment in moments_near(change)] or [0, DAY]
+        near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
         for field in FIELDS if not SAME else (FIELDS[index % len(FIELDS)], "hour", "day"):
             theirs = of_theirs(f"date_trunc('{field}', m, z)", name, near, "timestamptz")
             ours = [
                 of_ours(
                     "date_trunc_text_timestamptz_text",
                     (field, Type.TEXT),
-                    (moment, Type.TIMESTAMPTZ),
+                    (timestamp, Type.TIMESTAMPTZ),
                     (name, Type.TEXT),
                 )
-                for moment in near
+                for timestamp in near
             ]
             assert ours == theirs, (name, field)
 
@@ -172,15 +174,15 @@ def test_intervals_in_a_zone(data: st.DataObject) -> None:
     """Months and days are those of the zone's clocks, hours are hours."""
     name = data.draw(st.sampled_from(zone_names()))
     near = data.draw(st.sampled_from(changes(name) or (0,)))
-    moment = data.draw(st.sampled_from(moments_near(near)))
-    span = Interval(
+    timestamp = data.draw(st.sampled_from(timestamps_near(near)))
+    interval = Interval(
         data.draw(st.integers(-14, 14)), data.draw(st.integers(-40, 40)), data.draw(st.integers(-50, 50)) * 30 * MINUTE
     )
-    begin = moment - span.days * DAY - span.microseconds + data.draw(st.sampled_from([0, 1, -SECOND]))
-    text = text_of_interval(span)
+    begin = timestamp - interval.days * DAY - interval.microseconds + data.draw(st.sampled_from([0, 1, -SECOND]))
+    text = text_of_interval(interval)
     for function in ("date_add", "date_subtract"):
         theirs = of_theirs(f"{function}(m, interval '{text}', z)", name, [begin], "timestamptz")
-        arguments = (begin, Type.TIMESTAMPTZ), (interval_datum(span), Type.INTERVAL), (name, Type.TEXT)
+        arguments = (begin, Type.TIMESTAMPTZ), (interval_datum(interval), Type.INTERVAL), (name, Type.TEXT)
         assert [of_ours(f"{function}_timestamptz_interval_text", *arguments)] == theirs
 
 
@@ -189,9 +191,9 @@ def test_intervals_in_a_zone(data: st.DataObject) -> None:
 def test_texts_with_a_zone(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(zone_names()))
     near = data.draw(st.sampled_from(changes(name) or (0,)))
-    local = data.draw(st.sampled_from(moments_near(near + offset_at(zone_named(name), near - 1))))
+    local = data.draw(st.sampled_from(timestamps_near(near + offset_at(zone_named(name), near - 1))))
     written = data.draw(st.sampled_from([name, name.lower(), name.upper()]))
-    text = f"{text_of_moment(local)} {written}"
+    text = f"{text_of_timestamp(local)} {written}"
 
     assert datum_of_text(Type.TIMESTAMPTZ, text) == of_postgres(f"timestamptz '{text}'").datum
 
@@ -232,9 +234,9 @@ def test_texts_with_a_zone(data: st.DataObject) -> None:
 )
 def test_names_of_zones(zone: str) -> None:
     """A name means the zone that PostgreSQL means, or none."""
-    for moment in ("2024-01-15 10:00:00+00", "1900-01-01 00:00:00+00", "2024-07-15 10:00:00+00"):
-        theirs = of_postgres(f"timestamptz '{moment}' AT TIME ZONE '{zone}'")
-        datum = moment_of_text(moment, has_zone=True)
+    for timestamp in ("2024-01-15 10:00:00+00", "1900-01-01 00:00:00+00", "2024-07-15 10:00:00+00"):
+        theirs = of_postgres(f"timestamptz '{timestamp}' AT TIME ZONE '{zone}'")
+        datum = timestamp_of_text(timestamp, has_zone=True)
         arguments = (zone, Type.TEXT), (datum, Type.TIMESTAMPTZ)
         if theirs.sqlstate:
             with pytest.raises(SqlError) as raised:
@@ -250,8 +252,8 @@ def test_abbreviations_are_those_of_postgresql() -> None:
     assert len(known) == len(time_zone._ABBREVIATIONS)
     for name in known:
         theirs = of_postgres(f"timestamptz '2024-01-15 10:00+00' AT TIME ZONE '{name}'")
-        moment = moment_of_text("2024-01-15 10:00+00", has_zone=True)
-        assert moment + offset_at(zone_named(name), moment) == theirs.datum, name
+        timestamp = timestamp_of_text("2024-01-15 10:00+00", has_zone=True)
+        assert timestamp + offset_at(zone_named(name), timestamp) == theirs.datum, name
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_one_that_is_not_ready_is_not_waited_for_once_it_is_wanted_no_more() -> 
     asked = iter((True, False))
     silent = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(TaskError, match="did not print its address"):
-        ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, is_wanted=lambda: next(asked))
+        ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, should_wait=lambda: next(asked))
 
 
 def test_a_forked_process_has_no_threads_of_grpc() -> None:

@@ -24,8 +24,8 @@ from sql_world import Client, SqlWorld
 from derive import failpoint
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.sources.definitions import FedSource
-from derive.sql.sources.feed_thread import Feeder
+from derive.sql.sources.definitions import SourceDefinition
+from derive.sql.sources.feed_thread import IngestionThread
 from derive.sql.transactions.timeline import Write
 
 T = TypeVar("T")
@@ -268,10 +268,10 @@ TestSources.settings = settings(max_examples=EXAMPLES, stateful_step_count=12, d
 # Each on its own
 
 
-def fed(coordinator: Coordinator, name: str) -> FedSource:
+def fed(coordinator: Coordinator, name: str) -> SourceDefinition:
     item = coordinator.objects.find(None, name)
     assert item
-    source = FedSource.of(item)
+    source = SourceDefinition.of(item)
     assert source
     return source
 
@@ -290,7 +290,7 @@ def test_a_source_that_does_not_get_on_holds_up_no_other_and_its_successor_waits
         for name in ("slow", "quick"):
             await client(f"CREATE SOURCE {name} FROM FILE '{tmp_path / 'numbers'}' FORMAT JSON")
             await until(client, name, [1])
-        await coordinator.feeding.close()  # what follows feeds them by other means
+        await coordinator.source_feeder.close()  # what follows feeds them by other means
         (tmp_path / "numbers").write_text("1\n2\n")
         written: list[Sequence[Write]] = []
         begun = threading.Event()
@@ -301,24 +301,24 @@ def test_a_source_that_does_not_get_on_holds_up_no_other_and_its_successor_waits
             written.append([(-1, (), 0), *writes])
 
         slow = fed(coordinator, "slow")
-        first = Feeder(coordinator.store, slow, stuck)
-        second = Feeder(coordinator.store, fed(coordinator, "quick"), written.append)
+        first = IngestionThread(coordinator.store, slow, stuck)
+        second = IngestionThread(coordinator.store, fed(coordinator, "quick"), written.append)
         assert await asyncio.to_thread(begun.wait, SECONDS)
         await counted(written, 1)
         assert written[0][0][1] == ("2",)
         first.end()
         changed = replace(slow, origin={**slow.origin, "header": True})
-        successor = Feeder(coordinator.store, changed, written.append, first)
+        successor = IngestionThread(coordinator.store, changed, written.append, first)
         await asyncio.sleep(0.3)
         assert len(written) == 1, "two must not feed the same at once"
         released.set()
         await counted(written, 3)
         assert written[1][0][0] == -1
         assert written[2][-1][0] == slow.position
-        for feeder in (first, second, successor):
-            feeder.end()
-            await asyncio.to_thread(feeder.join, SECONDS)
-            assert not feeder.is_at_work
+        for thread in (first, second, successor):
+            thread.end()
+            await asyncio.to_thread(thread.join, SECONDS)
+            assert not thread.is_at_work
 
     SqlWorld(tmp_path).within(work)
 

@@ -32,7 +32,7 @@ def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
         ingest(coordinator, [(1, "ann", 10.0)])
         await client("CREATE TABLE t (a int)")
         await client("INSERT INTO t VALUES (1)")
-        coordinator.upkeep.hold()
+        coordinator.maintenance_thread.hold()
         assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
         time = coordinator.timeline.latest
         ingest(coordinator, [(2, "ben", 5.0)])
@@ -58,9 +58,9 @@ def test_what_is_dropped_is_held_no_more(world: SqlWorld) -> None:
         await client("CREATE TABLE t (a int)")
         table = coordinator.store.tables.find("sql/public/t")
         assert table
-        coordinator.upkeep.tend()
+        coordinator.maintenance_thread.compact()
         await client("DROP TABLE t")
-        coordinator.upkeep.tend()
+        coordinator.maintenance_thread.compact()
         dropped = coordinator.store.tables.table(table.id)
         assert dropped
         assert dropped.since == dropped.upper
@@ -135,7 +135,7 @@ def test_tables_are_looked_after(world: SqlWorld) -> None:
             await client("INSERT INTO t VALUES (1)")
             created = coordinator.store.tables.find("sql/public/t")
             assert created
-            coordinator.upkeep.tend()
+            coordinator.maintenance_thread.compact()
             assert coordinator.store.tables.read(created.id, 0, created.upper).appended == ()
             known = coordinator.store.collection("sql/public/t")
             assert known

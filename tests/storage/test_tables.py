@@ -25,7 +25,7 @@ from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
-from derive.storage.table_upkeep import TableUpkeep
+from derive.storage.table_compaction import TableCompaction
 from derive.storage.tables import MANY_ROWS, Change
 from derive.time.frontier import END_OF_TIME
 
@@ -313,12 +313,12 @@ def test_a_file_is_written_again_where_its_lease_ran_out_while_the_process_slept
 
 def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
-    upkeep = TableUpkeep(store, grace=0)
+    compaction = TableCompaction(store, grace=0)
     for clock in range(2_000, 2_020):
         diff = 1 if clock % 2 == 0 else -1
         store.tables.append(clock, {table.id: [row(number, 1, diff) for number in range(600)]})
     lease = store.leases.lease(table.name, 2_010)
-    upkeep.tend(2_015)
+    compaction.compact(2_015)
     assert len(contents(store, table, 2_010)) == 600
     with pytest.raises(FrontierError):
         contents(store, table, 2_009)
@@ -327,7 +327,7 @@ def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
     assert (held.since, held.documents) == (2_010, 10 * 600)
 
     store.leases.drop(lease)
-    upkeep.tend(2_015)
+    compaction.compact(2_015)
     held = store.collection(table.name)
     assert held is not None
     assert held.since == 2_010  # it has not grown

@@ -23,12 +23,12 @@ from derive.catalog.language.vocabulary import (
     DURATION,
     EXPECT_PUB_ID,
     LINE,
-    MOMENT,
     NAME,
     NO_EFFECT,
     ON_SOURCE_RESET,
     POINTER,
     RESET,
+    STEP_TIME,
     TICK,
     TIME,
     TOKEN,
@@ -251,7 +251,7 @@ _STEP = only_one(
                 "description": text("What happens."),
                 "collection": ref("read"),
                 "at": {
-                    **MOMENT,
+                    **STEP_TIME,
                     "description": "When: an RFC 3339 time, or an offset from the beginning of the test such as `+20m`."
                     " In a test that tells time, `verify` shows what is published by then.",
                 },

@@ -87,7 +87,7 @@ class _Checker:
             position = at.key_position if keyword in ("oneOf", "anyOf") else at.position
             self.issues.append(Issue(schema["x-code"], _message(at, schema), position))
         else:
-            self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_wanted(schema)}", at.position))
+            self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_expected(schema)}", at.position))
 
     def _unknown(self, at: Located, names: list[str], part: list[str], schema: Schema) -> None:
         known = schema["properties"]
@@ -161,7 +161,7 @@ def _message(at: Located, schema: Schema) -> str:
     return message.replace("a collection", f"collection '{at.path[-1]}'", 1) if len(at.path) == 2 else message
 
 
-def _wanted(schema: Schema) -> str:
+def _expected(schema: Schema) -> str:
     """Return the required types or values of a schema, in words."""
     if "enum" in schema:
         return f"one of: {', '.join(schema['enum'])}"

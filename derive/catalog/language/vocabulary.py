@@ -65,7 +65,7 @@ TICK: Schema = {
     "errorMessage": "not a duration longer than 0s, such as '1s' or '5m'",
     "x-code": "E013",
 }
-MOMENT: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
+STEP_TIME: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
 
 NO_EFFECT = "x-no-effect"
 """Keyword of settings without effect; its value names the alternative, if there is one."""

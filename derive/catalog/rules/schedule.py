@@ -14,7 +14,7 @@ from derive.catalog.definitions import AdvanceDef, StepDef
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
-from derive.protocol.specs import AdvanceStep, Moment, show_offset
+from derive.protocol.specs import AdvanceStep, StepTime, show_offset
 
 BEGIN = 1_704_067_200_000_000
 """Beginning of a test whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
@@ -46,13 +46,13 @@ class Schedule:
         self._present = self._wall = self.begin
         self._latest = -1  # timestamp of the last document
 
-    def ingest(self, step: StepDef) -> Moment | None:
+    def ingest(self, step: StepDef) -> StepTime | None:
         """Return the time of an ingest step; None in a test without a schedule."""
         if not self._tells_time:
             return None
         self._present = self._wall = self._wall if step.when is None else self._clock(step.when)
         self._latest = max(self._wall, self._latest + 1) + len(step.documents) - 1
-        return Moment(self._present, self._wall)
+        return StepTime(self._present, self._wall)
 
     def _clock(self, when: Located) -> int:
         """Return the time of an `at`; the present time, and an issue, if it is invalid or in the past."""
@@ -75,9 +75,9 @@ class Schedule:
         elif self._is_within(clock, step.at):
             self._present = clock
             self._wall = max(self._wall, clock)
-        return AdvanceStep(Moment(self._present, self._wall), step.at.key_position)
+        return AdvanceStep(StepTime(self._present, self._wall), step.at.key_position)
 
-    def verify(self, derivations: Iterable[str]) -> Moment | None:
+    def verify(self, derivations: Iterable[str]) -> StepTime | None:
         """Return the time of a verify step: the end of the tick, for all derivations of the verified collection.
 
         Args:
@@ -92,7 +92,7 @@ class Schedule:
         if tick > 1 and self._latest >= 0:
             last = max(self._present, self._latest)
             self._wall = max(self._wall, last - last % tick + tick)
-        return Moment(self._present, self._wall)
+        return StepTime(self._present, self._wall)
 
     def _is_within(self, clock: int, at: Located) -> bool:
         if 0 <= clock < _LAST:

@@ -16,7 +16,7 @@ from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError
 from derive.protocol.resource import resolve
-from derive.protocol.specs import CollectionSpec, IngestStep, Moment, VerifyStep
+from derive.protocol.specs import CollectionSpec, IngestStep, StepTime, VerifyStep
 from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator
 
@@ -33,15 +33,15 @@ class StepBuilder:
         self._resources = resources
         self._report = report
 
-    def build(self, definition: StepDef, collection: CollectionSpec, moment: Moment | None) -> IngestStep | VerifyStep:
+    def build(self, definition: StepDef, collection: CollectionSpec, time: StepTime | None) -> IngestStep | VerifyStep:
         """Return the step, with its collection and time."""
         position = definition.at.key_position
         if definition.kind == "ingest":
             self._check_documents(definition, collection)
-            return IngestStep(collection.name, definition.documents, definition.description, position, moment)
+            return IngestStep(collection.name, definition.documents, definition.description, position, time)
         self._check_order(definition, collection)
         selector = build_selector(definition.source.partitions, collection, self._report)
-        return VerifyStep(collection.name, selector, definition.documents, definition.description, position, moment)
+        return VerifyStep(collection.name, selector, definition.documents, definition.description, position, time)
 
     def _check_documents(self, definition: StepDef, collection: CollectionSpec) -> None:
         schemas = {"write schema": collection.write_schema, "read schema": collection.read_schema}

@@ -96,7 +96,7 @@ class ChainedInput:
         count = self._connection.execute(f"SELECT ifnull(max(rowid), 0) FROM a{self._operator.number}").get
         return int(count)
 
-    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ArrangedInput]:
+    def opener(self, as_of: int, required: Collection[int] | None, place: Path) -> Callable[[], ArrangedInput]:
         """Return a function that opens the rows at a time in another process."""
         return partial(_opened, folder_of(self._connection), self._operator.number, self.types, as_of)
 

@@ -10,11 +10,11 @@ from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.dataflow.database import packed, record_errors, unpacked
-from derive.compute.dataflow.input import Feed, Input
+from derive.compute.dataflow.input import Input, InputReader
 from derive.compute.operators.arrangement import Arrangement
 from derive.compute.operators.groups import GroupsOperator
 from derive.compute.operators.linear import LinearOperator
-from derive.compute.operators.operator import Fed, Operator, Tick
+from derive.compute.operators.operator import Operator, SourceOperator, Tick
 from derive.compute.operators.recompute import KeyedOperator, RecomputedOperator
 from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 from derive.errors import InternalError
@@ -25,7 +25,7 @@ def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Se
     """Return the operator of a plan."""
     match plan:
         case Source() | Fixed():
-            return Fed(connection, number, plan, inputs)
+            return SourceOperator(connection, number, plan, inputs)
         case Linear():
             return LinearOperator(connection, number, plan, inputs)
         case Grouped() | Counted():
@@ -57,7 +57,7 @@ class DataflowGroup:
         self.upper = self.committed = upper
         self.operators: list[Operator] = []
         self.roots: dict[GlobalId, Operator] = {}
-        self.feeds: dict[GlobalId, Feed] = {}
+        self.feeds: dict[GlobalId, InputReader] = {}
         self.partner: DataflowGroup | None = None
 
     # -- Restoring
@@ -86,17 +86,17 @@ class DataflowGroup:
         self._order(list(by_number.values()))
         self.roots = {identifier: by_number[number] for identifier, number in dataflows}
 
-    def wanted(self) -> set[GlobalId]:
+    def required(self) -> set[GlobalId]:
         """Return identifiers of the inputs that operators read."""
         return {operator.plan.id for operator in self.operators if isinstance(operator.plan, Source)}
 
-    def is_fed(self) -> bool:
+    def has_all_inputs(self) -> bool:
         """Return whether all inputs are present."""
-        return self.wanted() <= self.feeds.keys()
+        return self.required() <= self.feeds.keys()
 
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
         """Read updates of an input from now on; those below `frontier` are applied already."""
-        self.feeds[identifier] = Feed(source, frontier)
+        self.feeds[identifier] = InputReader(source, frontier)
 
     def _order(self, operators: Sequence[Operator]) -> None:
         """Set the execution order: inputs before readers, and recomputed operators last.
@@ -196,7 +196,7 @@ class DataflowGroup:
         arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
         lookups = _lookups(new, [(root, _key(root, columns)) for columns in indexes])
         tick = Tick(self._connection, self.upper - 1, is_first=True)
-        feeds: dict[GlobalId, Feed] = {}
+        feeds: dict[GlobalId, InputReader] = {}
         for operator in new:
             operator.is_new = True
             readers = [reader for reader in new if operator in reader.inputs]
@@ -221,7 +221,7 @@ class DataflowGroup:
         self._order([*self.operators, *new])
         self.roots[identifier] = root
         self.feeds = feeds | self.feeds
-        for unfed in self.wanted() & inputs.keys() - self.feeds.keys():  # of restored dataflows
+        for unfed in self.required() & inputs.keys() - self.feeds.keys():  # of restored dataflows
             self.feed(unfed, inputs[unfed], inputs[unfed].since + 1)
         for unread in inputs.values():
             if all(feed.input is not unread for feed in self.feeds.values()):
@@ -240,16 +240,16 @@ class DataflowGroup:
         return operator
 
     def _fill(
-        self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, Feed]
+        self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, InputReader]
     ) -> None:
         """Set all rows of a new operator as changes."""
-        if not isinstance(operator, Fed) or not isinstance(operator.plan, Source):
+        if not isinstance(operator, SourceOperator) or not isinstance(operator.plan, Source):
             operator.update(tick)
             return
         identifier = operator.plan.id
         source = inputs[identifier]
         operator.fill(source.snapshot(source.since))
-        feed = Feed(source, source.since + 1)
+        feed = InputReader(source, source.since + 1)
         while feed.frontier <= tick.time:
             before = feed.frontier
             feed.frontier, updates = source.poll()
@@ -283,7 +283,7 @@ class DataflowGroup:
             self._connection.execute("DELETE FROM errors WHERE operator = ?", (operator.number,))
             self._connection.execute("DELETE FROM errors_history WHERE operator = ?", (operator.number,))
         self._order([operator for operator in self.operators if operator in kept])
-        for unread in self.feeds.keys() - self.wanted():
+        for unread in self.feeds.keys() - self.required():
             self.feeds.pop(unread).input.close()
 
     # -- Time
@@ -295,7 +295,7 @@ class DataflowGroup:
 
     def complete(self) -> int:
         """Return the time before which all inputs are known."""
-        if not self.is_fed():
+        if not self.has_all_inputs():
             return self.upper
         frontiers = [feed.frontier for feed in self.feeds.values()]
         if self.partner is not None:
@@ -344,7 +344,7 @@ class DataflowGroup:
         for operator in self.operators:
             operator.is_applied = False
         for operator in self.operators:
-            if isinstance(operator, Fed):
+            if isinstance(operator, SourceOperator):
                 plan = operator.plan
                 counts = changes.get(plan.id) if isinstance(plan, Source) else None
                 operator.is_dirty = False

@@ -174,7 +174,7 @@ class Dataflows:
         if chained is None:
             return False
         for identifier, source in {**request.inputs, **chained}.items():
-            if identifier not in group.wanted() or identifier in group.feeds:
+            if identifier not in group.required() or identifier in group.feeds:
                 source.close()
             elif not self._hydrations.refill(group, identifier, source):
                 group.feed(identifier, source, source.since + 1)
@@ -340,7 +340,7 @@ class Dataflows:
     def _refilled(self, group: DataflowGroup, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
         if failure is not None:
             self._failures.fail(group, failure)
-        if failure is None and identifier in group.wanted():
+        if failure is None and identifier in group.required():
             group.feed(identifier, source, source.since + 1)
         else:
             source.close()
@@ -348,7 +348,12 @@ class Dataflows:
     def _may_join(self, group: DataflowGroup, other: DataflowGroup) -> bool:
         """Return whether two groups can be joined: their sources are the same, and neither reads other groups."""
         sources = group.sources
-        if other.sources != sources or other.id in self.broken or not other.is_fed() or other.partner is not None:
+        if (
+            other.sources != sources
+            or other.id in self.broken
+            or not other.has_all_inputs()
+            or other.partner is not None
+        ):
             return False
         read = {*group.feeds, *other.feeds} & self.maintained.keys() - sources
         return all(self.maintained[identifier].group.sources != sources for identifier in read)

@@ -63,12 +63,12 @@ class MovableInput(Input, Protocol):
             FrontierError: the input is not known at that time yet.
         """
 
-    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Opener:
+    def opener(self, as_of: int, required: Collection[int] | None, place: Path) -> Opener:
         """Return a function that opens the same relation from a time on in another process.
 
         Args:
             as_of: the time, not before `since`.
-            wanted: indexes of the needed columns, others may be NULL; None for all.
+            required: indexes of the needed columns, others may be NULL; None for all.
             place: a file for the stored part of the snapshot, if there is one.
         """
 
@@ -77,7 +77,7 @@ class MovableInput(Input, Protocol):
 
 
 @dataclass(slots=True)
-class Feed:
+class InputReader:
     """An input with updates that wait for those of other inputs.
 
     Attributes:

@@ -141,7 +141,7 @@ class Operator:
         self.is_dirty = bool(rows)
 
 
-class Fed(Operator):
+class SourceOperator(Operator):
     """An operator whose changes come from outside, or whose rows are constant."""
 
     plan: Source | Fixed

@@ -104,24 +104,24 @@ class _Lookup:
 
 def _lookup(subquery: Subquery) -> _Lookup | None:
     relation = subquery.relation
-    wanted: tuple[Expression, ...] = ()
+    required: tuple[Expression, ...] = ()
     if subquery.kind is SubqueryKind.IN:
         if isinstance(relation, Distinct):
             relation = relation.input
-        wanted = tuple(Column(index, kind) for index, kind in enumerate(relation.types))
+        required = tuple(Column(index, kind) for index, kind in enumerate(relation.types))
         if isinstance(relation, Project):
-            wanted, relation = relation.expressions, relation.input
+            required, relation = relation.expressions, relation.input
     else:
         while isinstance(relation, Project | Distinct):
             relation = relation.input
     source, predicates = _peeled(relation)
-    if mentions_outer_column(source) or mentions_outer_column(wanted):
+    if mentions_outer_column(source) or mentions_outer_column(required):
         return None
     kept = [predicate for predicate in predicates if not mentions_outer_column(predicate)]
     pairs = [_correlation(predicate) for predicate in predicates if mentions_outer_column(predicate)]
     if any(pair is None for pair in pairs):
         return None
-    inner = [*wanted, *(pair[0] for pair in pairs if pair)]
+    inner = [*required, *(pair[0] for pair in pairs if pair)]
     outer = [*subquery.operands, *(pair[1] for pair in pairs if pair)]
     for predicate in kept:
         source = Filter(source, predicate)

@@ -117,11 +117,11 @@ class _IntervalSum(_Listed):
     """The sum of intervals, field by field."""
 
     def total(self) -> Interval:
-        spans = [interval_of(datum) for (datum,) in self.rows]
+        intervals = [interval_of(datum) for (datum,) in self.rows]
         return Interval(
-            sum(span.months for span in spans),
-            sum(span.days for span in spans),
-            sum(span.microseconds for span in spans),
+            sum(interval.months for interval in intervals),
+            sum(interval.days for interval in intervals),
+            sum(interval.microseconds for interval in intervals),
         )
 
     def value(self) -> Datum:

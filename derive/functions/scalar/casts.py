@@ -14,7 +14,7 @@ from derive.functions.function import Function, Functions, SqlForm, over_data, w
 from derive.functions.native import narrowing_form
 from derive.functions.scalar.arithmetic import INTEGERS
 from derive.functions.types.array import array_of, elements_of
-from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_MOMENTS, INFINITY
+from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY
 from derive.functions.types.interval import Interval
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
@@ -139,21 +139,21 @@ def _narrowing(kind: Type) -> Callable[[int], int]:
     return lambda number: _bounded(kind, number)
 
 
-def _add_moments() -> None:
+def _add_timestamp_casts() -> None:
     for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
-        _cast(Type.DATE, kind, "implicit", moment_of_date)
-        _cast(kind, Type.DATE, "assignment", date_of_moment, can_fail=False)
+        _cast(Type.DATE, kind, "implicit", timestamp_of_date)
+        _cast(kind, Type.DATE, "assignment", date_of_timestamp, can_fail=False)
     _same(Type.TIMESTAMP, Type.TIMESTAMPTZ, "implicit")
     _same(Type.TIMESTAMPTZ, Type.TIMESTAMP, "assignment")
     for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
-        _cast(kind, Type.TIME, "assignment", _time_of_moment, can_fail=False)
+        _cast(kind, Type.TIME, "assignment", _time_of_timestamp, can_fail=False)
     _cast(Type.TIME, Type.INTERVAL, "implicit", lambda time: Interval(0, 0, time), can_fail=False)
-    _cast(Type.INTERVAL, Type.TIME, "assignment", lambda span: span.microseconds % DAY, can_fail=False)
+    _cast(Type.INTERVAL, Type.TIME, "assignment", lambda interval: interval.microseconds % DAY, can_fail=False)
     _same(Type.MZ_TIMESTAMP, Type.TIMESTAMPTZ, "explicit")
     _same(Type.TIMESTAMPTZ, Type.MZ_TIMESTAMP, "explicit")
 
 
-def moment_of_date(days: int) -> int:
+def timestamp_of_date(days: int) -> int:
     """Return the start of a date.
 
     Raises:
@@ -161,20 +161,20 @@ def moment_of_date(days: int) -> int:
     """
     if abs(days) == DATE_INFINITY:
         return INFINITY if days > 0 else -INFINITY
-    if days * DAY >= END_OF_MOMENTS:
+    if days * DAY >= END_OF_TIMESTAMPS:
         raise SqlError("22008", "date out of range for timestamp")
     return days * DAY
 
 
-def date_of_moment(moment: int) -> int:
+def date_of_timestamp(timestamp: int) -> int:
     """Return the date of a timestamp."""
-    if abs(moment) == INFINITY:
-        return DATE_INFINITY if moment > 0 else -DATE_INFINITY
-    return moment // DAY
+    if abs(timestamp) == INFINITY:
+        return DATE_INFINITY if timestamp > 0 else -DATE_INFINITY
+    return timestamp // DAY
 
 
-def _time_of_moment(moment: int) -> int | None:
-    return None if abs(moment) == INFINITY else moment % DAY
+def _time_of_timestamp(timestamp: int) -> int | None:
+    return None if abs(timestamp) == INFINITY else timestamp % DAY
 
 
 def _add_addresses() -> None:
@@ -259,7 +259,7 @@ def json_kind(value: Json) -> str:
 
 
 _add_numbers()
-_add_moments()
+_add_timestamp_casts()
 _add_texts()
 _add_json()
 _add_addresses()

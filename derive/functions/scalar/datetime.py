@@ -13,13 +13,13 @@ from typing import Any
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions
-from derive.functions.scalar.casts import moment_of_date
+from derive.functions.scalar.casts import timestamp_of_date
 from derive.functions.types.datetime import (
     DATE_INFINITY,
     DAY,
-    END_OF_MOMENTS,
+    END_OF_TIMESTAMPS,
     FIRST_DAY,
-    FIRST_MOMENT,
+    FIRST_TIMESTAMP,
     INFINITY,
     LAST_DAY,
     SECOND,
@@ -34,18 +34,18 @@ FUNCTIONS = Functions()
 
 _I, _D, _T = Type.INTEGER, Type.DATE, Type.TEXT
 _V = Type.INTERVAL
-MOMENTS = (Type.TIMESTAMP, Type.TIMESTAMPTZ)
+TIMESTAMP_TYPES = (Type.TIMESTAMP, Type.TIMESTAMPTZ)
 
 
-def checked_moment(moment: int) -> int:
+def checked_timestamp(timestamp: int) -> int:
     """Return a timestamp, if it is in range.
 
     Raises:
         SqlError: 22008, it is out of range.
     """
-    if not FIRST_MOMENT <= moment < END_OF_MOMENTS:
+    if not FIRST_TIMESTAMP <= timestamp < END_OF_TIMESTAMPS:
         raise SqlError("22008", "timestamp out of range")
-    return moment
+    return timestamp
 
 
 def checked_date(days: int) -> int:
@@ -59,35 +59,35 @@ def checked_date(days: int) -> int:
     return days
 
 
-def later(moment: int, span: Interval) -> int:
+def later(timestamp: int, interval: Interval) -> int:
     """Add an interval to a timestamp: first months, up to a month's last day; then days, then time.
 
     Raises:
         SqlError: 22008, the result is out of range.
     """
-    if abs(moment) == INFINITY:
-        return moment
-    if span.months:
-        days, time_of_day = divmod(moment, DAY)
+    if abs(timestamp) == INFINITY:
+        return timestamp
+    if interval.months:
+        days, time_of_day = divmod(timestamp, DAY)
         date = civil_of(days)
-        year, month = divmod(date.year * 12 + date.month - 1 + span.months, 12)
+        year, month = divmod(date.year * 12 + date.month - 1 + interval.months, 12)
         day = min(date.day, length_of_month(year, month + 1))
-        moment = checked_moment(days_of(year, month + 1, day) * DAY + time_of_day)
-    moment = checked_moment(moment + span.days * DAY)
-    return checked_moment(moment + span.microseconds)
+        timestamp = checked_timestamp(days_of(year, month + 1, day) * DAY + time_of_day)
+    timestamp = checked_timestamp(timestamp + interval.days * DAY)
+    return checked_timestamp(timestamp + interval.microseconds)
 
 
-def negated(span: Interval) -> Interval:
+def negated(interval: Interval) -> Interval:
     """Return the negative of an interval."""
-    return Interval(-span.months, -span.days, -span.microseconds)
+    return Interval(-interval.months, -interval.days, -interval.microseconds)
 
 
 def _sum(left: Interval, right: Interval) -> Interval:
     return Interval(left.months + right.months, left.days + right.days, left.microseconds + right.microseconds)
 
 
-def _earlier(moment: int, span: Interval) -> int:
-    return later(moment, negated(span))
+def _earlier(timestamp: int, interval: Interval) -> int:
+    return later(timestamp, negated(interval))
 
 
 def _difference(left: int, right: int) -> Interval:
@@ -108,20 +108,20 @@ def _days_between(left: int, right: int) -> int:
     return left - right
 
 
-def scaled(span: Interval, factor: Callable[[float], float]) -> Interval:
+def scaled(interval: Interval, factor: Callable[[float], float]) -> Interval:
     """Multiply an interval: fractions of months become days of a 30-day month, and fractions of days time.
 
     Raises:
         SqlError: 22008, a field is too large.
     """
-    months, days = factor(span.months), factor(span.days)
+    months, days = factor(interval.months), factor(interval.days)
     if not (abs(months) < 1 << 31 and abs(days) < 1 << 31):
         raise SqlError("22008", "interval out of range")
     rest_of_months = _to_microseconds((months - int(months)) * 30)
     rest = _to_microseconds((days - int(days) + rest_of_months - int(rest_of_months)) * 86_400)
     more_days = int(rest / 86_400) if abs(rest) >= 86_400 else 0
     rest -= more_days * 86_400
-    microseconds = factor(span.microseconds) + rest * SECOND
+    microseconds = factor(interval.microseconds) + rest * SECOND
     if not abs(microseconds) < 1 << 63:
         raise SqlError("22008", "interval out of range")
     return Interval(int(months), int(days) + more_days + int(rest_of_months), round(microseconds))
@@ -131,43 +131,43 @@ def _to_microseconds(number: float) -> float:
     return round(number * SECOND) / SECOND
 
 
-def _times(span: Interval, factor: float) -> Interval:
+def _times(interval: Interval, factor: float) -> Interval:
     if not math.isfinite(factor):
         raise SqlError("22008", "interval out of range")
-    return scaled(span, lambda field: field * factor)
+    return scaled(interval, lambda field: field * factor)
 
 
-def _divided(span: Interval, divisor: float) -> Interval:
+def _divided(interval: Interval, divisor: float) -> Interval:
     if not divisor:
         raise SqlError("22012", "division by zero")
     if math.isnan(divisor):
         raise SqlError("22008", "interval out of range")
-    return scaled(span, lambda field: field / divisor)
+    return scaled(interval, lambda field: field / divisor)
 
 
-def _justified_days(span: Interval) -> Interval:
-    months = span.months + int(span.days / 30)
-    days = span.days - int(span.days / 30) * 30
+def _justified_days(interval: Interval) -> Interval:
+    months = interval.months + int(interval.days / 30)
+    days = interval.days - int(interval.days / 30) * 30
     if months > 0 > days:
         months, days = months - 1, days + 30
     elif months < 0 < days:
         months, days = months + 1, days - 30
-    return Interval(months, days, span.microseconds)
+    return Interval(months, days, interval.microseconds)
 
 
-def _justified_hours(span: Interval) -> Interval:
-    more = abs(span.microseconds) // DAY * (1 if span.microseconds >= 0 else -1)
-    days, microseconds = span.days + more, span.microseconds - more * DAY
+def _justified_hours(interval: Interval) -> Interval:
+    more = abs(interval.microseconds) // DAY * (1 if interval.microseconds >= 0 else -1)
+    days, microseconds = interval.days + more, interval.microseconds - more * DAY
     if days > 0 > microseconds:
         days, microseconds = days - 1, microseconds + DAY
     elif days < 0 < microseconds:
         days, microseconds = days + 1, microseconds - DAY
-    return Interval(span.months, days, microseconds)
+    return Interval(interval.months, days, microseconds)
 
 
-def _justified(span: Interval) -> Interval:
-    span = _justified_days(_justified_hours(span))
-    months, days, microseconds = span.months, span.days, span.microseconds
+def _justified(interval: Interval) -> Interval:
+    interval = _justified_days(_justified_hours(interval))
+    months, days, microseconds = interval.months, interval.days, interval.microseconds
     if months > 0 and (days < 0 or (days == 0 and microseconds < 0)):
         months, days = months - 1, days + 30
     elif months < 0 and (days > 0 or (days == 0 and microseconds > 0)):
@@ -195,73 +195,73 @@ def _age(left: int, right: int) -> Interval:
         borrowed = begin
         days += length_of_month(borrowed.year, borrowed.month)
         months -= 1
-    span = Interval(months, days, microseconds)
-    return span if left >= right else negated(span)
+    interval = Interval(months, days, microseconds)
+    return interval if left >= right else negated(interval)
 
 
 def _of_local(local: int, zone: Zone) -> int:
     """Return the timestamp of a local time in a zone."""
-    return checked_moment(local - offset_of_local(zone, local))
+    return checked_timestamp(local - offset_of_local(zone, local))
 
 
-def _local_of(moment: int, zone: Zone) -> int:
+def _local_of(timestamp: int, zone: Zone) -> int:
     """Return the local time of a timestamp in a zone."""
-    return checked_moment(moment + offset_at(zone, moment))
+    return checked_timestamp(timestamp + offset_at(zone, timestamp))
 
 
-def _in_zone(zone: str, moment: int) -> int:
-    return moment if abs(moment) == INFINITY else _of_local(moment, zone_named(zone))
+def _in_zone(zone: str, timestamp: int) -> int:
+    return timestamp if abs(timestamp) == INFINITY else _of_local(timestamp, zone_named(zone))
 
 
-def _shown_in_zone(zone: str, moment: int) -> int:
-    return moment if abs(moment) == INFINITY else _local_of(moment, zone_named(zone))
+def _shown_in_zone(zone: str, timestamp: int) -> int:
+    return timestamp if abs(timestamp) == INFINITY else _local_of(timestamp, zone_named(zone))
 
 
-def _zone_of_interval(span: Interval) -> Zone:
-    if span.months or span.days:
-        text = text_of_interval(span)
+def _zone_of_interval(interval: Interval) -> Zone:
+    if interval.months or interval.days:
+        text = text_of_interval(interval)
         raise SqlError("22023", f'interval time zone "{text}" must not include months or days')
-    return int(Decimal(span.microseconds) / SECOND) * SECOND
+    return int(Decimal(interval.microseconds) / SECOND) * SECOND
 
 
-def _in_offset(span: Interval, moment: int) -> int:
-    return moment if abs(moment) == INFINITY else _of_local(moment, _zone_of_interval(span))
+def _in_offset(interval: Interval, timestamp: int) -> int:
+    return timestamp if abs(timestamp) == INFINITY else _of_local(timestamp, _zone_of_interval(interval))
 
 
-def _shown_in_offset(span: Interval, moment: int) -> int:
-    return moment if abs(moment) == INFINITY else _local_of(moment, _zone_of_interval(span))
+def _shown_in_offset(interval: Interval, timestamp: int) -> int:
+    return timestamp if abs(timestamp) == INFINITY else _local_of(timestamp, _zone_of_interval(interval))
 
 
-def later_in_zone(moment: int, span: Interval, name: str) -> int:
+def later_in_zone(timestamp: int, interval: Interval, name: str) -> int:
     """Add an interval to a timestamp, with months and days in a zone's local time.
 
     Raises:
         SqlError: 22008, the result is out of range; 22023, there is no such zone.
     """
     zone = zone_named(name)
-    if abs(moment) == INFINITY:
-        return moment
-    for part in (Interval(span.months, 0, 0), Interval(0, span.days, 0)):
+    if abs(timestamp) == INFINITY:
+        return timestamp
+    for part in (Interval(interval.months, 0, 0), Interval(0, interval.days, 0)):
         if part.months or part.days:
-            moment = _of_local(later(_local_of(moment, zone), part), zone)
-    return checked_moment(moment + span.microseconds)
+            timestamp = _of_local(later(_local_of(timestamp, zone), part), zone)
+    return checked_timestamp(timestamp + interval.microseconds)
 
 
-def _earlier_in_zone(moment: int, span: Interval, name: str) -> int:
-    return later_in_zone(moment, negated(span), name)
+def _earlier_in_zone(timestamp: int, interval: Interval, name: str) -> int:
+    return later_in_zone(timestamp, negated(interval), name)
 
 
-def _binned(stride: Interval, moment: int, origin: int) -> int:
-    if INFINITY in {abs(moment), abs(origin)}:
-        if abs(moment) == INFINITY:
-            return moment
+def _binned(stride: Interval, timestamp: int, origin: int) -> int:
+    if INFINITY in {abs(timestamp), abs(origin)}:
+        if abs(timestamp) == INFINITY:
+            return timestamp
         raise SqlError("22008", "origin out of range")
     if stride.months:
         raise SqlError("0A000", "timestamps cannot be binned into intervals containing months or years")
     width = stride.days * DAY + stride.microseconds
     if width <= 0:
         raise SqlError("22008", "stride must be greater than zero")
-    return checked_moment(origin + (moment - origin) // width * width)
+    return checked_timestamp(origin + (timestamp - origin) // width * width)
 
 
 def _made_date(year: int, month: int, day: int) -> int:
@@ -270,21 +270,21 @@ def _made_date(year: int, month: int, day: int) -> int:
     return checked_date(days_of(year + (year < 0), month, day))
 
 
-def _made_moment(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+def _made_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
     if not (0 <= hour <= 24 and 0 <= minute <= 59 and 0 <= second <= 60):
         raise SqlError("22008", f"time field value out of range: {hour}:{minute:02}:{second:g}")
     time_of_day = (hour * 3600 + minute * 60) * SECOND + round(second * SECOND)
     if time_of_day > DAY:
         raise SqlError("22008", f"time field value out of range: {hour}:{minute:02}:{second:g}")
-    return checked_moment(_made_date(year, month, day) * DAY + time_of_day)
+    return checked_timestamp(_made_date(year, month, day) * DAY + time_of_day)
 
 
-def _made_moment_in_zone(*fields_and_zone: Any) -> int:
+def _made_timestamp_in_zone(*fields_and_zone: Any) -> int:
     *fields, zone = fields_and_zone
-    return _of_local(_made_moment(*fields), zone_named(zone))
+    return _of_local(_made_timestamp(*fields), zone_named(zone))
 
 
-def moment_of_seconds(seconds: float) -> int:
+def timestamp_of_seconds(seconds: float) -> int:
     """Return the timestamp of a number of seconds since 1970.
 
     Raises:
@@ -294,11 +294,11 @@ def moment_of_seconds(seconds: float) -> int:
         return INFINITY if seconds > 0 else -INFINITY
     if math.isnan(seconds):
         raise SqlError("22008", "timestamp cannot be NaN")
-    if not FIRST_MOMENT <= seconds * SECOND < END_OF_MOMENTS:
+    if not FIRST_TIMESTAMP <= seconds * SECOND < END_OF_TIMESTAMPS:
         raise SqlError("22008", f'timestamp out of range: "{seconds:g}"')
     # Far from the year 2000, doubles have fewer digits than microseconds need.
     since_2000 = seconds - 946_684_800
-    return checked_moment(round(since_2000 * SECOND) + 946_684_800 * SECOND)
+    return checked_timestamp(round(since_2000 * SECOND) + 946_684_800 * SECOND)
 
 
 def _add_arithmetic() -> None:
@@ -307,17 +307,19 @@ def _add_arithmetic() -> None:
     define("+", (_I, _D), _D, word="add")(lambda count, days: _days_later(days, count))
     define("-", (_D, _I), _D, word="subtract")(lambda days, count: _days_later(days, -count))
     define("-", (_D, _D), _I, word="subtract")(_days_between)
-    define("+", (_D, _V), Type.TIMESTAMP, word="add")(lambda days, span: later(moment_of_date(days), span))
-    define("+", (_V, _D), Type.TIMESTAMP, word="add")(lambda span, days: later(moment_of_date(days), span))
-    define("-", (_D, _V), Type.TIMESTAMP, word="subtract")(lambda days, span: _earlier(moment_of_date(days), span))
-    for kind in MOMENTS:
+    define("+", (_D, _V), Type.TIMESTAMP, word="add")(lambda days, interval: later(timestamp_of_date(days), interval))
+    define("+", (_V, _D), Type.TIMESTAMP, word="add")(lambda interval, days: later(timestamp_of_date(days), interval))
+    define("-", (_D, _V), Type.TIMESTAMP, word="subtract")(
+        lambda days, interval: _earlier(timestamp_of_date(days), interval)
+    )
+    for kind in TIMESTAMP_TYPES:
         define("+", (kind, _V), kind, word="add")(later)
-        define("+", (_V, kind), kind, word="add")(lambda span, moment: later(moment, span))
+        define("+", (_V, kind), kind, word="add")(lambda interval, timestamp: later(timestamp, interval))
         define("-", (kind, _V), kind, word="subtract")(_earlier)
         define("-", (kind, kind), _V, word="subtract")(_difference)
         define("age", (kind, kind), _V)(_age)
         define("date_bin", (_V, kind, kind), kind)(_binned)
-        define("isfinite", (kind,), Type.BOOLEAN, can_fail=False)(lambda moment: abs(moment) != INFINITY)
+        define("isfinite", (kind,), Type.BOOLEAN, can_fail=False)(lambda timestamp: abs(timestamp) != INFINITY)
     define("isfinite", (_D,), Type.BOOLEAN, can_fail=False)(lambda days: abs(days) != DATE_INFINITY)
     define("isfinite", (_V,), Type.BOOLEAN, can_fail=False)(lambda _: True)
 
@@ -328,7 +330,7 @@ def _add_intervals() -> None:
     define("-", (_V, _V), _V, word="subtract")(lambda left, right: _sum(left, negated(right)))
     define("-", (_V,), _V, word="negate")(negated)
     define("*", (_V, Type.DOUBLE), _V, word="multiply")(_times)
-    define("*", (Type.DOUBLE, _V), _V, word="multiply")(lambda factor, span: _times(span, factor))
+    define("*", (Type.DOUBLE, _V), _V, word="multiply")(lambda factor, interval: _times(interval, factor))
     define("/", (_V, Type.DOUBLE), _V, word="divide")(_divided)
     define("justify_days", (_V,), _V)(_justified_days)
     define("justify_hours", (_V,), _V)(_justified_hours)
@@ -341,17 +343,17 @@ def _add_making() -> None:
     define("timezone", (_T, Type.TIMESTAMPTZ), Type.TIMESTAMP)(_shown_in_zone)
     define("timezone", (_V, Type.TIMESTAMP), Type.TIMESTAMPTZ)(_in_offset)
     define("timezone", (_V, Type.TIMESTAMPTZ), Type.TIMESTAMP)(_shown_in_offset)
-    moment_and_span = (Type.TIMESTAMPTZ, _V)
-    define("date_add", moment_and_span, Type.TIMESTAMPTZ)(later)
-    define("date_subtract", moment_and_span, Type.TIMESTAMPTZ)(_earlier)
-    define("date_add", (*moment_and_span, _T), Type.TIMESTAMPTZ)(later_in_zone)
-    define("date_subtract", (*moment_and_span, _T), Type.TIMESTAMPTZ)(_earlier_in_zone)
+    timestamp_and_interval = (Type.TIMESTAMPTZ, _V)
+    define("date_add", timestamp_and_interval, Type.TIMESTAMPTZ)(later)
+    define("date_subtract", timestamp_and_interval, Type.TIMESTAMPTZ)(_earlier)
+    define("date_add", (*timestamp_and_interval, _T), Type.TIMESTAMPTZ)(later_in_zone)
+    define("date_subtract", (*timestamp_and_interval, _T), Type.TIMESTAMPTZ)(_earlier_in_zone)
     define("make_date", (_I, _I, _I), _D)(_made_date)
     fields = (_I, _I, _I, _I, _I, Type.DOUBLE)
-    define("make_timestamp", fields, Type.TIMESTAMP)(_made_moment)
-    define("make_timestamptz", fields, Type.TIMESTAMPTZ)(_made_moment)
-    define("make_timestamptz", (*fields, _T), Type.TIMESTAMPTZ)(_made_moment_in_zone)
-    define("to_timestamp", (Type.DOUBLE,), Type.TIMESTAMPTZ)(moment_of_seconds)
+    define("make_timestamp", fields, Type.TIMESTAMP)(_made_timestamp)
+    define("make_timestamptz", fields, Type.TIMESTAMPTZ)(_made_timestamp)
+    define("make_timestamptz", (*fields, _T), Type.TIMESTAMPTZ)(_made_timestamp_in_zone)
+    define("to_timestamp", (Type.DOUBLE,), Type.TIMESTAMPTZ)(timestamp_of_seconds)
 
 
 def _add_volatile() -> None:

@@ -8,8 +8,8 @@ from decimal import Decimal
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
-from derive.functions.scalar.casts import moment_of_date
-from derive.functions.scalar.datetime import MOMENTS, checked_moment
+from derive.functions.scalar.casts import timestamp_of_date
+from derive.functions.scalar.datetime import TIMESTAMP_TYPES, checked_timestamp
 from derive.functions.types.datetime import (
     DATE_INFINITY,
     DAY,
@@ -139,54 +139,54 @@ def field_of_date(name: str, days: int) -> Decimal | None:
     return None if number is None else Decimal(number)
 
 
-def _field_of_moment(kind: Type) -> Callable[[str, int], Decimal | None]:
-    def field_of(name: str, moment: int) -> Decimal | None:
+def _field_of_timestamp(kind: Type) -> Callable[[str, int], Decimal | None]:
+    def field_of(name: str, timestamp: int) -> Decimal | None:
         field = field_named(name, kind)
         if field.startswith("timezone"):
             if kind is Type.TIMESTAMP:
                 raise unsupported_unit(name, kind)
-            return Decimal(0) if abs(moment) != INFINITY else None
-        if abs(moment) == INFINITY:
-            return _infinite(field, moment > 0)
-        days, microseconds = divmod(moment, DAY)
+            return Decimal(0) if abs(timestamp) != INFINITY else None
+        if abs(timestamp) == INFINITY:
+            return _infinite(field, timestamp > 0)
+        days, microseconds = divmod(timestamp, DAY)
         if field == "epoch":
-            return Decimal(moment) / SECOND
+            return Decimal(timestamp) / SECOND
         if field == "julian":
-            return divided(Decimal(moment + 2_440_588 * DAY), Decimal(DAY), 20)
+            return divided(Decimal(timestamp + 2_440_588 * DAY), Decimal(DAY), 20)
         number = _date_field(field, days)
         return time_field(field, microseconds) if number is None else Decimal(number)
 
     return field_of
 
 
-def field_of_interval(name: str, span: Interval) -> Decimal:
+def field_of_interval(name: str, interval: Interval) -> Decimal:
     """Return a field of an interval.
 
     Raises:
         SqlError: 22023 or 0A000, it has no such field.
     """
     field = field_named(name, Type.INTERVAL)
-    years = _cut(span.months, 12)
-    months = span.months - years * 12
+    years = _cut(interval.months, 12)
+    months = interval.months - years * 12
     if field == "epoch":
-        quarters_of_days = years * 1461 + months * 120 + span.days * 4
-        return (Decimal(quarters_of_days * 21_600 * SECOND) + span.microseconds) / SECOND
+        quarters_of_days = years * 1461 + months * 120 + interval.days * 4
+        return (Decimal(quarters_of_days * 21_600 * SECOND) + interval.microseconds) / SECOND
     numbers = {
         "year": years,
         "month": months,
-        "quarter": months // 3 + 1 if span.months >= 0 else -(-months // 3 + 1),
-        "week": _cut(span.days, 7),
-        "day": span.days,
+        "quarter": months // 3 + 1 if interval.months >= 0 else -(-months // 3 + 1),
+        "week": _cut(interval.days, 7),
+        "day": interval.days,
         "decade": _cut(years, 10),
         "century": _cut(years, 100),
         "millennium": _cut(years, 1000),
     }
     if field in numbers:
         return Decimal(numbers[field])
-    time = time_field(field, abs(span.microseconds))
+    time = time_field(field, abs(interval.microseconds))
     if time is None:
         raise unsupported_unit(name, Type.INTERVAL)
-    return time.copy_negate() if span.microseconds < 0 else time
+    return time.copy_negate() if interval.microseconds < 0 else time
 
 
 def _year_begun(field: str, year: int) -> int:
@@ -229,40 +229,42 @@ def _cut_to(name: str, kind: Type) -> str:
 
 
 def _truncated(kind: Type) -> Callable[[str, int], int]:
-    def truncate(name: str, moment: int) -> int:
+    def truncate(name: str, timestamp: int) -> int:
         field = _cut_to(name, kind)
-        if abs(moment) == INFINITY:
-            return moment
+        if abs(timestamp) == INFINITY:
+            return timestamp
         if field in _UNITS:
-            return moment // _UNITS[field] * _UNITS[field]
-        return checked_moment(_first_day(field, moment // DAY) * DAY)
+            return timestamp // _UNITS[field] * _UNITS[field]
+        return checked_timestamp(_first_day(field, timestamp // DAY) * DAY)
 
     return truncate
 
 
-def _truncated_in_zone(name: str, moment: int, zone_name: str) -> int:
+def _truncated_in_zone(name: str, timestamp: int, zone_name: str) -> int:
     zone = zone_named(zone_name)
-    if abs(moment) == INFINITY:
-        return _truncated(Type.TIMESTAMPTZ)(name, moment)
-    offset = offset_at(zone, moment)
-    cut = _truncated(Type.TIMESTAMPTZ)(name, moment + offset)
+    if abs(timestamp) == INFINITY:
+        return _truncated(Type.TIMESTAMPTZ)(name, timestamp)
+    offset = offset_at(zone, timestamp)
+    cut = _truncated(Type.TIMESTAMPTZ)(name, timestamp + offset)
     # An hour that occurs twice keeps its offset.
-    return checked_moment(cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut)))
+    return checked_timestamp(
+        cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut))
+    )
 
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
 
 
-def _truncated_interval(name: str, span: Interval) -> Interval:
+def _truncated_interval(name: str, interval: Interval) -> Interval:
     field = _cut_to(name, Type.INTERVAL)
     if field in _MONTHS:
-        return Interval(_cut(span.months, _MONTHS[field]) * _MONTHS[field], 0, 0)
+        return Interval(_cut(interval.months, _MONTHS[field]) * _MONTHS[field], 0, 0)
     if field == "day":
-        return Interval(span.months, span.days, 0)
+        return Interval(interval.months, interval.days, 0)
     if field not in _UNITS:
         raise unsupported_unit(name, Type.INTERVAL)
     unit = _UNITS[field]
-    return Interval(span.months, span.days, _cut(span.microseconds, unit) * unit)
+    return Interval(interval.months, interval.days, _cut(interval.microseconds, unit) * unit)
 
 
 def _add() -> None:
@@ -270,21 +272,21 @@ def _add() -> None:
     fields: list[tuple[Type, Callable[..., Decimal | None]]] = [
         (Type.DATE, field_of_date),
         (Type.INTERVAL, field_of_interval),
-        *((kind, _field_of_moment(kind)) for kind in MOMENTS),
+        *((kind, _field_of_timestamp(kind)) for kind in TIMESTAMP_TYPES),
     ]
     for kind, field_of in fields:
         define("extract", (_T, kind), Type.NUMERIC)(field_of)
         if kind is not Type.DATE:
             define("date_part", (_T, kind), Type.DOUBLE)(_as_double(field_of))
     define("date_part", (_T, Type.DATE), Type.DOUBLE)(_as_double(_field_of_midnight))
-    for kind in MOMENTS:
+    for kind in TIMESTAMP_TYPES:
         define("date_trunc", (_T, kind), kind)(_truncated(kind))
     define("date_trunc", (_T, Type.TIMESTAMPTZ, _T), Type.TIMESTAMPTZ)(_truncated_in_zone)
     define("date_trunc", (_T, Type.INTERVAL), Type.INTERVAL)(_truncated_interval)
 
 
 def _field_of_midnight(name: str, days: int) -> Decimal | None:
-    return _field_of_moment(Type.TIMESTAMP)(name, moment_of_date(days))
+    return _field_of_timestamp(Type.TIMESTAMP)(name, timestamp_of_date(days))
 
 
 def _as_double(field_of: Callable[..., Decimal | None]) -> Callable[..., float | None]:

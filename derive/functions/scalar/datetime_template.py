@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
-from derive.functions.scalar.datetime import MOMENTS, checked_date, checked_moment
+from derive.functions.scalar.datetime import TIMESTAMP_TYPES, checked_date, checked_timestamp
 from derive.functions.scalar.datetime_field import century_of, iso_week
 from derive.functions.types.datetime import DAY, HOUR, INFINITY, MINUTE, SECOND, civil_of, days_of, length_of_month
 
@@ -159,10 +159,10 @@ class _Fields:
 
 
 def _written(has_zone: bool) -> Callable[[int, str], str | None]:
-    def write(moment: int, template: str) -> str | None:
-        if abs(moment) == INFINITY or not template:
+    def write(timestamp: int, template: str) -> str | None:
+        if abs(timestamp) == INFINITY or not template:
             return None
-        fields = _Fields(*divmod(moment, DAY), has_zone)
+        fields = _Fields(*divmod(timestamp, DAY), has_zone)
         numbers, names = fields.numbers(), fields.names()
         return "".join(_shown(token, numbers, names) for token in tokens_of(template))
 
@@ -324,16 +324,16 @@ def _time_of(text: str, values: dict[str, int]) -> int:
     return (hour * 3600 + minute * 60 + second) * SECOND + values.get("MS", 0) * 1000 + values.get("US", 0)
 
 
-def _read_moment(text: str, template: str) -> int:
+def _read_timestamp(text: str, template: str) -> int:
     values = _Reader(text, template).values
-    return checked_moment(_date_of(text, values) * DAY + _time_of(text, values))
+    return checked_timestamp(_date_of(text, values) * DAY + _time_of(text, values))
 
 
 def _add() -> None:
-    for kind in MOMENTS:
+    for kind in TIMESTAMP_TYPES:
         FUNCTIONS.define("to_char", (kind, Type.TEXT), Type.TEXT)(_written(kind is Type.TIMESTAMPTZ))
     FUNCTIONS.define("to_date", (Type.TEXT, Type.TEXT), Type.DATE)(_read_date)
-    FUNCTIONS.define("to_timestamp", (Type.TEXT, Type.TEXT), Type.TIMESTAMPTZ)(_read_moment)
+    FUNCTIONS.define("to_timestamp", (Type.TEXT, Type.TEXT), Type.TIMESTAMPTZ)(_read_timestamp)
 
 
 _add()

@@ -7,7 +7,7 @@ from typing import Any
 
 from derive.algebra.types import Datum, Type
 from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
-from derive.functions.types.interval import SPAN_BYTES
+from derive.functions.types.interval import TOTAL_BYTES
 from derive.functions.types.jsonb import jsonb_key
 
 FUNCTIONS = Functions()
@@ -24,7 +24,7 @@ def infix(symbol: str) -> SqlForm:
 
 def _spans(form: SqlForm) -> SqlForm:
     """Return the form for intervals, which compares only durations."""
-    return lambda arguments, kinds: form([f"substr({argument}, 1, {SPAN_BYTES})" for argument in arguments], kinds)
+    return lambda arguments, kinds: form([f"substr({argument}, 1, {TOTAL_BYTES})" for argument in arguments], kinds)
 
 
 def _keys(form: SqlForm) -> SqlForm:

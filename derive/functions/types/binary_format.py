@@ -13,9 +13,9 @@ from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import (
     DATE_INFINITY,
     DAY,
-    END_OF_MOMENTS,
+    END_OF_TIMESTAMPS,
     FIRST_DAY,
-    FIRST_MOMENT,
+    FIRST_TIMESTAMP,
     INFINITY,
     LAST_DAY,
     days_of,
@@ -149,22 +149,22 @@ def date_of_binary(data: bytes) -> int:
     return days + _EPOCH_DAYS
 
 
-def binary_of_moment(moment: int) -> bytes:
+def binary_of_timestamp(timestamp: int) -> bytes:
     """Return a timestamp in binary form."""
-    if abs(moment) == INFINITY:
-        return _LONG.pack(_LONG_MOST if moment > 0 else _LONG_LEAST)
-    return _LONG.pack(moment - _EPOCH_DAYS * DAY)
+    if abs(timestamp) == INFINITY:
+        return _LONG.pack(_LONG_MOST if timestamp > 0 else _LONG_LEAST)
+    return _LONG.pack(timestamp - _EPOCH_DAYS * DAY)
 
 
-def moment_of_binary(data: bytes) -> int:
+def timestamp_of_binary(data: bytes) -> int:
     """Read a timestamp from its binary form."""
-    moment = int(_LONG.unpack(data)[0])
-    if moment in {_LONG_MOST, _LONG_LEAST}:
-        return INFINITY if moment > 0 else -INFINITY
-    moment += _EPOCH_DAYS * DAY
-    if not FIRST_MOMENT <= moment < END_OF_MOMENTS:
+    timestamp = int(_LONG.unpack(data)[0])
+    if timestamp in {_LONG_MOST, _LONG_LEAST}:
+        return INFINITY if timestamp > 0 else -INFINITY
+    timestamp += _EPOCH_DAYS * DAY
+    if not FIRST_TIMESTAMP <= timestamp < END_OF_TIMESTAMPS:
         raise SqlError("22008", "timestamp out of range")
-    return moment
+    return timestamp
 
 
 def boolean_of_binary(data: bytes) -> int:

@@ -21,12 +21,12 @@ FIRST_DAY = -2_440_588
 """4714-11-24 BC, the first date."""
 LAST_DAY = 2_145_042_905
 """5874897-12-31, the last date."""
-FIRST_MOMENT = FIRST_DAY * DAY
-END_OF_MOMENTS = 106_751_982 * DAY
+FIRST_TIMESTAMP = FIRST_DAY * DAY
+END_OF_TIMESTAMPS = 106_751_982 * DAY
 """The start of the year 294247, which is out of range: 64 bits count from 1970 here, and from 2000 in PostgreSQL."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MOMENT = re.compile(
+_TIMESTAMP = re.compile(
     r"""\s*(?:
         (?P<year>\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})
         |(?P<compact>\d{8})(?=$|[\sT])
@@ -92,16 +92,16 @@ def text_of_time(microseconds: int) -> str:
     return f"{text}.{fraction:06}".rstrip("0") if fraction else text
 
 
-def text_of_moment(moment: int, zone: str = "") -> str:
+def text_of_timestamp(timestamp: int, zone: str = "") -> str:
     """Format a timestamp as PostgreSQL does.
 
     Args:
-        moment: microseconds since 1970.
+        timestamp: microseconds since 1970.
         zone: suffix of the time: `+00` for timestamps with a time zone.
     """
-    if abs(moment) == INFINITY:
-        return "infinity" if moment > 0 else "-infinity"
-    days, time = divmod(moment, DAY)
+    if abs(timestamp) == INFINITY:
+        return "infinity" if timestamp > 0 else "-infinity"
+    days, time = divmod(timestamp, DAY)
     date = text_of_date(days)
     era = " BC" if date.endswith(" BC") else ""
     return f"{date.removesuffix(' BC')} {text_of_time(time)}{zone}{era}"
@@ -122,7 +122,7 @@ def date_of_text(text: str) -> int:
     return days
 
 
-def moment_of_text(text: str, *, has_zone: bool) -> int:
+def timestamp_of_text(text: str, *, has_zone: bool) -> int:
     """Parse a timestamp into microseconds since 1970.
 
     Args:
@@ -137,10 +137,10 @@ def moment_of_text(text: str, *, has_zone: bool) -> int:
     if special is not None:
         return special
     days, time, offset = _parsed(text, kind)
-    moment = days * DAY + time - (offset if has_zone else 0)
-    if not FIRST_MOMENT <= moment < END_OF_MOMENTS:
+    timestamp = days * DAY + time - (offset if has_zone else 0)
+    if not FIRST_TIMESTAMP <= timestamp < END_OF_TIMESTAMPS:
         raise SqlError("22008", f'timestamp out of range: "{text}"')
-    return moment
+    return timestamp
 
 
 def _special(text: str, kind: str, infinity: int) -> int | None:
@@ -159,7 +159,7 @@ def _special(text: str, kind: str, infinity: int) -> int | None:
 
 def _parsed(text: str, kind: str) -> tuple[int, int, int]:
     """Return days since 1970, microseconds of the day, and microseconds of the offset from UTC."""
-    match = _MOMENT.fullmatch(text)
+    match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise SqlError("22007", f'invalid input syntax for type {kind}: "{text}"')
     out_of_range = SqlError("22008", f'date/time field value out of range: "{text}"')

@@ -13,10 +13,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from derive.errors import SqlError
 from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, text_of_time
 
-SPAN_BYTES = 12
+TOTAL_BYTES = 12
 """Number of leading bytes of a datum, by which intervals compare."""
 
-_SPAN_BIAS, _FIELD_BIAS = 1 << 95, 1 << 31
+_TOTAL_BIAS, _FIELD_BIAS = 1 << 95, 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Interval:
     microseconds: int
 
     @property
-    def span(self) -> int:
+    def total_microseconds(self) -> int:
         """Return the duration in microseconds."""
         return (self.months * 30 + self.days) * DAY + self.microseconds
 
@@ -43,15 +43,15 @@ def interval_datum(interval: Interval) -> bytes:
     if not all(-_FIELD_BIAS <= field < _FIELD_BIAS for field in fields) or abs(interval.microseconds) >= 1 << 63:
         raise SqlError("22008", "interval out of range")
     months, days = ((field + _FIELD_BIAS).to_bytes(4, "big") for field in fields)
-    return (interval.span + _SPAN_BIAS).to_bytes(SPAN_BYTES, "big") + months + days
+    return (interval.total_microseconds + _TOTAL_BIAS).to_bytes(TOTAL_BYTES, "big") + months + days
 
 
 def interval_of(datum: bytes) -> Interval:
     """Return the interval of a datum."""
-    span = int.from_bytes(datum[:SPAN_BYTES], "big") - _SPAN_BIAS
-    months = int.from_bytes(datum[SPAN_BYTES : SPAN_BYTES + 4], "big") - _FIELD_BIAS
-    days = int.from_bytes(datum[SPAN_BYTES + 4 :], "big") - _FIELD_BIAS
-    return Interval(months, days, span - (months * 30 + days) * DAY)
+    total = int.from_bytes(datum[:TOTAL_BYTES], "big") - _TOTAL_BIAS
+    months = int.from_bytes(datum[TOTAL_BYTES : TOTAL_BYTES + 4], "big") - _FIELD_BIAS
+    days = int.from_bytes(datum[TOTAL_BYTES + 4 :], "big") - _FIELD_BIAS
+    return Interval(months, days, total - (months * 30 + days) * DAY)
 
 
 def text_of_interval(interval: Interval) -> str:
@@ -100,14 +100,14 @@ _ISO = re.compile(
 _ISO_UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
-def span_of_unit(unit: str, number: Decimal) -> Interval:
+def interval_of_unit(unit: str, number: Decimal) -> Interval:
     """Return the interval of a number of units, in the singular; fractions of months become days, and of days time."""
     if unit in _MONTHS:
         months = number * _MONTHS[unit]
         if _MONTHS[unit] > 1:
             return Interval(round(months), 0, 0)
         rest = (months - int(months)) * 30
-        days = span_of_unit("day", rest)
+        days = interval_of_unit("day", rest)
         return Interval(int(months), days.days, days.microseconds)
     if unit in _DAYS:
         days_ = number * _DAYS[unit]
@@ -133,8 +133,8 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
     iso = _ISO.fullmatch(text.strip())
     if iso is not None and iso.lastindex:
         numbers = [(Decimal(number), kind) for number, kind in zip(iso.groups(), _ISO_UNITS, strict=True) if number]
-        return _total([span_of_unit(kind, number) for number, kind in numbers])
-    spans: list[Interval] = []
+        return _total([interval_of_unit(kind, number) for number, kind in numbers])
+    intervals: list[Interval] = []
     body, is_ago, at = text.strip().removeprefix("@").rstrip(), False, 0
     while at < len(body):
         token = _TOKEN.match(body, at)
@@ -144,20 +144,20 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
         if token["ago"]:
             is_ago = True
         elif token["time"]:
-            spans.append(_time_of(token, malformed))
+            intervals.append(_time_of(token, malformed))
         elif token["years_and_months"]:
             years, months = token["years_and_months"].lstrip("+-").split("-")
             total = int(years) * 12 + int(months)
-            spans.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
+            intervals.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
         else:
             kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else unit or _unit_before(body[at:])
             if kind is None:
                 raise malformed
-            spans.append(span_of_unit(kind, Decimal(token["number"])))
-    if not spans:
+            intervals.append(interval_of_unit(kind, Decimal(token["number"])))
+    if not intervals:
         raise malformed
-    total_span = _total(spans)
-    return Interval(-total_span.months, -total_span.days, -total_span.microseconds) if is_ago else total_span
+    value = _total(intervals)
+    return Interval(-value.months, -value.days, -value.microseconds) if is_ago else value
 
 
 def _unit_before(rest: str) -> str:
@@ -174,7 +174,9 @@ def _time_of(token: re.Match[str], malformed: SqlError) -> Interval:
     return Interval(0, 0, -microseconds if token["sign"] == "-" else microseconds)
 
 
-def _total(spans: list[Interval]) -> Interval:
+def _total(intervals: list[Interval]) -> Interval:
     return Interval(
-        sum(span.months for span in spans), sum(span.days for span in spans), sum(span.microseconds for span in spans)
+        sum(interval.months for interval in intervals),
+        sum(interval.days for interval in intervals),
+        sum(interval.microseconds for interval in intervals),
     )

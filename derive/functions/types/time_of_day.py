@@ -6,7 +6,7 @@ import re
 import struct
 
 from derive.errors import SqlError
-from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, moment_of_text, text_of_time
+from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, text_of_time, timestamp_of_text
 
 _BINARY = struct.Struct(">q")
 _TIME = re.compile(
@@ -28,7 +28,7 @@ def time_of_text(text: str) -> int:
         return 0
     match = _TIME.fullmatch(text)
     if match is None:
-        return _time_of_moment_text(text)
+        return _time_of_timestamp_text(text)
     compact = match["compact"]
     if compact:
         hour, minute, second = int(compact[:2]), int(compact[2:4]), int(compact[4:6] or 0)
@@ -47,12 +47,12 @@ def time_of_text(text: str) -> int:
     return time
 
 
-def _time_of_moment_text(text: str) -> int:
+def _time_of_timestamp_text(text: str) -> int:
     error = SqlError("22007", f'invalid input syntax for type time: "{text}"')
     if ":" not in text or re.search(r"\d[Tt]", text):
         raise error
     try:
-        return moment_of_text(text, has_zone=False) % DAY
+        return timestamp_of_text(text, has_zone=False) % DAY
     except SqlError as exc:
         raise error if exc.sqlstate == "22007" else exc from None
 

@@ -95,16 +95,16 @@ def zone_named(name: str) -> Zone:
     raise SqlError("22023", f'time zone "{name}" not recognized')
 
 
-def offset_at(zone: Zone, moment: int) -> int:
+def offset_at(zone: Zone, timestamp: int) -> int:
     """Return the offset of a zone from UTC at an instant, in microseconds.
 
     Args:
         zone: the time zone.
-        moment: microseconds since 1970-01-01 00:00 UTC.
+        timestamp: microseconds since 1970-01-01 00:00 UTC.
     """
     if isinstance(zone, int):
         return zone
-    return _microseconds(_shown(moment).astimezone(zone).utcoffset())
+    return _microseconds(_shown(timestamp).astimezone(zone).utcoffset())
 
 
 def offset_of_local(zone: Zone, local: int) -> int:
@@ -123,14 +123,14 @@ def offset_of_local(zone: Zone, local: int) -> int:
     return min(_microseconds(shown.utcoffset()), _microseconds(shown.replace(fold=1).utcoffset()))
 
 
-def _shown(moment: int) -> datetime:
-    """Return an equal moment within the years of rules."""
-    year = 1970 + moment // (_MICROSECONDS_OF_PERIOD // _PERIOD)
+def _shown(timestamp: int) -> datetime:
+    """Return an equal timestamp within the years of rules."""
+    year = 1970 + timestamp // (_MICROSECONDS_OF_PERIOD // _PERIOD)
     if year < _FIRST_YEAR:
-        moment -= (year - _FIRST_YEAR) // _PERIOD * _MICROSECONDS_OF_PERIOD
+        timestamp -= (year - _FIRST_YEAR) // _PERIOD * _MICROSECONDS_OF_PERIOD
     elif year > _LAST_YEAR:
-        moment -= ((year - _LAST_YEAR) // _PERIOD + 1) * _MICROSECONDS_OF_PERIOD
-    return _EPOCH + timedelta(microseconds=moment)
+        timestamp -= ((year - _LAST_YEAR) // _PERIOD + 1) * _MICROSECONDS_OF_PERIOD
+    return _EPOCH + timedelta(microseconds=timestamp)
 
 
 def _microseconds(offset: timedelta | None) -> int:

@@ -43,18 +43,18 @@ class TableAdditions:
     Args:
         root: the data folder.
         table: the table.
-        wanted: indexes of the needed columns, others may be NULL; None for all.
+        requested: indexes of the needed columns, others may be NULL; None for all.
     """
 
-    def __init__(self, root: Path, table: Table, wanted: Collection[int] | None) -> None:
+    def __init__(self, root: Path, table: Table, requested: Collection[int] | None) -> None:
         from derive.storage.segments.columns import typed_columns
 
         self._root = root
         self._rows: TableRows = rows_of(table)
         self._width = len(table.columns)
-        self._wanted = range(self._width) if wanted is None else sorted(set(wanted))
+        self._requested = range(self._width) if requested is None else sorted(set(requested))
         typed = {column.pointer: column for column in typed_columns(table.spec)}
-        columns = [typed.get(table.columns[index].pointer) for index in self._wanted]
+        columns = [typed.get(table.columns[index].pointer) for index in self._requested]
         self._columns: list[TypedColumn] | None = None if None in columns else [one for one in columns if one]
 
     def read(self, read: SourceRead, appended: Sequence[AppendedRow]) -> Iterator[list[Row]]:
@@ -86,7 +86,7 @@ class TableAdditions:
             return self._rows.rows(rows.texts.to_pylist())
         data: list[Sequence[Datum]] = [[None] * len(rows)] * self._width
         codes = unpack_codes(rows.fields.field(len(self._columns)))
-        for place, (index, column) in enumerate(zip(self._wanted, self._columns, strict=True)):
+        for place, (index, column) in enumerate(zip(self._requested, self._columns, strict=True)):
             told = None if codes is None else codes[:, place]
             look = partial(_looked_up, rows, column)
             data[index] = self._rows.data(index, decode(rows.fields.field(place), told, None, look))

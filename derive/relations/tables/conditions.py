@@ -54,7 +54,7 @@ class TableConditions:
             if bound.data is not None and len(bound.data) <= _MOST_PARTS
         ]
 
-    def wanted(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
+    def matching(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
         """Return the updates of needed rows."""
         if not self._bounds:
             return appended

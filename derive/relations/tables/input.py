@@ -46,7 +46,7 @@ def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 
 
 def unordered_at(
-    store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None
+    store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None
 ) -> Generator[list[Row]]:
     """Yield the rows of `table_at`, in any order.
 
@@ -54,7 +54,7 @@ def unordered_at(
         store: the data folder.
         table: the table.
         as_of: the time.
-        wanted: indexes of the needed columns, others may be NULL; None for all.
+        requested: indexes of the needed columns, others may be NULL; None for all.
 
     Raises:
         FrontierError: as for `table_at`.
@@ -67,7 +67,7 @@ def unordered_at(
             if not is_added_to(store.root, known.segments, known.appended):
                 yield from _batches(store, table, as_of)
                 return
-            additions = TableAdditions(store.root, table, wanted)
+            additions = TableAdditions(store.root, table, requested)
             yield from additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended)
 
 
@@ -105,7 +105,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     conditions = TableConditions(table, rows, bounds)
     known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
     read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
-    updates = conditions.wanted(known.appended)
+    updates = conditions.matching(known.appended)
     columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
     appended = StoredRows.from_columns(*columns)
     with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
@@ -139,7 +139,7 @@ class TableInput:
         store: the data folder.
         table: the table.
         as_of: timestamp, at or above its `since` and below its `upper`.
-        wanted: indexes of the needed columns of its snapshot, others may be NULL; None for all.
+        requested: indexes of the needed columns of its snapshot, others may be NULL; None for all.
 
     Attributes:
         types: types of the columns.
@@ -155,13 +155,13 @@ class TableInput:
 
     has_more = keeps = False
 
-    def __init__(self, store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None) -> None:
+    def __init__(self, store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None) -> None:
         self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
         self.since = as_of
         self.failure: tuple[int, ViewError] | None = None
         self._store = store
         self._table = table
-        self._wanted = wanted
+        self._requested = requested
         self._rows = rows_of(table)
         self._frontier = as_of + 1
         self._hold = Hold(store, _name(store, table), as_of)
@@ -173,7 +173,7 @@ class TableInput:
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows at `since`, the only time that may be read."""
         assert as_of == self.since
-        return unordered_at(self._store, self._table, as_of, self._wanted)
+        return unordered_at(self._store, self._table, as_of, self._requested)
 
     def count(self, as_of: int) -> int:
         """Return the approximate number of updates up to a time.
@@ -186,9 +186,9 @@ class TableInput:
             raise FrontierError(f"'{self._table.name}' is not yet known at that time")
         return sum(segment.documents for segment in read.segments) + len(read.appended)
 
-    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
+    def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
         """Return a function that opens the same table from a time on in another process; nothing is stored."""
-        return partial(_opened, self._store.root, self._table, as_of, wanted)
+        return partial(_opened, self._store.root, self._table, as_of, requested)
 
     def adopt(self, as_of: int, place: Path) -> None:
         """Continue from a time."""
@@ -218,7 +218,7 @@ class TableInput:
         return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]
 
 
-def _opened(root: Path, table: Table, as_of: int, wanted: Collection[int] | None) -> TableInput:
+def _opened(root: Path, table: Table, as_of: int, requested: Collection[int] | None) -> TableInput:
     from derive.storage.store import Store
 
-    return TableInput(Store(root, reading=True), table, as_of, wanted)
+    return TableInput(Store(root, reading=True), table, as_of, requested)

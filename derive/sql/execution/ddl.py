@@ -74,7 +74,7 @@ async def _sources_are_begun(state: State, statement: Definition) -> None:
     if isinstance(statement, CreateTable) and statement.query is not None:
         relation = plan_view(statement.query, state.objects, statement.column_names).relation
         coordinator = state.coordinator
-        await coordinator.feeding.begun(coordinator.maintained.sources(ids_of(relation)))
+        await coordinator.source_feeder.begun(coordinator.maintained.sources(ids_of(relation)))
 
 
 class _Definer:

@@ -76,10 +76,10 @@ class _Deployment:
                 raise
             if not self._has_happened(version, error):
                 coordinator.is_untidy |= bool(self._created)
-                await self._tidy()
+                await self._clean_up()
                 raise
         coordinator.is_untidy |= bool(self._is_aside or change.removed or change.renamed)
-        await self._tidy()
+        await self._clean_up()
 
     def _has_happened(self, version: int, error: Exception) -> bool:
         """Return whether the change of the catalog has happened despite an error.
@@ -197,7 +197,7 @@ class _Deployment:
             if item.is_stored and not self._tables.is_open(stored):
                 raise SqlError("42P07", f"collection '{stored}' is there already", hint="use another name")
 
-    async def _tidy(self) -> None:
+    async def _clean_up(self) -> None:
         """Reconcile Storage with the catalog; after a failure, the next deployment retries."""
         if self._coordinator.is_untidy:
             try:

@@ -59,7 +59,7 @@ async def _written(
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
-            await coordinator.feeding.begun(ids)  # before other writers, including source feeders, are excluded
+            await coordinator.source_feeder.begun(ids)  # before other writers, including source feeders, are excluded
             shapes = {table.table.id: shape_of(table.table.columns) for table, _ in planned}
             rows = await _by_itself(state, worked_out, ids, shapes)
     else:

@@ -100,7 +100,7 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
 
 def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
     coordinator = state.coordinator
-    return show.shown(statement, state.objects, coordinator.maintenance, coordinator.feeding)
+    return show.shown(statement, state.objects, coordinator.maintenance, coordinator.source_feeder)
 
 
 async def _explain(state: State, begun: Plan, statement: Explain) -> Result:

@@ -35,8 +35,8 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
         frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
         if lookup is None or frontiers is None or lookup.at_present:
             return None
-        coordinator.feeding.check(lookup.sources)
-        if not coordinator.feeding.is_begun(lookup.sources):
+        coordinator.source_feeder.check(lookup.sources)
+        if not coordinator.source_feeder.is_begun(lookup.sources):
             return None
         time = coordinator.timeline.time_at_once(*coordinator.ledger.bounds(lookup.sources), least=frontiers[0])
     except FlowError:

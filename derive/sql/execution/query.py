@@ -156,7 +156,7 @@ async def _look_up(
         return None
     since, upper = frontiers
     with state.interruptible():
-        await coordinator.feeding.begun(lookup.sources)
+        await coordinator.source_feeder.begun(lookup.sources)
         time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
         if since > time:
             return None
@@ -295,9 +295,9 @@ async def time_of(
     if not ids:
         return 0
     coordinator = state.coordinator
-    coordinator.feeding.check(ids)
+    coordinator.source_feeder.check(ids)
     if as_of is None:
-        await coordinator.feeding.begun(ids)
+        await coordinator.source_feeder.begun(ids)
         at_present = coordinator.objects.is_written_by_others(ids)
         return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
     time = clock_of(state, as_of)

@@ -16,7 +16,7 @@ from derive.sql.parser.statement import ObjectKind, ShowObjects
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.names import RelationKind
 from derive.sql.preparation.prepare import text_column
-from derive.sql.sources.source_feeder import Feeding
+from derive.sql.sources.source_feeder import SourceFeeder
 
 _KINDS = {
     "tables": {RelationKind.TABLE},
@@ -33,7 +33,7 @@ _REPLICAS = (
 
 
 def shown(  # noqa: PLR0911 (one for each kind)
-    statement: ShowObjects, objects: Objects, maintenance: Maintenance, feeding: Feeding
+    statement: ShowObjects, objects: Objects, maintenance: Maintenance, source_feeder: SourceFeeder
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
     """Return the columns and rows of a SHOW.
 
@@ -55,7 +55,7 @@ def shown(  # noqa: PLR0911 (one for each kind)
     if what == "indexes":
         return _indexes(statement, objects)
     if what == "maintenance":
-        return _maintenance(objects, [*maintenance.states(), *feeding.states()])
+        return _maintenance(objects, [*maintenance.states(), *source_feeder.states()])
     if what == "hydrations":
         return _hydrations(objects, maintenance)
     if what == "replicas":

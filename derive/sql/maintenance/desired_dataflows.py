@@ -17,7 +17,7 @@ from derive.sql.planner.dependencies import ids_of, with_gets
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredDataflows:
     """The desired dataflows of one version of the catalog.
 
     Attributes:
@@ -47,10 +47,10 @@ class Wanted:
         )
 
 
-NOTHING = Wanted(-1, {}, {})
+NOTHING = DesiredDataflows(-1, {}, {})
 
 
-def wanted_of(objects: Objects) -> Wanted:
+def desired_dataflows(objects: Objects) -> DesiredDataflows:
     """Return the desired dataflows, without those whose inputs are missing."""
     plans = _Plans(objects)
     dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
@@ -70,7 +70,7 @@ def wanted_of(objects: Objects) -> Wanted:
             dataflows[item.id] = dataflow
             places.setdefault(subject, item.id)
     order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
-    return Wanted(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places, unfit)
+    return DesiredDataflows(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places, unfit)
 
 
 def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowError]) -> None:

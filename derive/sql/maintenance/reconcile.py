@@ -19,7 +19,7 @@ from derive.relations.columns import Source
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.replica_status import ReplicaState
-from derive.sql.maintenance.desired_dataflows import wanted_of
+from derive.sql.maintenance.desired_dataflows import desired_dataflows
 from derive.sql.maintenance.instances import Computing
 from derive.sql.maintenance.recording import LOG
 from derive.sql.maintenance.view_state import Maintained
@@ -73,8 +73,8 @@ class Maintenance:
     def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
         """Return the desired relations with their `upper` and failure."""
         states: list[tuple[GlobalId, int | None, Exception | None]] = []
-        controller, wanted = self._computing.controller, self._maintained.wanted
-        for identifier, place in sorted(wanted.places.items()):
+        controller, desired = self._computing.controller, self._maintained.desired
+        for identifier, place in sorted(desired.places.items()):
             upper, error = None, self.failure
             try:
                 upper = controller.frontiers(place)[1]
@@ -84,7 +84,7 @@ class Maintenance:
             known = self._store.collection(table.name) if table is not None else None
             error = error or (known.failure[1] if known is not None and known.failure is not None else None)
             states.append((identifier, upper, error))
-        for identifier, unfit in sorted(wanted.unfit.items()):
+        for identifier, unfit in sorted(desired.unfit.items()):
             table = self._store.tables.table(identifier)
             states.append((identifier, table.upper if table else None, unfit))
         return states
@@ -92,7 +92,7 @@ class Maintenance:
     @property
     def unfit(self) -> Mapping[GlobalId, FlowError]:
         """Return the errors of relations that cannot be maintained, since they no longer fit their inputs."""
-        return self._maintained.wanted.unfit
+        return self._maintained.desired.unfit
 
     def hydrations(self) -> tuple[Progress, ...]:
         """Return the progress of hydrations."""
@@ -122,8 +122,8 @@ class Maintenance:
             if is_owner:
                 self._store.fence.check()
                 objects = self._objects()
-                if objects.version != self._maintained.wanted.version:
-                    before, self._maintained.wanted = self.unfit, wanted_of(objects)
+                if objects.version != self._maintained.desired.version:
+                    before, self._maintained.desired = self.unfit, desired_dataflows(objects)
                     self._log_fit(before, objects)
                     self._computing.holds.forget_dropped(objects.items)
                 self._command(controller)
@@ -143,7 +143,7 @@ class Maintenance:
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Seal relations without a task regularly, so that their dependents advance."""
-        dataflows = self._maintained.wanted.dataflows
+        dataflows = self._maintained.desired.dataflows
         if (followed or dataflows) and (present := self._store.timeline.time()) - self._sealed >= SEAL:
             self._sealed = present
             objects, source = self._objects(), self._maintained.source
@@ -158,12 +158,12 @@ class Maintenance:
 
     def _command(self, controller: Controller) -> None:
         """Send the changes of the desired dataflows to the controller."""
-        wanted = self._maintained.wanted.dataflows
+        desired = self._maintained.desired.dataflows
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
             # After a reset of a collection, or a lost hold, all dataflows are created again.
             self._drop(controller, list(self._created))
-        self._drop(controller, [id_ for id_, created in self._created.items() if wanted.get(id_) != created])
-        missing = [identifier for identifier in wanted if identifier not in self._created]
+        self._drop(controller, [id_ for id_, created in self._created.items() if desired.get(id_) != created])
+        missing = [identifier for identifier in desired if identifier not in self._created]
         times, held = (self._times(), self._computing.holds.held()) if missing else ({}, {})
         # Most dataflows share their sources, so look-ups are cached, and all see one time.
         source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
@@ -174,7 +174,7 @@ class Maintenance:
         if any(created):
             with suppress(FrontierError):  # an input was compacted just now; the next call retries
                 controller.create([dataflow for dataflow in created if dataflow is not None])
-                self._created |= {dataflow.id: wanted[dataflow.id] for dataflow in created if dataflow is not None}
+                self._created |= {dataflow.id: desired[dataflow.id] for dataflow in created if dataflow is not None}
         self._computing.attach()
 
     def _drop(self, controller: Controller, identifiers: Sequence[GlobalId]) -> None:
@@ -187,19 +187,19 @@ class Maintenance:
 
         Views of the same sources are at one time in an instance, and no dataflow begins later than its readers.
         """
-        wanted = self._maintained.wanted
+        desired = self._maintained.desired
         times: dict[GlobalId, int] = {}
-        for identifier in wanted.views:
+        for identifier in desired.views:
             table = self._store.tables.table(identifier)
             if table is not None and table.upper < END_OF_TIME:
                 times[identifier] = max(table.since, table.upper - 1)
-        sources = {identifier: wanted.sources(identifier) for identifier in times}
+        sources = {identifier: desired.sources(identifier) for identifier in times}
         before: dict[GlobalId, int] = {}
         while before != times:
             before = dict(times)
-            for identifier, (relation, _) in wanted.dataflows.items():
+            for identifier, (relation, _) in desired.dataflows.items():
                 if identifier in times:
-                    for read in ids_of(relation) & wanted.dataflows.keys():
+                    for read in ids_of(relation) & desired.dataflows.keys():
                         times[read] = min(times.get(read, times[identifier]), times[identifier])
             for identifier, made_of in sources.items():
                 times[identifier] = min(times[other] for other, others in sources.items() if others == made_of)
@@ -222,17 +222,17 @@ class Maintenance:
             source: returns the collection of an identifier in Storage.
             frontiers: returns the readable times of stored collections.
         """
-        wanted = self._maintained.wanted
-        relation, export = wanted.dataflows[identifier]
+        desired = self._maintained.desired
+        relation, export = desired.dataflows[identifier]
         imports = []
-        for source_id in sorted(ids_of(relation) - wanted.dataflows.keys()):
+        for source_id in sorted(ids_of(relation) - desired.dataflows.keys()):
             stored = source(source_id)
             if stored is None:
                 return None
             imports.append(Import.of(source_id, stored))
         if isinstance(export, Materialized) and written is None:
             return None  # the view is being dropped
-        since, upper = frontiers(wanted.sources(identifier))
+        since, upper = frontiers(desired.sources(identifier))
         time = upper - 1 if written is None else written
         if isinstance(export, Index):
             time = min(time if held is None else held, upper - 1)

@@ -10,7 +10,7 @@ from derive.errors import FlowError, SqlError
 from derive.relations.columns import Source
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.maintenance.desired_dataflows import NOTHING, Wanted
+from derive.sql.maintenance.desired_dataflows import NOTHING, DesiredDataflows
 from derive.sql.maintenance.instances import Computing
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import has_recursion, ids_of, with_gets
@@ -27,12 +27,12 @@ class Maintained:
         computing: the controller and its instances.
 
     Attributes:
-        wanted: the desired dataflows.
+        desired: the desired dataflows.
     """
 
     def __init__(self, store: Store, objects: Callable[[], Objects], computing: Computing) -> None:
         self._store, self._objects, self._computing = store, objects, computing
-        self.wanted: Wanted = NOTHING
+        self.desired: DesiredDataflows = NOTHING
 
     # Sources
 
@@ -95,7 +95,7 @@ class Maintained:
 
     def since(self, relation: Relation) -> int | None:
         """Return the time from which all relations of a query are maintained; None if one is not, or not yet."""
-        ids, places = ids_of(relation), self.wanted.places
+        ids, places = ids_of(relation), self.desired.places
         return self.since_of([places[identifier] for identifier in ids]) if ids <= places.keys() else None
 
     def since_of(self, places: Collection[GlobalId]) -> int | None:
@@ -144,7 +144,7 @@ class Maintained:
 
     def _moved(self, relation: Relation, finishing: Finishing) -> tuple[Relation, Finishing] | None:
         """Return a query over dataflows; None if a relation has none, or if the query reads no relation."""
-        places = self.wanted.places
+        places = self.desired.places
         if not self._computing.is_owner or not (ids := ids_of(relation)) or not ids <= places.keys():
             return None
         if has_recursion((relation, finishing)):

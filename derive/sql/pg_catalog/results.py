@@ -114,8 +114,8 @@ def _datum(value: object, kind: Type, *, is_vector: bool) -> Datum:
         case int() | float() | str() | bytes() if kind in _NATIVE:
             return value
         case datetime():
-            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return datum_of_text(kind, moment.isoformat())
+            timestamp = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return datum_of_text(kind, timestamp.isoformat())
         case date() | Decimal() | int() | float():
             return datum_of_text(kind, str(value))
     return str(value)

@@ -132,7 +132,7 @@ def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
 
 
 @dataclass(frozen=True, slots=True)
-class FedSource:
+class SourceDefinition:
     """A source with rows of its own, as its feeder needs it: without its name.
 
     Attributes:
@@ -153,7 +153,7 @@ class FedSource:
         return not isinstance(position, FilePosition) or position.offset >= size
 
     @classmethod
-    def of(cls, item: Item) -> FedSource | None:
+    def of(cls, item: Item) -> SourceDefinition | None:
         """Return the source of an item; None if the item has no rows to feed."""
         if item.position is None:
             return None
@@ -161,7 +161,7 @@ class FedSource:
         return cls(item.id, item.position, columns, item.origin)
 
 
-def polled(source: FedSource, position: Row, now: int, files: FileAccess) -> tuple[list[tuple[Row, int]], Row]:
+def polled(source: SourceDefinition, position: Row, now: int, files: FileAccess) -> tuple[list[tuple[Row, int]], Row]:
     """Return the changes of a source's rows since a position, and the new position.
 
     Raises:

@@ -11,7 +11,7 @@ from derive.algebra.types import Row
 from derive.backoff import Backoff
 from derive.errors import FencedError
 from derive.relations.tables.input import table_at
-from derive.sql.sources.definitions import FedSource, polled
+from derive.sql.sources.definitions import SourceDefinition, polled
 from derive.sql.sources.file_access import ALL_FILES, FileAccess
 from derive.sql.transactions.timeline import Write
 from derive.storage.store import Store
@@ -23,7 +23,7 @@ _BACKOFF = Backoff(_LOOK_SECONDS, 3.0)
 """Pauses, in seconds, before a source that failed is polled again."""
 
 
-class Feeder:
+class IngestionThread:
     """A thread that commits the new rows of a source together with its position.
 
     Args:
@@ -42,9 +42,9 @@ class Feeder:
     def __init__(
         self,
         store: Store,
-        source: FedSource,
+        source: SourceDefinition,
         commit: Callable[[Sequence[Write]], object],
-        predecessor: Feeder | None = None,
+        predecessor: IngestionThread | None = None,
         files: FileAccess = ALL_FILES,
         notify: Callable[[], None] = lambda: None,
     ) -> None:

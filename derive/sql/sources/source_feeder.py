@@ -18,8 +18,8 @@ from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
 from derive.reconcile.reconciliation import Reconciliation
 from derive.sql.catalog.items import Item
-from derive.sql.sources.definitions import FedSource
-from derive.sql.sources.feed_thread import Feeder
+from derive.sql.sources.definitions import SourceDefinition
+from derive.sql.sources.feed_thread import IngestionThread
 from derive.sql.sources.file_access import FileAccess
 from derive.sql.transactions.group_commit import GroupCommit
 from derive.sql.transactions.timeline import Write
@@ -29,7 +29,7 @@ _CLOSE_SECONDS = 2.0
 """Longest wait for the feeders at shutdown, in seconds."""
 
 
-class Feeding:
+class SourceFeeder:
     """The feeders of sources, in the process that owns the data folder.
 
     Args:
@@ -41,9 +41,9 @@ class Feeding:
     def __init__(self, store: Store, commits: GroupCommit, files: FileAccess) -> None:
         self._store, self._commits, self._files = store, commits, files
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
-        self._feeders: dict[GlobalId, Feeder] = {}
-        self._ending: list[Feeder] = []
+        self._sources: Reconciliation[GlobalId, SourceDefinition] = Reconciliation(_difference, self._build, self._drop)
+        self._threads: dict[GlobalId, IngestionThread] = {}
+        self._ending: list[IngestionThread] = []
         self._changed = asyncio.Event()
 
     def begin(self, items: Mapping[GlobalId, Item]) -> None:
@@ -57,10 +57,10 @@ class Feeding:
             return
         self._sources.begin()
         for item in items.values():
-            if (source := FedSource.of(item)) is not None:
+            if (source := SourceDefinition.of(item)) is not None:
                 self._sources.name(item.id, source)
         self._sources.complete()
-        self._ending = [feeder for feeder in self._ending if feeder.is_at_work]
+        self._ending = [thread for thread in self._ending if thread.is_at_work]
 
     async def close(self) -> None:
         """Stop all feeders."""
@@ -70,8 +70,8 @@ class Feeding:
 
     def is_begun(self, ids: Collection[GlobalId]) -> bool:
         """Return whether sources with feeders have read all data that existed when they were created."""
-        feeders = (self._feeders.get(identifier) for identifier in ids)
-        return all(feeder is None or feeder.is_begun for feeder in feeders)
+        threads = (self._threads.get(identifier) for identifier in ids)
+        return all(thread is None or thread.is_begun for thread in threads)
 
     async def begun(self, ids: Collection[GlobalId]) -> None:
         """Wait until sources have read all data that existed when they were created.
@@ -102,29 +102,29 @@ class Feeding:
             SqlError: a source has failed.
         """
         for identifier in ids:
-            feeder = self._feeders.get(identifier)
-            if feeder is not None and isinstance(failure := feeder.failure, SqlError):
+            thread = self._threads.get(identifier)
+            if thread is not None and isinstance(failure := thread.failure, SqlError):
                 raise failure
 
     def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
         """Return the sources with their `upper` and failure."""
         states: list[tuple[GlobalId, int | None, Exception | None]] = []
-        for identifier, feeder in sorted(self._feeders.items()):
+        for identifier, thread in sorted(self._threads.items()):
             table = self._store.tables.table(identifier)
-            states.append((identifier, table.upper if table else None, feeder.failure))
+            states.append((identifier, table.upper if table else None, thread.failure))
         return states
 
-    def _build(self, identifier: GlobalId, source: FedSource) -> None:
-        predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
+    def _build(self, identifier: GlobalId, source: SourceDefinition) -> None:
+        predecessor = next((thread for thread in reversed(self._ending) if thread.source_id == identifier), None)
         assert self._loop is not None
         commit = partial(self._commit, self._loop)
         notify = partial(self._notify_from_thread, self._loop)
-        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files, notify)
+        self._threads[identifier] = IngestionThread(self._store, source, commit, predecessor, self._files, notify)
 
-    def _drop(self, identifier: GlobalId, _: FedSource) -> None:
-        feeder = self._feeders.pop(identifier)
-        feeder.end()
-        self._ending.append(feeder)
+    def _drop(self, identifier: GlobalId, _: SourceDefinition) -> None:
+        thread = self._threads.pop(identifier)
+        thread.end()
+        self._ending.append(thread)
         self._notify()
 
     def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
@@ -136,9 +136,9 @@ class Feeding:
 
     def _join(self) -> None:
         end = time.monotonic() + _CLOSE_SECONDS
-        for feeder in self._ending:
-            feeder.join(max(0.0, end - time.monotonic()))
+        for thread in self._ending:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
-def _difference(_: GlobalId, present: FedSource, wanted: FedSource) -> str | None:
+def _difference(_: GlobalId, present: SourceDefinition, wanted: SourceDefinition) -> str | None:
     return None if present == wanted else "is defined differently"

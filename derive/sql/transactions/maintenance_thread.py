@@ -8,13 +8,13 @@ from contextlib import suppress
 from derive.errors import FlowError
 from derive.sql.transactions.read_holds import StorageHolds
 from derive.storage.store import Store
-from derive.storage.table_upkeep import TableUpkeep
+from derive.storage.table_compaction import TableCompaction
 
 SECONDS = 10.0
 """Interval of the jobs, in seconds; capabilities, which expire after a minute, are renewed in each."""
 
 
-class Upkeep:
+class MaintenanceThread:
     """Maintenance of one data folder: advances read holds, and compacts tables.
 
     Args:
@@ -24,10 +24,10 @@ class Upkeep:
 
     def __init__(self, store: Store, holds: StorageHolds) -> None:
         self._holds = holds
-        self._tables = TableUpkeep(store)
+        self._tables = TableCompaction(store)
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="flowctl-sql-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="flowctl-sql-maintenance", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Upkeep:
         with self._lock:
             self._holds.follow()
 
-    def tend(self) -> None:
+    def compact(self) -> None:
         """Run the jobs that are due now.
 
         Raises:
@@ -54,9 +54,9 @@ class Upkeep:
         with self._lock:
             needed_from = self._holds.follow()
             if needed_from is not None:
-                self._tables.tend(needed_from)
+                self._tables.compact(needed_from)
 
     def _work(self) -> None:
         while not self._is_over.wait(SECONDS):
             with suppress(FlowError):  # the next interval retries
-                self.tend()
+                self.compact()

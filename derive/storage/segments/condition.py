@@ -49,7 +49,7 @@ class Condition:
         return reduce(pc.and_, parts)
 
 
-class WantedRows:
+class RowFilter:
     """Filter of the rows of one file.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from derive.storage.segments.condition import Condition, WantedRows
+from derive.storage.segments.condition import Condition, RowFilter
 from derive.storage.segments.merge import Cursor, merge
 from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
@@ -87,7 +87,7 @@ def read_segment(
         SegmentError: the file is missing, damaged or cannot be read.
     """
     with open_segment(root, segment) as file:
-        columns, wanted = SelectedColumns(file, selection, read.index), WantedRows(file, conditions)
+        columns, wanted = SelectedColumns(file, selection, read.index), RowFilter(file, conditions)
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics
             if statistics is not None and (statistics.max < read.clock_begin or statistics.min >= read.clock_end):

@@ -376,7 +376,7 @@ class Controller:
     def _advance(self, replica: Replica, response: FrontierUppers) -> Sequence[Turn]:
         has_begun = False
         for known in response.uppers:
-            if self._is_wanted(known):
+            if self._is_requested(known):
                 before = replica.has_begun(known.id)
                 replica.learn(known)
                 has_begun |= replica.has_begun(known.id) and not before
@@ -386,13 +386,13 @@ class Controller:
         self._learn(known.id for known in response.uppers)
         return self._peeks.begin(replica) if has_begun else ()
 
-    def _is_wanted(self, response: Upper | Status) -> bool:
+    def _is_requested(self, response: Upper | Status) -> bool:
         """Return whether a response belongs to a desired dataflow, and not to an earlier one of the same identifier."""
         dataflow = self._dataflows.get(response.id)
         return dataflow is not None and dataflow.number == response.number
 
     def _note_failure(self, replica: Replica, response: Status) -> None:
-        if not self._is_wanted(response):
+        if not self._is_requested(response):
             return
         replica.note(response)
         self._learn([response.id])

@@ -131,7 +131,7 @@ class ReplicaProcess:
             str(self._folder),
             self._environment,
             report=self._log,
-            is_wanted=lambda: not self._closed.is_set(),
+            should_wait=lambda: not self._closed.is_set(),
         )
         try:
             with self._lock:

@@ -284,7 +284,7 @@ MUTANTS: dict[str, Mutant] = {
     # Frontiers
     "the last upper counts": around(Controller, "_advance", last_upper),
     "uppers are told before a session is welcomed": around(Reconciler, "_obey", told_at_once),
-    "uppers of an earlier dataflow are believed": around(Controller, "_is_wanted", not_number),
+    "uppers of an earlier dataflow are believed": around(Controller, "_is_requested", not_number),
     "uppers are told once, and not to each session": around(Reconciler, "_obey", remembered),
     # Peeks
     "each answer to a peek counts": around(Peeks, "take", answered_again),

@@ -16,22 +16,22 @@ _SWITCH_SECONDS = 0.0005
 """Python's thread switch interval during a compaction, which bounds delays of other threads."""
 
 
-class Tidying:
+class CompactionThread:
     """Compacts in a thread of its own for the length of the block.
 
     Args:
-        tidy: runs a compaction.
+        compact: runs a compaction.
         every: seconds between two runs.
     """
 
-    def __init__(self, tidy: Callable[[], None], every: float = EVERY_SECONDS) -> None:
-        self._tidy = tidy
+    def __init__(self, compact: Callable[[], None], every: float = EVERY_SECONDS) -> None:
+        self._compact = compact
         self._every = every
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="tidying", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="compaction", daemon=True)
 
-    def __enter__(self) -> Tidying:
+    def __enter__(self) -> CompactionThread:
         self._thread.start()
         return self
 
@@ -52,7 +52,7 @@ class Tidying:
             before = sys.getswitchinterval()
             sys.setswitchinterval(_SWITCH_SECONDS)
             try:
-                self._tidy()
+                self._compact()
             except BaseException as error:  # any error is raised again in `check`
                 self._error = error
             finally:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from derive.engine.tidying import Tidying
+from derive.engine.compaction_thread import CompactionThread
 from derive.errors import StorageError
 
 LONG = 60.0
@@ -17,7 +17,7 @@ LONG = 60.0
 def test_it_tidies_again_and_again_beside_whoever_is_at_work() -> None:
     times = threading.Semaphore(0)
     interval = sys.getswitchinterval()
-    with Tidying(times.release, every=0.001) as tidying:
+    with CompactionThread(times.release, every=0.001) as tidying:
         for _ in range(3):
             assert times.acquire(timeout=LONG)
         tidying.check()
@@ -28,13 +28,13 @@ def test_it_tidies_again_and_again_beside_whoever_is_at_work() -> None:
 def test_what_goes_wrong_is_raised_once_and_does_not_end_it() -> None:
     tidied, failed = threading.Semaphore(0), threading.Event()
 
-    def tidy() -> None:
+    def compact() -> None:
         if not failed.is_set():
             failed.set()
             raise StorageError("the disk is broken")
         tidied.release()
 
-    with Tidying(tidy, every=0.001) as tidying:
+    with CompactionThread(compact, every=0.001) as tidying:
         assert tidied.acquire(timeout=LONG)
         with pytest.raises(StorageError, match="the disk is broken"):
             tidying.check()

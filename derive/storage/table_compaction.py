@@ -19,7 +19,7 @@ _FEWEST_ROWS = 10_000
 """Smallest number of rows for which history is deleted."""
 
 
-class TableUpkeep:
+class TableCompaction:
     """Maintains the tables of one data folder, for the process that writes them.
 
     Deleting history rewrites the whole rest of a table. It is therefore done when the table has doubled since the last
@@ -36,7 +36,7 @@ class TableUpkeep:
         self._left: defaultdict[GlobalId, int] = defaultdict(int)
         self._segments: defaultdict[GlobalId, int] = defaultdict(int)
 
-    def tend(self, since: int) -> None:
+    def compact(self, since: int) -> None:
         """Maintain all tables.
 
         Args:
@@ -47,11 +47,11 @@ class TableUpkeep:
         """
         self._store.tables.flush(fewest=_MANY_UPDATES)
         for table in self._store.tables.all():
-            self._tend(table, since)
+            self._compact(table, since)
         self._store.tables.forget_unread()
         self._store.garbage.collect_replaced(wall_clock() - self._grace)
 
-    def _tend(self, table: Table, since: int) -> None:
+    def _compact(self, table: Table, since: int) -> None:
         known = self._store.collection(table.name)
         if known is None:
             return
