@@ -164,7 +164,9 @@ def resume(
         return _resume_from_nothing(opened, bindings, positions, token, restart)
     checkpoint = ShardCheckpoint.from_bytes(known)
     going_on = [binding for binding in bindings if _goes_on(binding, checkpoint, restart)]
-    if opened and going_on:
+    if opened:
+        if token or not all(_is_reset(binding.state_key, checkpoint, restart) for binding in bindings):
+            _require_own(checkpoint, folder)
         _require_known(checkpoint, going_on, positions, folder, is_same=checkpoint.token == token)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
@@ -244,6 +246,24 @@ def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Resta
     return not _is_reset(binding.state_key, checkpoint, restart)
 
 
+def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> None:
+    """Check that a checkpoint is of this data folder, or of one that this folder was restored from.
+
+    A materialization that was reset, and has stored nothing since, takes the endpoint over.
+
+    Raises:
+        TaskError: the endpoint has documents of another data folder.
+    """
+    stored = checkpoint.folder
+    if stored and folder is not None and folder.id and stored not in (folder.id, *folder.former):
+        raise TaskError(
+            f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
+            f" {stored}; this one is {folder.id}, and nothing was stored",
+            hint="rename this materialization, or its resources; or, if the other data folder is gone, remove what the"
+            " endpoint has and start over: flowctl reset --task NAME",
+        )
+
+
 def _require_known(
     checkpoint: ShardCheckpoint,
     bindings: Sequence[StoredBinding],
@@ -252,23 +272,15 @@ def _require_known(
     *,
     is_same: bool,
 ) -> None:
-    """Check that this data folder knows everything that the endpoint has stored.
+    """Check that a data folder that was restored from a backup knows everything that the endpoint has stored.
 
-    A restored data folder has the history of its backup, without later commits.
+    It has the history of its backup, without later commits.
 
     Raises:
         TaskError: the endpoint has unknown documents.
     """
-    stored = checkpoint.folder
-    if not stored or folder is None or not folder.id or stored == folder.id:
+    if folder is None or checkpoint.folder not in folder.former:
         return
-    if stored not in folder.former:
-        raise TaskError(
-            f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
-            f" {stored}; this one is {folder.id}, and nothing was stored",
-            hint="rename this materialization, or its resources; or, if the other data folder is gone, remove what the"
-            " endpoint has and start over: flowctl reset --task NAME",
-        )
     ahead = [binding for binding in bindings if _position(binding, checkpoint) > positions[binding.state_key]]
     if ahead and not is_same:
         known = positions[ahead[0].state_key] - ahead[0].offset

@@ -151,6 +151,35 @@ def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_
     assert table(tmp_path) == [(0, 4), (1, 4)]
 
 
+@pytest.mark.parametrize("documents", [0, 1])
+def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(documents: int, tmp_path: Path) -> None:
+    """The rows of the first folder are of a history that the other folder does not know, and stay."""
+    world = world_of(tmp_path)
+    go_on(world, range(2))
+    reset(world.catalog, world.store, ["m/out"])
+    go_on(world, range(2, 3))
+    world.store.close()
+
+    other = world_of(tmp_path, "other")
+    with pytest.raises(TaskError, match="from another data folder"):
+        go_on(other, range(documents))
+        other.step()
+    assert table(tmp_path) == [(0, 6), (1, 6)]
+
+
+def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> None:
+    """The folder that starts over takes the endpoint over, and the former one does not take it back."""
+    first, second = world_of(tmp_path), world_of(tmp_path, "other")
+    go_on(first, range(2))
+    for batch, taken, left in ((2, second, first), (4, first, second)):
+        reset(taken.catalog, taken.store, ["m/out"])
+        go_on(taken, range(batch, batch + 1))
+        before = table(tmp_path)
+        with pytest.raises(TaskError, match="from another data folder"):
+            go_on(left, range(batch + 1, batch + 2))
+        assert table(tmp_path) == before
+
+
 @pytest.mark.parametrize("names", [["m/out"], ["m/sums"]])
 def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_folder(
     names: list[str], tmp_path: Path
