@@ -180,7 +180,7 @@ class Application:
         dry_run: whether to only plan the changes.
         begun: indexes of bindings with stored rows, by the runtime's state; if the endpoint has a checkpoint, their
             tables must exist, because lost rows would not be stored again.
-        completed: indexes of bindings whose refill is complete: it replaces their rows in one transaction, which fences
+        completed: identities of refills that are complete: they replace rows in one transaction, which fences
             all sessions. A refill that has replaced the rows already stays as it is.
     """
 
@@ -188,7 +188,7 @@ class Application:
     version: str
     dry_run: bool = False
     begun: frozenset[int] = frozenset()
-    completed: frozenset[int] = frozenset()
+    completed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

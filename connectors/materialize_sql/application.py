@@ -40,7 +40,9 @@ class Preparation:
         for index, binding in enumerate(request.materialization.bindings):
             (self._complete if request.completed else self._make_ready)(index, binding)
             self._contents.append(self._identity(index, binding))
-        if not request.completed:
+        if request.completed:
+            self._require_completed()
+        else:
             self._drop_others()
 
     @property
@@ -95,23 +97,31 @@ class Preparation:
         return Note(Rows(binding.generation if is_same else ""))
 
     def _complete(self, index: int, binding: Binding) -> None:
-        """Replace the rows of a binding by those of its refill, unless they are replaced already.
+        """Replace the rows of a binding by those of its refill, if that is complete.
 
         Raises:
-            EndpointError: the refill is missing; another one may have begun.
+            EndpointError: the table of the refill is missing, or lacks a column.
         """
         table = self._tables.migration(binding).table
         note = self._notes.get(table.path[-1], Note(Rows("")))
         if not binding.generation or note.rows.generation == binding.generation:
             return
-        if index not in self._request.completed:
+        if note.refill is None or note.refill.contents not in self._request.completed:
             self._refilling.add(index)
             return
         if not self._tables.has_refill(table, note, binding.generation):
             raise not_ready(self._dialect, f"the table '{'.'.join(table.path)}' is not being refilled any more")
-        assert note.refill is not None
         self._statements += replacement(table, table_beside(table, note.refill, self._dialect.naming), self._dialect)
         self._notes[table.path[-1]] = note.complete()
+
+    def _require_completed(self) -> None:
+        """Require that all completed refills have replaced rows, or do so now.
+
+        Raises:
+            EndpointError: one is not there; another one may have begun.
+        """
+        if not self._request.completed <= {note.rows.contents for note in self._notes.values()}:
+            raise not_ready(self._dialect, "a refill that is to replace rows is not there any more")
 
     def _identity(self, index: int, binding: Binding) -> str:
         """Return the identity of the rows that sessions store a binding into."""

@@ -240,7 +240,8 @@ class Materialization:
             return
         close_streams(self.spec.name)
         reach("refill.completing")
-        ready.prepared.apply(connectors().connect(self.spec.endpoint), completed=completed)
+        identities = [ready.contents[key] for key in completed]
+        ready.prepared.apply(connectors().connect(self.spec.endpoint), completed=identities)
         reach("refill.completed")
         self._ready = None  # from here on, the rows are stored into the tables themselves
         for key in completed:

@@ -77,13 +77,13 @@ class PreparedMaterialization:
             connector: connector of the endpoint.
             dry_run: whether nothing is changed.
             begun: state keys of bindings with documents at the endpoint.
-            completed: state keys of bindings whose refill replaces their rows; with any, nothing else is done.
+            completed: identities of refills that replace rows; with any, nothing else is done.
 
         Raises:
             FlowError: the endpoint cannot be prepared.
         """
         request = pb.ApplyRequest(
-            materialization=self.message, version=self.version, dry_run=dry_run, completed=self._indices(completed)
+            materialization=self.message, version=self.version, dry_run=dry_run, completed=completed
         )
         try:
             return connector.apply(request, self.secrets, self._indices(begun))

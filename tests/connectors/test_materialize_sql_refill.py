@@ -26,13 +26,12 @@ def binding(generation: str = FIRST, table: str = "balances", **said: Any) -> Bi
     return replace(BALANCES.binding(table, **said), generation=generation)
 
 
-def apply(database: Database, *bindings: Binding, completed: bool = False, begun: bool = False) -> Applied:
-    indices = frozenset(range(len(bindings)))
+def apply(database: Database, *bindings: Binding, completed: str = "", begun: bool = False) -> Applied:
     request = Application(
         database.materialization(*bindings),
         "1",
-        begun=indices if begun else frozenset(),
-        completed=indices if completed else frozenset(),
+        begun=frozenset(range(len(bindings))) if begun else frozenset(),
+        completed=frozenset({completed} - {""}),
     )
     applied = database.connector.apply(request)
     assert isinstance(applied, Applied)
@@ -67,10 +66,10 @@ def test_refill_replaces_the_rows_when_it_is_complete(database: Database) -> Non
     one, identity = refilled(database)
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
     assert apply(database, one) == Applied("", frozenset({0}), (identity,))
-    done = apply(database, one, completed=True)
+    done = apply(database, one, completed=identity)
     assert (done.refilling, done.contents) == (frozenset(), (identity,))
     assert balances(database) == {"b": 2, "c": 2, "d": 2}
-    for completed in (True, False):
+    for completed in (identity, ""):
         assert apply(database, one, completed=completed) == Applied("", frozenset(), (identity,))
     assert store(database, one, [{"account": "d", "balance": 3, "note": None}], exists=True) == identity
     assert balances(database) == {"b": 2, "c": 2, "d": 3}
@@ -83,9 +82,9 @@ def test_refill_is_what_its_sessions_load_from(database: Database) -> None:
 
 
 def test_completion_fences_all_sessions_off(database: Database) -> None:
-    one, _ = refilled(database)
+    one, identity = refilled(database)
     with database.session(one, end=9) as lower, database.session(one, begin=10) as upper:
-        apply(database, one, completed=True)
+        apply(database, one, completed=identity)
         for session in (lower, upper):
             with pytest.raises((FencedError, EndpointError)):
                 commit(session, one, [{"account": "z", "balance": 9, "note": None}])
@@ -100,10 +99,10 @@ def test_refill_of_another_generation_begins_from_nothing(database: Database) ->
     assert applied.contents[0] not in ("", identity)
     with pytest.raises(EndpointError, match="is not being refilled"):
         database.open(one)
-    with pytest.raises(EndpointError, match="is not being refilled any more"):
-        apply(database, one, completed=True)
+    with pytest.raises(EndpointError, match="is not there any more"):
+        apply(database, one, completed=identity)
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
-    apply(database, other, completed=True)
+    apply(database, other, completed=applied.contents[0])
     assert balances(database) == {}
 
 
@@ -127,7 +126,7 @@ def test_refill_begins_again_when_a_field_is_added(database: Database) -> None:
     applied = apply(database, binding("second"))
     assert applied.contents[0] not in ("", identity)
     store(database, binding("second"), NEW)
-    apply(database, binding("second"), completed=True)
+    apply(database, binding("second"), completed=applied.contents[0])
     assert sorted(database.query('SELECT "note" FROM "balances"')) == [("new",)] * 3
     assert one.generation == "second"
 
@@ -140,9 +139,9 @@ def test_rows_of_others_stay(tmp_path: Path) -> None:
         database.query(f'ALTER TABLE "balances" ALTER COLUMN "{column}" DROP NOT NULL')
     database.query("""INSERT INTO "balances" ("account") VALUES ('somebody')""")
     store(database, binding(), OLD)
-    apply(database, binding("second"))
+    applied = apply(database, binding("second"))
     store(database, binding("second"), NEW)
-    apply(database, binding("second"), completed=True)
+    apply(database, binding("second"), completed=applied.contents[0])
     assert sorted(database.query('SELECT "account" FROM "balances"')) == [("b",), ("c",), ("d",), ("somebody",)]
 
 
@@ -168,7 +167,7 @@ def test_long_names_are_told_apart(database: Database) -> None:
     """A refill's table has a name of its own, whatever the database's limit."""
     name = "b" * 63
     one, identity = refilled(database, table=name)
-    apply(database, one, completed=True)
+    apply(database, one, completed=identity)
     assert balances(database, name) == {"b": 2, "c": 2, "d": 2}
     assert apply(database, one).contents == (identity,)
 
@@ -182,3 +181,17 @@ def test_dropped_table_of_a_refill_begins_again(database: Database) -> None:
     again = apply(database, one).contents[0]
     assert again not in ("", identity, *other)
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_refill_that_began_again_is_not_completed_by_a_late_completion(database: Database) -> None:
+    """The refill that is complete was dropped; the one of the same generation has yet to be stored."""
+    one, identity = refilled(database)
+    apply(database, binding())
+    again = apply(database, one).contents[0]
+    store(database, one, NEW[:1])
+    with pytest.raises(EndpointError, match="is not there any more"):
+        apply(database, one, completed=identity)
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+    store(database, one, NEW[1:])
+    apply(database, one, completed=again)
+    assert balances(database) == {"b": 2, "c": 2, "d": 2}

@@ -102,3 +102,16 @@ def test_a_run_that_was_superseded_does_no_harm_when_it_wakes(
     assert do(server, shop, "resume") in (1, FENCED)
     shop.check()
     finish(server, shop)
+
+
+def test_a_late_completion_does_not_complete_a_refill_that_began_again(server: CrashServer, shop: Shop) -> None:
+    """A run is paused before the completion of a refill, which another run drops and begins again."""
+    before = shop.rows()
+    assert do(server, shop, "run", 2, 3, failpoint="refill.completing:1:pause") == -signal.SIGSTOP
+    (beside,) = shop.others()
+    shop.database.query(f'DROP TABLE "{beside}"')
+    assert do(server, shop, "run", 2, 3, failpoint="materialize.committed:2") == -signal.SIGKILL
+    assert shop.others() not in ([], [beside])
+    assert do(server, shop, "resume") in (1, FENCED)
+    assert shop.rows() == before
+    finish(server, shop)

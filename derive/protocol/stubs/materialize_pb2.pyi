@@ -111,8 +111,8 @@ class ApplyRequest(_message.Message):
     materialization: _flow_pb2.MaterializationSpec
     version: str
     dry_run: bool
-    completed: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., completed: _Optional[_Iterable[int]] = ...) -> None: ...
+    completed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., completed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
     __slots__ = ("action_description", "refilling", "contents")

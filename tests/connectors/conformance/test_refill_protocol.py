@@ -28,7 +28,7 @@ def spec_of(client: Client, generation: str, *tables: str) -> flow_pb2.Materiali
     return spec
 
 
-def apply(client: Client, spec: flow_pb2.MaterializationSpec, *completed: int) -> pb.ApplyResponse:
+def apply(client: Client, spec: flow_pb2.MaterializationSpec, *completed: str) -> pb.ApplyResponse:
     call = client.channel.unary_unary(
         "/materialize.Driver/Apply",
         request_serializer=pb.ApplyRequest.SerializeToString,
@@ -59,10 +59,10 @@ def test_rows_are_replaced_at_once(client: Client, subject: Subject) -> None:
     assert applied.contents[0]
     store(client, second, NEW)
     assert rows(subject, OLD)
-    done = apply(client, second, 0)
+    done = apply(client, second, *applied.contents)
     assert rows(subject, NEW)
     assert (list(done.refilling), list(done.contents)) == ([], list(applied.contents))
-    again = apply(client, second, 0)
+    again = apply(client, second, *applied.contents)
     assert (again.action_description, list(again.contents)) == ("", list(applied.contents))
 
 
@@ -83,16 +83,16 @@ def test_refill_that_is_not_there_replaces_nothing(client: Client, subject: Subj
     apply(client, first)
     store(client, first, OLD)
     with pytest.raises(grpc.RpcError):
-        apply(client, spec_of(client, "second"), 0)
+        apply(client, spec_of(client, "second"), "unknown")
     assert rows(subject, OLD)
 
 
 def test_sessions_are_fenced_off_by_completion(client: Client, subject: Subject) -> None:
     first, second = spec_of(client, "first"), spec_of(client, "second")
     apply(client, first)
-    apply(client, second)
+    applied = apply(client, second)
     stream, _ = client.open(second)
-    apply(client, second, 0)
+    apply(client, second, *applied.contents)
     stream.send(prepare(b"1"))
     stream.expect("prepared")
     stream.send(stream.store(OLD), COMMIT)
