@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from derive.algebra.expression import Expression
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Row, Type
 
 GlobalId: TypeAlias = int
@@ -21,12 +21,12 @@ class Get:
     Attributes:
         id: its identifier.
         types: types of its columns.
-        forms: declared modifiers of its columns; empty for none.
+        modifiers: declared modifiers of its columns; empty for none.
     """
 
     id: GlobalId
     types: tuple[Type, ...]
-    forms: tuple[Form | None, ...] = field(default=(), compare=False, repr=False)
+    modifiers: tuple[TypeModifier | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Constant:
     Attributes:
         rows: the rows, with duplicates.
         types: types of the columns.
-        forms: modifiers of the columns, if known; empty for none.
+        modifiers: modifiers of the columns, if known; empty for none.
     """
 
     rows: tuple[Row, ...]
     types: tuple[Type, ...]
-    forms: tuple[Form | None, ...] = field(default=(), compare=False, repr=False)
+    modifiers: tuple[TypeModifier | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,8 @@ async def _print(result: Result, output: str | None) -> int:
         return 0
     if result.copy_out is not None:
         return await _copy(result.copy_out, result.rows)
-    form = output or ("table" if sys.stdout.isatty() else "json")
-    printed = _TablePrinter(result.columns) if form == "table" else _LinePrinter(result.columns, form)
+    modifier = output or ("table" if sys.stdout.isatty() else "json")
+    printed = _TablePrinter(result.columns) if modifier == "table" else _LinePrinter(result.columns, modifier)
     count = 0
     async for batch in result.rows:
         count += len(batch)
@@ -180,16 +180,16 @@ async def _print(result: Result, output: str | None) -> int:
     return count
 
 
-async def _copy(form: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
+async def _copy(modifier: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
     """Print the lines of COPY … TO STDOUT; return the number of rows."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(form.header or b"")
+    sys.stdout.buffer.write(modifier.header or b"")
     count = 0
     async for batch in batches:
         count += len(batch)
-        sys.stdout.buffer.write(b"".join(form.lines(batch)))
+        sys.stdout.buffer.write(b"".join(modifier.lines(batch)))
         sys.stdout.buffer.flush()
-    sys.stdout.buffer.write(form.end() if form.end else b"")
+    sys.stdout.buffer.write(modifier.end() if modifier.end else b"")
     sys.stdout.buffer.flush()
     return count
 
@@ -203,11 +203,11 @@ async def _standard_input() -> AsyncIterator[bytes]:
 class _LinePrinter:
     """Prints each batch of rows at once, as JSON Lines or CSV."""
 
-    def __init__(self, columns: Sequence[ResultColumn], form: str) -> None:
+    def __init__(self, columns: Sequence[ResultColumn], modifier: str) -> None:
         import csv
 
-        self._columns = columns if form == "csv" else _with_distinct_names(columns)
-        self._csv = csv.writer(sys.stdout, lineterminator="\n") if form == "csv" else None
+        self._columns = columns if modifier == "csv" else _with_distinct_names(columns)
+        self._csv = csv.writer(sys.stdout, lineterminator="\n") if modifier == "csv" else None
         if self._csv:
             self._csv.writerow([column.name for column in columns])
 
@@ -217,7 +217,7 @@ class _LinePrinter:
 
         from derive.functions.types.values import text_function
 
-        texts = [text_function(column.type, column.form) for column in self._columns]
+        texts = [text_function(column.type, column.modifier) for column in self._columns]
         for row in rows:
             if self._csv:
                 pairs = zip(texts, row, strict=True)
@@ -240,7 +240,7 @@ class _TablePrinter:
         """Collect rows."""
         from derive.functions.types.values import text_function
 
-        texts = [text_function(column.type, column.form) for column in self._columns]
+        texts = [text_function(column.type, column.modifier) for column in self._columns]
         for row in rows:
             pairs = zip(texts, row, strict=True)
             self._rows.append(["" if datum is None else visible_line(text(datum)) for text, datum in pairs])

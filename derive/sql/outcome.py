@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 
@@ -20,18 +20,18 @@ class ResultColumn:
         name: name for clients.
         type: type of the data.
         oid: oid of the type for clients, which may be narrower (such as `name` for text).
-        form: type modifier.
+        modifier: type modifier.
     """
 
     name: str
     type: Type
     oid: int
-    form: Form | None = None
+    modifier: TypeModifier | None = None
 
     @property
-    def modifier(self) -> int:
+    def typmod(self) -> int:
         """Return PostgreSQL's type modifier; -1 without one."""
-        return self.form.modifier if self.form else -1
+        return self.modifier.typmod if self.modifier else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.algebra.form import Form, FormName
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.type_info import INFO_OF, INFOS
@@ -91,12 +91,12 @@ OID_OF = {kind: info.oid for kind, info in INFO_OF.items()}
 """Oids for clients, by type. An MZ_TIMESTAMP is a bigint."""
 
 
-_FORM_OIDS = {FormName.NUMERIC: 1700, FormName.BPCHAR: 1042, FormName.VARCHAR: 1043}
+_MODIFIED_OIDS = {ModifiedType.NUMERIC: 1700, ModifiedType.BPCHAR: 1042, ModifiedType.VARCHAR: 1043}
 
 
-def oid_of(kind: Type, form: Form | None = None) -> int:
+def oid_of(kind: Type, modifier: TypeModifier | None = None) -> int:
     """Return the oid for clients of a type with its modifier."""
-    return _FORM_OIDS[form.name] if form else OID_OF[kind]
+    return _MODIFIED_OIDS[modifier.name] if modifier else OID_OF[kind]
 
 
 def type_of_oid(oid: int) -> Type | None:

@@ -71,7 +71,7 @@ class Client:
                         pairs = zip(columns, row, strict=True)
                         rows.append(
                             tuple(
-                                None if datum is None else text_function(kind.type, kind.form)(datum)
+                                None if datum is None else text_function(kind.type, kind.modifier)(datum)
                                 for kind, datum in pairs
                             )
                         )

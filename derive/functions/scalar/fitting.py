@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from functools import partial
 
-from derive.algebra.form import Form, FormName, number
+from derive.algebra.type_modifier import ModifiedType, TypeModifier, number
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
@@ -31,26 +31,26 @@ def _fit_number(value: Decimal, size: int, scale: int) -> Decimal:
     return fitted
 
 
-def _fit_text(name: FormName, text: str, size: int) -> str:
+def _fit_text(name: ModifiedType, text: str, size: int) -> str:
     if len(text) > size and text[size:].strip(" "):
         raise SqlError("22001", f"value too long for type {name.value}({size})")
-    return text[:size].rstrip(" ") if name is FormName.BPCHAR else text[:size]
+    return text[:size].rstrip(" ") if name is ModifiedType.BPCHAR else text[:size]
 
 
-def fitted(form: Form, datum: Datum) -> Datum:
+def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """Fit a datum to a column's modifier.
 
     Raises:
         SqlError: 22001 or 22003, it does not fit.
     """
-    if isinstance(datum, bytes) and form.name is FormName.NUMERIC:
-        return numeric_of(_fit_number(decimal_of(datum), form.size, form.scale))
-    return _fit_text(form.name, datum, form.size) if isinstance(datum, str) else datum
+    if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
+        return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
+    return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
 
 
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
-FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, FormName.VARCHAR))
-FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, FormName.BPCHAR))
+FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
+FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="cut_varchar", can_fail=False)(lambda text, size: text[:size])
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(lambda text, size: text[:size].rstrip(" "))
 FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
@@ -58,8 +58,8 @@ FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
 )
 
 
-def fitting_function(form: Form, *, is_cast: bool) -> str:
+def fitting_function(modifier: TypeModifier, *, is_cast: bool) -> str:
     """Return the function that fits a value to a modifier; it takes the value, then the modifier's numbers."""
-    if form.name is FormName.NUMERIC:
+    if modifier.name is ModifiedType.NUMERIC:
         return "fit_numeric_numeric_integer_integer"
-    return f"{'cut' if is_cast else 'fit'}_{form.name.name.lower()}_text_integer"
+    return f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}_text_integer"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Datum, Type
 from derive.functions.types.binary_format import binary_of_numeric, read_binary
 from derive.functions.types.type_info import INFO_OF
@@ -31,10 +31,10 @@ def text_of(kind: Type, datum: Datum) -> str:
     return INFO_OF[kind].text_of(datum)
 
 
-def text_function(kind: Type, form: Form | None = None) -> Callable[[Any], str]:
+def text_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], str]:
     """Return `text_of` for one type and its modifier, for many data."""
     text = INFO_OF[kind].text_of
-    return text if form is None else lambda datum: form.shown(text(datum))
+    return text if modifier is None else lambda datum: modifier.shown(text(datum))
 
 
 def binary_of(kind: Type, datum: Datum) -> bytes:
@@ -42,12 +42,12 @@ def binary_of(kind: Type, datum: Datum) -> bytes:
     return INFO_OF[kind].binary_of(datum)
 
 
-def binary_function(kind: Type, form: Form | None = None) -> Callable[[Any], bytes]:
+def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:
     """Return `binary_of` for one type and its modifier, for many data."""
-    if form and kind is Type.NUMERIC:
-        return lambda datum: binary_of_numeric(datum, max(form.scale, 0))
-    if form:
-        return lambda datum: form.shown(datum).encode()
+    if modifier and kind is Type.NUMERIC:
+        return lambda datum: binary_of_numeric(datum, max(modifier.scale, 0))
+    if modifier:
+        return lambda datum: modifier.shown(datum).encode()
     return INFO_OF[kind].binary_of
 
 

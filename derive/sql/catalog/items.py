@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import apsw
 import orjson
 
-from derive.algebra.form import Form, FormName
 from derive.algebra.relation import GlobalId
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.errors import StorageError
@@ -361,11 +361,21 @@ def _description(item: Item) -> str:
 
 def _column_description(column: NamedColumn) -> list[Any]:
     described = [column.name, column.type.value, column.is_nullable]
-    return [*described, column.form.name.name, column.form.size, column.form.scale] if column.form else described
+    return (
+        [*described, column.modifier.name.name, column.modifier.size, column.modifier.scale]
+        if column.modifier
+        else described
+    )
 
 
-def _column(name: str, kind: str, is_nullable: bool, *form: Any, default: str | None) -> NamedColumn:
-    return NamedColumn(name, Type(kind), is_nullable, Form(FormName[form[0]], *form[1:]) if form else None, default)
+def _column(name: str, kind: str, is_nullable: bool, *modifier: Any, default: str | None) -> NamedColumn:
+    return NamedColumn(
+        name,
+        Type(kind),
+        is_nullable,
+        TypeModifier(ModifiedType[modifier[0]], *modifier[1:]) if modifier else None,
+        default,
+    )
 
 
 def _item(identifier: GlobalId, kind: str, schema: str, name: str, description: str) -> Item:

@@ -27,7 +27,7 @@ class BinaryCopyOut:
     """
 
     def __init__(self, columns: Sequence[ResultColumn]) -> None:
-        self._encoders = [binary_function(column.type, column.form) for column in columns]
+        self._encoders = [binary_function(column.type, column.modifier) for column in columns]
         self._count = _COUNT.pack(len(columns))
         self._signature = SIGNATURE + _HEADER.pack(0, 0)
 
@@ -148,7 +148,7 @@ class BinaryCopyIn:
             return None
         try:
             datum = datum_of_binary(column.type, value)
-            return fitted(column.form, datum) if column.form else datum
+            return fitted(column.modifier, datum) if column.modifier else datum
         except SqlError as exc:
             where = f"COPY {self._relation}, line {self._rows}, column {column.name}"
             raise SqlError(exc.sqlstate, exc.message, detail=where) from exc

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.scalar.fitting import fitted
@@ -33,7 +33,7 @@ def copy_out(form: CopyFormat, columns: Sequence[ResultColumn]) -> CopyOut:
         return CopyOut(written.lines, end=written.end, is_binary=True)
     delimiter, null, end = form.delimiter.encode(), form.null.encode(), b"\n"
     write = _csv_value(form, len(columns)) if form.name == "csv" else _text_value(form)
-    texts = [text_function(column.type, column.form) for column in columns]
+    texts = [text_function(column.type, column.modifier) for column in columns]
 
     def line(row: Row) -> bytes:
         values = zip(row, texts, strict=True)
@@ -78,7 +78,7 @@ class CopyIn:
         relation: name of the target relation, for messages.
         columns: name and type of each value of a line.
         lines: number of lines before these data.
-        forms: type modifiers of the columns; empty for none.
+        modifiers: type modifiers of the columns; empty for none.
 
     Attributes:
         lines: number of lines so far.
@@ -93,12 +93,12 @@ class CopyIn:
         relation: str,
         columns: Sequence[tuple[str, Type]],
         lines: int = 0,
-        forms: Sequence[Form | None] = (),
+        modifiers: Sequence[TypeModifier | None] = (),
     ) -> None:
         self._form = form
         self._relation = relation
         self._columns = columns
-        self._forms = forms or (None,) * len(columns)
+        self._modifiers = modifiers or (None,) * len(columns)
         self._rest = b""
         self.lines = lines
         self._end: bytes | None = None
@@ -173,19 +173,19 @@ class CopyIn:
     def _row(self, values: Sequence[bytes | None]) -> Row:
         if len(values) > len(self._columns):
             raise self._error("22P04", "extra data after last expected column")
-        row = tuple(map(self._datum, values, self._columns, self._forms))
+        row = tuple(map(self._datum, values, self._columns, self._modifiers))
         if len(row) < len(self._columns):
             raise self._error("22P04", f'missing data for column "{self._columns[len(row)][0]}"')
         return row
 
-    def _datum(self, value: bytes | None, column: tuple[str, Type], form: Form | None) -> Datum:
+    def _datum(self, value: bytes | None, column: tuple[str, Type], modifier: TypeModifier | None) -> Datum:
         if value is None:
             return None
         name, kind = column
         text = self._text(value, name)
         try:
             datum = datum_of_text(kind, text)
-            return fitted(form, datum) if form else datum
+            return fitted(modifier, datum) if modifier else datum
         except SqlError as exc:
             raise self._error(exc.sqlstate, exc.message, f'{name}: "{text[:_SHOWN_CHARACTERS]}"') from exc
 

@@ -25,7 +25,7 @@ from derive.sql.preparation.prepare import Plan
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:
     """Execute `COPY … TO STDOUT`."""
     columns = plan.columns or ()
-    form = copy_out(statement.format, columns)
+    writer = copy_out(statement.format, columns)
     if isinstance(statement.source, Subscribe):
         assert plan.view is not None
         rows = await subscribe.updates(state, plan.view, statement.source)
@@ -34,7 +34,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
         as_of = statement.source.as_of if isinstance(statement.source, SelectStatement) else None
         rows = await query.read(state, state.bound(plan.query, arguments), as_of)
     is_prompt = isinstance(statement.source, Subscribe)
-    return Result(lambda count: f"COPY {count}", columns, rows, copy_out=form, is_prompt=is_prompt)
+    return Result(lambda count: f"COPY {count}", columns, rows, copy_out=writer, is_prompt=is_prompt)
 
 
 def copy_from(state: State, statement: Copy) -> Result:
@@ -46,15 +46,18 @@ def copy_from(state: State, statement: Copy) -> Result:
     indexes = indexes_of(table, statement.columns)
     copied = [table.columns[index] for index in indexes]
     columns = tuple(
-        ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in copied
+        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
+        for column in copied
     )
     is_binary = statement.format.name == "binary"
     reader: CopyIn | BinaryCopyIn
     if is_binary:
         reader = BinaryCopyIn(table.name, columns)
     else:
-        forms = [column.form for column in copied]
-        reader = CopyIn(statement.format, table.name, [(column.name, column.type) for column in copied], forms=forms)
+        modifiers = [column.modifier for column in copied]
+        reader = CopyIn(
+            statement.format, table.name, [(column.name, column.type) for column in copied], modifiers=modifiers
+        )
     complete = _completion(state, table, indexes)
 
     async def take(pieces: AsyncIterator[bytes]) -> int:

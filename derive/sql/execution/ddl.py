@@ -312,4 +312,4 @@ def _create_schema(statement: CreateSchema) -> Result:
 
 def _columns(view: PlannedView) -> tuple[NamedColumn, ...]:
     require_narrow(len(view.columns))
-    return tuple(NamedColumn(column.name, column.type, form=column.form) for column in view.columns)
+    return tuple(NamedColumn(column.name, column.type, modifier=column.modifier) for column in view.columns)

@@ -127,14 +127,14 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
     of_indexes = [(FIRST_OID + index.id, index.columns) for index in relation.indexes]
     for oid, columns in (*of_relation, *of_indexes):
         for number, column in enumerate((relation.columns[index] for index in columns), start=1):
-            pg_type = PG_TYPES[oid_of(column.type, column.form)]
+            pg_type = PG_TYPES[oid_of(column.type, column.modifier)]
             yield {
                 "attrelid": oid,
                 "attname": column.name,
                 "atttypid": pg_type.oid,
                 "attlen": pg_type.size,
                 "attnum": number,
-                "atttypmod": column.form.modifier if column.form else -1,
+                "atttypmod": column.modifier.typmod if column.modifier else -1,
                 "atthasdef": column.default is not None and oid == of_relation[0][0],
                 "attnotnull": not column.is_nullable,
                 "attislocal": True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Type
 from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
@@ -37,14 +37,14 @@ class ObjectColumn:
         name: name.
         type: type.
         is_nullable: whether the column may be NULL.
-        form: type modifier.
+        modifier: type modifier.
         default: text of the default; None for NULL.
     """
 
     name: str
     type: Type
     is_nullable: bool = True
-    form: Form | None = None
+    modifier: TypeModifier | None = None
     default: str | None = None
 
 
@@ -148,7 +148,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         named.name,
         _KINDS.get(named.kind, ObjectKind.TABLE),
         tuple(
-            ObjectColumn(column.name, column.type, column.is_nullable, column.form, column.default)
+            ObjectColumn(column.name, column.type, column.is_nullable, column.modifier, column.default)
             for column in named.columns
         ),
         item.definition if item else None,

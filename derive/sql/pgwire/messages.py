@@ -76,7 +76,7 @@ def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[in
     for column, form in zip(columns, formats, strict=True):
         pg_type = PG_TYPES.get(column.oid)
         size = pg_type.size if pg_type else -1
-        parts += (text(column.name), _COLUMN.pack(0, 0, column.oid, size, column.modifier, form))
+        parts += (text(column.name), _COLUMN.pack(0, 0, column.oid, size, column.typmod, form))
     return message(b"T", b"".join(parts))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from derive.algebra.form import Form
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.types.double import text_of_double
@@ -37,7 +37,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
         column: the column.
         form: 0 for text, 1 for binary.
     """
-    return _binary_encoder(column) if form else _text_encoder(column.type, column.form)
+    return _binary_encoder(column) if form else _text_encoder(column.type, column.modifier)
 
 
 def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
@@ -99,14 +99,14 @@ def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
     return integer
 
 
-def _text_encoder(kind: Type, form: Form | None) -> Encoder:
-    if kind is Type.TEXT and form is None:
+def _text_encoder(kind: Type, modifier: TypeModifier | None) -> Encoder:
+    if kind is Type.TEXT and modifier is None:
         return _utf8
     if kind in _PLAIN_INTEGERS:
         return _ascii
-    if kind is Type.DOUBLE and form is None:
+    if kind is Type.DOUBLE and modifier is None:
         return _double
-    text = text_function(kind, form)
+    text = text_function(kind, modifier)
     return lambda datum: text(datum).encode()
 
 
@@ -123,7 +123,7 @@ def _binary_encoder(column: ResultColumn) -> Encoder:
         return _utf8
     # The client's type may be narrower than the data's type: for example `integer` for a bigint.
     told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
-    return binary_function(told, column.form)
+    return binary_function(told, column.modifier)
 
 
 def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:

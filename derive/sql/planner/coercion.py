@@ -8,8 +8,8 @@ from typing import Literal as OneOf
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Expression, Literal, Parameter
-from derive.algebra.form import Form, FormName
-from derive.algebra.form_inference import form_of
+from derive.algebra.modifier_inference import modifier_of
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import common_type, evaluate, resolve_cast
@@ -89,17 +89,19 @@ class Coercion:
         return replace(value, type=target) if not name else folded(Call(name, (value,), target))
 
     @staticmethod
-    def fitted(value: Expression, form: Form | None, *, is_cast: bool = False) -> Expression:
+    def fitted(value: Expression, modifier: TypeModifier | None, *, is_cast: bool = False) -> Expression:
         """Return a value with the type modifier of a column or a cast applied."""
-        if form is None:
+        if modifier is None:
             return value
-        modifiers = (form.size, form.scale) if form.name is FormName.NUMERIC else (form.size,)
-        literals = [Literal(modifier, Type.INTEGER) for modifier in modifiers]
-        call = Call(fitting_function(form, is_cast=is_cast), (value, *literals), value.type)
+        arguments = (modifier.size, modifier.scale) if modifier.name is ModifiedType.NUMERIC else (modifier.size,)
+        literals = [Literal(argument, Type.INTEGER) for argument in arguments]
+        call = Call(fitting_function(modifier, is_cast=is_cast), (value, *literals), value.type)
         # A literal has no type modifier, which says that it is shown with spaces.
-        fitted = call if form.name is FormName.BPCHAR else folded(call)
+        fitted = call if modifier.name is ModifiedType.BPCHAR else folded(call)
         return (
-            replace(fitted, scale=form.scale) if isinstance(fitted, Literal) and value.type is Type.NUMERIC else fitted
+            replace(fitted, scale=modifier.scale)
+            if isinstance(fitted, Literal) and value.type is Type.NUMERIC
+            else fitted
         )
 
     def known(self, value: Expression, offset: int) -> Expression:
@@ -176,8 +178,8 @@ def folded(call: Call) -> Expression:
     if not all(isinstance(argument, Literal) for argument in call.arguments):
         return call
     try:
-        form = form_of(call, ())
-        return Literal(evaluate(call), call.type, form.scale if form else None)
+        modifier = modifier_of(call, ())
+        return Literal(evaluate(call), call.type, modifier.scale if modifier else None)
     except SqlError:
         return call
 

@@ -28,7 +28,7 @@ from derive.sql.planner.names import NamedColumn, NamedRelation, Names
 from derive.sql.planner.plan import PlannedView
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
-from derive.sql.planner.type_names import form_of_type, type_of
+from derive.sql.planner.type_names import modifier_of_type, type_of
 
 MOST_COLUMNS = 1600
 """Greatest number of columns of a relation, as in PostgreSQL. SQLite allows 2,000; view maintenance adds a few."""
@@ -58,13 +58,13 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
         if any(column.name == definition.name for column in columns):
             message = f'column "{definition.name}" specified more than once'
             raise SqlError("42701", message, offset=definition.offset)
-        kind, form = type_of(definition.type), form_of_type(definition.type)
-        if definition.type.modifiers and form is None:
+        kind, modifier = type_of(definition.type), modifier_of_type(definition.type)
+        if definition.type.modifiers and modifier is None:
             hint = f"Write {kind.value}: values are stored as they are."
             message = f"type modifiers of columns are not supported, as of {definition.type.name}"
             raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
         default = definition.default
-        column = NamedColumn(definition.name, kind, definition.is_nullable, form, default.text if default else None)
+        column = NamedColumn(definition.name, kind, definition.is_nullable, modifier, default.text if default else None)
         if default is not None:
             plan_default(default.expression, column, names)
         columns.append(column)
@@ -113,7 +113,7 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
     named = relation_named(name, names)
     indexes = indexes_of(named, columns)
     columns_shown = [named.columns[index] for index in indexes]
-    shown = tuple(PlannedColumn(column.name, column.type, column.form) for column in columns_shown)
+    shown = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in columns_shown)
     return PlannedQuery(named.relation, Finishing((), None, 0, indexes), shown)
 
 
@@ -124,7 +124,7 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
         SqlError: 42P01, there is no such relation.
     """
     named = relation_named(name, names)
-    columns = tuple(PlannedColumn(column.name, column.type, column.form) for column in named.columns)
+    columns = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in named.columns)
     return PlannedView(named.relation, columns)
 
 

@@ -48,7 +48,7 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
         message += f" but default expression is of type {value.type.value}"
         hint = "You will need to rewrite or cast the expression."
         raise SqlError("42804", message, offset=start_of(node), hint=hint)
-    return queries.coercion.fitted(cast, column.form)
+    return queries.coercion.fitted(cast, column.modifier)
 
 
 def default_of(column: NamedColumn, names: Names) -> Expression:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expression import Expression
-from derive.algebra.form_inference import forms_of
+from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Finishing, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Type
@@ -136,7 +136,7 @@ class _WritePlanner:
             message += f" but expression is of type {value.type.value}"
             hint = "You will need to rewrite or cast the expression."
             raise SqlError("42804", message, offset=offset, hint=hint)
-        return self._queries.coercion.fitted(cast, column.form)
+        return self._queries.coercion.fitted(cast, column.modifier)
 
     def _selected(self, statement: Insert, targets: list[int]) -> Relation:
         assert statement.query is not None
@@ -229,9 +229,9 @@ class _WritePlanner:
             else:
                 named.append((item.name or name_of(item.expression), expressions.known(item.expression)))
         relation = projected(source.relation, (*columns, *(value for _, value in named)))
-        forms = forms_of(relation)[len(columns) :]
+        modifiers = modifiers_of(relation)[len(columns) :]
         return relation, tuple(
-            PlannedColumn(name, value.type, form) for (name, value), form in zip(named, forms, strict=True)
+            PlannedColumn(name, value.type, modifier) for (name, value), modifier in zip(named, modifiers, strict=True)
         )
 
 

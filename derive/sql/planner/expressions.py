@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
-from derive.algebra.form_inference import form_of, forms_of
+from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import Aggregate, Reduce
 from derive.algebra.types import Type
 from derive.errors import SqlError
@@ -51,7 +51,7 @@ from derive.sql.planner.interfaces import Expressions, Queries
 from derive.sql.planner.predicates import PredicatePlanner
 from derive.sql.planner.scope import Frame
 from derive.sql.planner.set_returning import check_no_rows
-from derive.sql.planner.type_names import form_of_type, type_of
+from derive.sql.planner.type_names import modifier_of_type, type_of
 
 _LAST = (1 << 31) - 1
 """The end of a slice without an upper bound."""
@@ -247,20 +247,22 @@ class ExpressionPlanner:
 
     def _as_text(self, operand: Expression, value: Expression) -> Expression:
         """Return a cast to text: a number shows all digits of its scale, `character(n)` no trailing spaces."""
-        forms = tuple(forms_of(frame.source.relation) for _, frame in self.frame.frames())
-        form = form_of(operand, forms[0], forms[1:]) if operand.type in {Type.NUMERIC, Type.TEXT} else None
-        if form is None:
+        modifiers = tuple(modifiers_of(frame.source.relation) for _, frame in self.frame.frames())
+        modifier = (
+            modifier_of(operand, modifiers[0], modifiers[1:]) if operand.type in {Type.NUMERIC, Type.TEXT} else None
+        )
+        if modifier is None:
             return value
-        return folded(Call("shown_text_integer", (value, Literal(max(form.scale, 0), Type.INTEGER)), Type.TEXT))
+        return folded(Call("shown_text_integer", (value, Literal(max(modifier.scale, 0), Type.INTEGER)), Type.TEXT))
 
     def _modified(self, value: Expression, node: TypeCast) -> Expression:
         """Return a value with the type modifiers of a cast applied."""
-        form, modifiers = form_of_type(node.target), node.target.modifiers
-        if form is not None:
-            return self.coercion.fitted(value, form, is_cast=True)
-        if modifiers[0] >= 6:
+        modifier, given = modifier_of_type(node.target), node.target.modifiers
+        if modifier is not None:
+            return self.coercion.fitted(value, modifier, is_cast=True)
+        if given[0] >= 6:
             return value
-        raise SqlError("0A000", f"a precision of {modifiers[0]} is not supported", offset=node.target.offset)
+        raise SqlError("0A000", f"a precision of {given[0]} is not supported", offset=node.target.offset)
 
     def _subquery(self, node: ScalarQuery | Exists) -> Expression:
         relation = self.queries.subquery(node.query, self.frame)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from derive.algebra.form import Form
 from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Type
 
 
@@ -30,14 +30,14 @@ class NamedColumn:
         name: name, unique in the relation.
         type: type.
         is_nullable: whether the column may be NULL.
-        form: type modifier.
+        modifier: type modifier.
         default: text of the DEFAULT expression; None for NULL.
     """
 
     name: str
     type: Type
     is_nullable: bool = True
-    form: Form | None = None
+    modifier: TypeModifier | None = None
     default: str | None = None
 
 
@@ -64,8 +64,8 @@ class NamedRelation:
         """Return the relation that a query reads for the name."""
         if self.definition is not None:
             return self.definition
-        forms = tuple(column.form for column in self.columns)
-        return Get(self.id, tuple(column.type for column in self.columns), forms if any(forms) else ())
+        modifiers = tuple(column.modifier for column in self.columns)
+        return Get(self.id, tuple(column.type for column in self.columns), modifiers if any(modifiers) else ())
 
 
 class Names(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expression import Expression
-from derive.algebra.form_inference import forms_of
+from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Finishing, Relation
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Type
@@ -55,7 +55,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
         (count_of(offset) or 0) if is_sound(offset) else 0,
         tuple(range(count)),
     )
-    columns = tuple(map(PlannedColumn, body.names, body.relation.types, forms_of(body.relation)))
+    columns = tuple(map(PlannedColumn, body.names, body.relation.types, modifiers_of(body.relation)))
     return PlannedQuery(
         body.relation,
         finishing,
@@ -102,7 +102,7 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
             hint = "Give columns names of their own by AS."
             raise SqlError("42701", f'column "{name}" specified more than once', hint=hint)
     require_small(relation)
-    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, forms_of(relation))))
+    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, modifiers_of(relation))))
 
 
 def plan_value(

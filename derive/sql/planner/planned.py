@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from derive.algebra.expression import Call, Expression, Literal, Parameter
-from derive.algebra.form import Form
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
@@ -24,11 +24,11 @@ _OF_STATEMENT = "statement_timestamp"
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A result column; `form` is its type modifier."""
+    """A result column; `modifier` is its type modifier."""
 
     name: str
     type: Type
-    form: Form | None = None
+    modifier: TypeModifier | None = None
 
 
 @dataclass(frozen=True, slots=True)

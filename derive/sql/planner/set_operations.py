@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expression import Expression, Literal
-from derive.algebra.form_inference import constant_forms
+from derive.algebra.modifier_inference import constant_modifiers
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -105,6 +105,6 @@ def rows_of(rows: Sequence[Sequence[Expression]]) -> Relation:
     """Return rows of expressions as a relation."""
     if all(isinstance(value, Literal) for row in rows for value in row):
         data = tuple(tuple(value.value for value in row if isinstance(value, Literal)) for row in rows)
-        return Constant(data, tuple(value.type for value in rows[0]), constant_forms(rows))
+        return Constant(data, tuple(value.type for value in rows[0]), constant_modifiers(rows))
     projects = tuple(Project(NO_SOURCE.relation, tuple(row)) for row in rows)
     return projects[0] if len(projects) == 1 else UnionAll(projects)

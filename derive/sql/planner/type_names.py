@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.algebra.form import Form, FormName
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.types.type_info import INFOS
@@ -32,7 +32,7 @@ _TYPES = {
     **{info.name: kind for kind, info in INFOS.items()},
 }
 _TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}
-_FORMS = {"numeric": FormName.NUMERIC, "varchar": FormName.VARCHAR, "bpchar": FormName.BPCHAR}
+_MODIFIED_TYPES = {"numeric": ModifiedType.NUMERIC, "varchar": ModifiedType.VARCHAR, "bpchar": ModifiedType.BPCHAR}
 _WITH_MODIFIERS = frozenset({"varchar", "bpchar", "numeric", "timestamp", "timestamptz", "interval"})
 _UNSUPPORTED = frozenset(
     ["timetz", "xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
@@ -65,12 +65,12 @@ def type_of(name: TypeName) -> Type:
     return kind.array or kind if name.is_array else kind
 
 
-def form_of_type(name: TypeName) -> Form | None:
-    """Return a type's modifier as a form; None without a supported one."""
-    form = _FORMS.get(name.name)
-    if form is None or not name.modifiers or name.is_array:
+def modifier_of_type(name: TypeName) -> TypeModifier | None:
+    """Return the modifier of a type; None without a supported one."""
+    modified = _MODIFIED_TYPES.get(name.name)
+    if modified is None or not name.modifiers or name.is_array:
         return None
-    return Form(form, *name.modifiers[: 2 if form is FormName.NUMERIC else 1])
+    return TypeModifier(modified, *name.modifiers[: 2 if modified is ModifiedType.NUMERIC else 1])
 
 
 def _check_modifiers(name: TypeName) -> None:

@@ -68,7 +68,8 @@ class Plan:
 def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
     """Return result columns in the form for clients."""
     return tuple(
-        ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in columns
+        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
+        for column in columns
     )
 
 

@@ -112,7 +112,7 @@ def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, file
         raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
     is_csv = origin.format == "csv"
     columns = columns_of_definitions(statement.columns, objects)
-    if any(column.form for column in columns):
+    if any(column.modifier for column in columns):
         hint = "Cast to the type in a view over the source."
         raise SqlError("0A000", "type modifiers of sources are not supported", offset=origin.offset, hint=hint)
     has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
@@ -171,6 +171,6 @@ def polled(source: SourceDefinition, position: Row, now: int, files: FileAccess)
     numbers = [value for value in position if isinstance(value, int)]
     if "counter" in origin:
         return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
-    form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
-    rows, reached = FollowedFile(form, files).poll(FilePosition(*numbers))
+    modifier = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
+    rows, reached = FollowedFile(modifier, files).poll(FilePosition(*numbers))
     return [(row, 1) for row in rows], reached

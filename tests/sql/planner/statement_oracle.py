@@ -163,7 +163,7 @@ def rows(text: str) -> Shown | str:
         batches = [*evaluate(bound.relation, bound.finishing, contents)]
     except SqlError as error:
         return error.sqlstate
-    texts = [text_function(column.type, column.form) for column in query.columns]
+    texts = [text_function(column.type, column.modifier) for column in query.columns]
     return _texts([row for batch in batches for row in batch], texts)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class FormName(Enum):
+class ModifiedType(Enum):
     """Types of PostgreSQL that have modifiers; the value is the type's name in messages."""
 
     NUMERIC = "numeric"
@@ -20,7 +20,7 @@ class FormName(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TypeModifier:
     """A type modifier: how values of a column are stored and displayed.
 
     Attributes:
@@ -29,34 +29,34 @@ class Form:
         scale: minimum number of displayed digits after the decimal point, for numbers.
     """
 
-    name: FormName
+    name: ModifiedType
     size: int
     scale: int = 0
 
     @property
-    def modifier(self) -> int:
+    def typmod(self) -> int:
         """Return PostgreSQL's encoding of the modifier; -1 for none."""
         if not self.size:
             return -1
-        return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is FormName.NUMERIC else self.size + 4
+        return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is ModifiedType.NUMERIC else self.size + 4
 
     @property
     def text(self) -> str:
         """Return the type with its modifier in SQL syntax."""
         if not self.size:
             return self.name.value
-        return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is FormName.NUMERIC else ''})"
+        return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is ModifiedType.NUMERIC else ''})"
 
     def shown(self, text: str) -> str:
         """Return the text of a value as it is sent to clients."""
-        if self.name is FormName.BPCHAR:
+        if self.name is ModifiedType.BPCHAR:
             return text.ljust(self.size)
-        if self.name is FormName.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
+        if self.name is ModifiedType.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
             return text
         before, _, behind = text.partition(".")
         return f"{before}.{behind.ljust(self.scale, '0')}"
 
 
-def number(scale: int) -> Form:
+def number(scale: int) -> TypeModifier:
     """Return the modifier of a number of any size with this number of displayed digits after the decimal point."""
-    return Form(FormName.NUMERIC, 0, scale)
+    return TypeModifier(ModifiedType.NUMERIC, 0, scale)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sql_world import Client, SqlWorld
 
-from derive.algebra.form import Form, FormName
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
@@ -58,16 +58,16 @@ def test_tables_and_views(world: SqlWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "sqlstate"),
+    ("modifier", "text", "sqlstate"),
     [
-        (Form(FormName.NUMERIC, 3, 1), "100", "22003"),
-        (Form(FormName.VARCHAR, 2), "abc", "22001"),
-        (Form(FormName.BPCHAR, 2), "abc", "22001"),
+        (TypeModifier(ModifiedType.NUMERIC, 3, 1), "100", "22003"),
+        (TypeModifier(ModifiedType.VARCHAR, 2), "abc", "22001"),
+        (TypeModifier(ModifiedType.BPCHAR, 2), "abc", "22001"),
     ],
 )
-def test_copied_values_fit_or_are_refused(form: Form, text: str, sqlstate: str) -> None:
-    kind = Type.NUMERIC if form.name is FormName.NUMERIC else Type.TEXT
-    copy = CopyIn(CopyFormat(), "t", [("a", kind)], forms=[form])
+def test_copied_values_fit_or_are_refused(modifier: TypeModifier, text: str, sqlstate: str) -> None:
+    kind = Type.NUMERIC if modifier.name is ModifiedType.NUMERIC else Type.TEXT
+    copy = CopyIn(CopyFormat(), "t", [("a", kind)], modifiers=[modifier])
 
     with pytest.raises(SqlError) as caught:
         copy.feed(f"{text}\n".encode())

@@ -16,7 +16,6 @@ from derive.algebra.expression import (
     Subquery,
     SubqueryKind,
 )
-from derive.algebra.form import Form, FormName, number
 from derive.algebra.relation import (
     Aggregate,
     Constant,
@@ -37,9 +36,10 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
+from derive.algebra.type_modifier import ModifiedType, TypeModifier, number
 from derive.algebra.types import Type
 
-Forms: TypeAlias = tuple[Form | None, ...]
+Modifiers: TypeAlias = tuple[TypeModifier | None, ...]
 """The modifier of each column; None if unknown."""
 
 FIT, CUT = "fit_", "cut_"
@@ -50,7 +50,7 @@ _OF_FIRST = {"lag", "lead", "first_value", "last_value", "nth_value"}
 _ALIKE = {"coalesce", "greatest", "least", "nullif"}
 
 
-def forms_of(relation: Relation, outer: tuple[Forms, ...] = ()) -> Forms:  # noqa: PLR0911 - one for each kind
+def modifiers_of(relation: Relation, outer: tuple[Modifiers, ...] = ()) -> Modifiers:  # noqa: PLR0911 - one for each kind
     """Return the modifiers of a relation's columns.
 
     Args:
@@ -59,82 +59,89 @@ def forms_of(relation: Relation, outer: tuple[Forms, ...] = ()) -> Forms:  # noq
     """
     match relation:
         case Get():
-            return relation.forms or (None,) * len(relation.types)
+            return relation.modifiers or (None,) * len(relation.types)
         case Project():
-            own = forms_of(relation.input, outer)
-            return tuple(form_of(expression, own, outer) for expression in relation.expressions)
+            own = modifiers_of(relation.input, outer)
+            return tuple(modifier_of(expression, own, outer) for expression in relation.expressions)
         case Filter() | Distinct() | TopK():
-            return forms_of(relation.input, outer)
+            return modifiers_of(relation.input, outer)
         case Join():
-            return tuple(form for part in relation.inputs for form in forms_of(part, outer))
+            return tuple(modifier for part in relation.inputs for modifier in modifiers_of(part, outer))
         case OuterJoin():
-            return forms_of(relation.left, outer) + forms_of(relation.right, outer)
+            return modifiers_of(relation.left, outer) + modifiers_of(relation.right, outer)
         case UnionAll():
             return _of_union(relation, outer)
         case SetOperation():
-            return _agreed([forms_of(relation.left, outer), forms_of(relation.right, outer)])
+            return _agreed([modifiers_of(relation.left, outer), modifiers_of(relation.right, outer)])
         case Unnest():
-            return (*forms_of(relation.input, outer), None, None)
+            return (*modifiers_of(relation.input, outer), None, None)
         case Reduce() | Window():
             return _of_functions(relation, outer)
         case Constant():
-            return relation.forms or (None,) * len(relation.types)
+            return relation.modifiers or (None,) * len(relation.types)
         case Recursion() | Recurring():
             return (None,) * len(relation.types)
 
 
-def _of_functions(relation: Reduce | Window, outer: tuple[Forms, ...]) -> Forms:
-    own = forms_of(relation.input, outer)
+def _of_functions(relation: Reduce | Window, outer: tuple[Modifiers, ...]) -> Modifiers:
+    own = modifiers_of(relation.input, outer)
     if isinstance(relation, Reduce):
-        keys = tuple(form_of(key, own, outer) for key in relation.keys)
+        keys = tuple(modifier_of(key, own, outer) for key in relation.keys)
         return keys + tuple(_of_function(aggregate, own, outer) for aggregate in relation.aggregates)
     return own + tuple(_of_function(function, own, outer) for function in relation.functions)
 
 
-def _of_union(union: UnionAll, outer: tuple[Forms, ...]) -> Forms:
+def _of_union(union: UnionAll, outer: tuple[Modifiers, ...]) -> Modifiers:
     """Return the modifiers that all inputs share, ignoring inputs that are NULL in the whole column."""
-    sides = [(part, forms_of(part, outer)) for part in union.inputs]
+    sides = [(part, modifiers_of(part, outer)) for part in union.inputs]
     columns = (
-        [form for part, forms in sides for form in forms[index : index + 1] if not _is_null_column(part, index)]
+        [
+            modifier
+            for part, modifiers in sides
+            for modifier in modifiers[index : index + 1]
+            if not _is_null_column(part, index)
+        ]
         for index in range(len(union.types))
     )
-    return tuple(_one(forms) if forms else None for forms in columns)
+    return tuple(_one(modifiers) if modifiers else None for modifiers in columns)
 
 
 def _is_null_column(relation: Relation, index: int) -> bool:
     return isinstance(relation, Project) and _is_null(relation.expressions[index])
 
 
-def constant_forms(rows: Sequence[Sequence[Expression]]) -> Forms:
+def constant_modifiers(rows: Sequence[Sequence[Expression]]) -> Modifiers:
     """Return the modifiers of columns of literal rows."""
     columns = zip(*rows, strict=True)
-    known = ([form_of(value, ()) for value in column if not _is_null(value)] for column in columns)
-    return tuple(_one(forms) if forms else None for forms in known)
+    known = ([modifier_of(value, ()) for value in column if not _is_null(value)] for column in columns)
+    return tuple(_one(modifiers) if modifiers else None for modifiers in known)
 
 
-def _agreed(sides: Sequence[Forms]) -> Forms:
-    return tuple(_one([*forms]) for forms in zip(*sides, strict=True))
+def _agreed(sides: Sequence[Modifiers]) -> Modifiers:
+    return tuple(_one([*modifiers]) for modifiers in zip(*sides, strict=True))
 
 
-def _one(forms: Sequence[Form | None]) -> Form | None:
+def _one(modifiers: Sequence[TypeModifier | None]) -> TypeModifier | None:
     """Return the common modifier; for numbers that differ only in size, a modifier with their common scale."""
-    first = forms[0]
-    if all(form == first for form in forms):
+    first = modifiers[0]
+    if all(modifier == first for modifier in modifiers):
         return first
-    scales = {form.scale for form in forms if form and form.name is FormName.NUMERIC}
-    return number(scales.pop()) if len(scales) == 1 and None not in forms else None
+    scales = {modifier.scale for modifier in modifiers if modifier and modifier.name is ModifiedType.NUMERIC}
+    return number(scales.pop()) if len(scales) == 1 and None not in modifiers else None
 
 
-def _of_function(function: Aggregate | WindowFunction, own: Forms, outer: tuple[Forms, ...]) -> Form | None:
+def _of_function(
+    function: Aggregate | WindowFunction, own: Modifiers, outer: tuple[Modifiers, ...]
+) -> TypeModifier | None:
     if not function.arguments:
         return None
-    form = form_of(function.arguments[0], own, outer)
+    modifier = modifier_of(function.arguments[0], own, outer)
     if function.function in _OF_ANY | _OF_FIRST:
-        return form
-    return number(form.scale) if form and function.function == "sum_numeric" else None
+        return modifier
+    return number(modifier.scale) if modifier and function.function == "sum_numeric" else None
 
 
-def form_of(expression: Expression, own: Forms, outer: tuple[Forms, ...] = ()) -> Form | None:  # noqa: PLR0911 - one for each kind
+def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, ...] = ()) -> TypeModifier | None:  # noqa: PLR0911 - one for each kind
     """Return the modifier of an expression, given the modifiers of its columns."""
     match expression:
         case Column(index):
@@ -147,10 +154,10 @@ def form_of(expression: Expression, own: Forms, outer: tuple[Forms, ...] = ()) -
             return _of_call(expression, own, outer)
         case Case(branches, otherwise):
             results = [*(result for _, result in branches), otherwise]
-            forms = [form_of(result, own, outer) for result in results if not _is_null(result)]
-            return _one(forms) if forms else None
+            modifiers = [modifier_of(result, own, outer) for result in results if not _is_null(result)]
+            return _one(modifiers) if modifiers else None
         case Subquery(SubqueryKind.SCALAR, relation):
-            return forms_of(relation, (own, *outer))[0]
+            return modifiers_of(relation, (own, *outer))[0]
         case Parameter() | Subquery():
             return None
 
@@ -159,12 +166,12 @@ def _is_null(expression: Expression) -> bool:
     return isinstance(expression, Literal) and expression.value is None
 
 
-def _of_call(call: Call, own: Forms, outer: tuple[Forms, ...]) -> Form | None:
+def _of_call(call: Call, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeModifier | None:
     if call.function.startswith((FIT, CUT)):
         return _of_fitting(call)
     if call.function in _ALIKE:
         considered = call.arguments[:1] if call.function == "nullif" else call.arguments
-        known = [form_of(argument, own, outer) for argument in considered if not _is_null(argument)]
+        known = [modifier_of(argument, own, outer) for argument in considered if not _is_null(argument)]
         return _one(known) if known else None
     if call.type is not Type.NUMERIC:
         return None
@@ -174,9 +181,9 @@ def _of_call(call: Call, own: Forms, outer: tuple[Forms, ...]) -> Form | None:
         digits = call.arguments[1]
         return number(max(digits.value, 0)) if isinstance(digits, Literal) and isinstance(digits.value, int) else None
     combine = _SCALES.get(call.function)
-    forms = [form_of(argument, own, outer) for argument in call.arguments]
-    scales = [form.scale for form in forms if form]
-    return number(combine(scales)) if combine and len(scales) == len(forms) else None
+    modifiers = [modifier_of(argument, own, outer) for argument in call.arguments]
+    scales = [modifier.scale for modifier in modifiers if modifier]
+    return number(combine(scales)) if combine and len(scales) == len(modifiers) else None
 
 
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
@@ -191,8 +198,8 @@ _SCALES: Mapping[str, Callable[[Sequence[int]], int]] = {
 """Scale of the result of a function, as a function of the scales of its arguments."""
 
 
-def _of_fitting(call: Call) -> Form | None:
-    name = FormName[call.function.removeprefix(FIT).removeprefix(CUT).partition("_")[0].upper()]
+def _of_fitting(call: Call) -> TypeModifier | None:
+    name = ModifiedType[call.function.removeprefix(FIT).removeprefix(CUT).partition("_")[0].upper()]
     sizes = [argument.value for argument in call.arguments[1:] if isinstance(argument, Literal)]
     integers = [size for size in sizes if isinstance(size, int)]
-    return Form(name, *integers) if integers else None
+    return TypeModifier(name, *integers) if integers else None
