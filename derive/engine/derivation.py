@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -63,6 +63,11 @@ class Derivation:
     def has_to_execute(self) -> bool:
         """Return False: without documents, nothing is published."""
         return False
+
+    @property
+    def refills(self) -> Mapping[str, int]:
+        """Return nothing: a derivation publishes to one collection only, which starts over at once."""
+        return {}
 
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, and remove their uncommitted files and state.

@@ -97,6 +97,11 @@ class Materialization:
         """Return whether the endpoint must be asked: it may have lost rows, or a refill may be complete."""
         return self._ready is None or bool(self._ready.limits)
 
+    @property
+    def refills(self) -> Mapping[str, int]:
+        """Return, for each binding that is being refilled, the adjusted timestamp at which that is complete."""
+        return self._ready.limits if self._ready else {}
+
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task. The endpoint fences them when the first stream is opened."""
         store, spec = self._store, self.spec

@@ -22,8 +22,8 @@ class Waiting:
         task: name of the task.
         transform: name of the input.
         delay: the input's read delay, microseconds.
-        documents: number of documents.
-        due: least adjusted timestamp among them.
+        documents: number of documents; 0 if a refill has stored all documents, and ends at a later time.
+        due: least adjusted timestamp among them; of a refill, the last one that it has to cover.
         behind: the failed or stopped task that they wait for, if there is one.
     """
 

@@ -356,7 +356,7 @@ class Run:
     def until_idle(
         self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] | None = None
     ) -> list[Waiting]:
-        """Run until all documents ingested before now, and their results, are processed.
+        """Run until all documents ingested before now, and their results, are processed, and refills are complete.
 
         A tick is processed after it ends, so this may wait for the end of the present one. It does not wait for tasks
         that have failed or are not part of this run.
@@ -377,7 +377,7 @@ class Run:
                 waiting = self._report_behind(waiting)
             soon = [documents for documents in waiting if documents.behind is None and self._is_due(documents, start)]
             if not soon:
-                return waiting
+                return [documents for documents in waiting if documents.documents]
             due = min(tick_end(documents.due, self.tasks[documents.task].spec.tick) for documents in soon)
             pause = (due - self._store.timeline.present()) / 1e6
             if pause > 0:
@@ -406,7 +406,9 @@ class Run:
         return documents
 
     def _is_due(self, documents: Waiting, start: int) -> bool:
-        """Return whether these documents belong to the work: due by `start`, or derived from such documents."""
+        """Return whether documents belong to the work: due by `start`, or derived from such documents, or a refill."""
+        if not documents.documents:
+            return True
         if documents.due < start or documents.delay:
             return documents.due < start
         inputs = self.tasks[documents.task].spec.inputs

@@ -240,9 +240,13 @@ class Task:
         return to_come if stored is None else min(stored, to_come)
 
     def waiting(self) -> list[Waiting]:
-        """Return the pending documents of each input."""
-        checkpoint = self._checkpoint
-        return find_waiting(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        """Return the pending documents and refills of each input."""
+        checkpoint, refills = self._checkpoint, self._transactor.refills
+        waiting = find_waiting(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        for spec in self.spec.inputs:
+            if spec.state_key in refills:
+                waiting.append(Waiting(self.spec.name, spec.name, 0, 0, refills[spec.state_key] - 1))
+        return waiting
 
     def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
         """Return the next step, as far as frontiers allow; None if neither documents nor time can advance.

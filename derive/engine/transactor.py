@@ -79,6 +79,10 @@ class Transactor(Protocol):
     def has_to_execute(self) -> bool:
         """Return whether the next transaction must be executed even if it has no documents, and only time moves."""
 
+    @property
+    def refills(self) -> Mapping[str, int]:
+        """Return, for each refilled input (by `state_key`), the adjusted timestamp at which the refill is complete."""
+
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, which then cannot commit, and remove their uncommitted files.
 

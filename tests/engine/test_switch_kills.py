@@ -27,7 +27,9 @@ from materialized import served
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.observer import Silent
 from derive.engine.opening import open_run
+from derive.engine.transaction import Committed
 from derive.errors import FencedError
 from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
@@ -451,3 +453,27 @@ def test_l5_a_superseded_run_leaves_the_files_of_a_switch_alone(
         for run in (newer, older, former):
             run.close()
     scene.check()
+
+
+class Slow(Silent):
+    """Lets time pass with each transaction."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def committed(self, task: str, done: Committed) -> None:
+        self.world.wall += SECOND
+
+
+def test_a_run_until_idle_completes_refills(server: CrashServer, address: str, tmp_path: Path) -> None:
+    scene = begun(tmp_path / "begun", server, address)
+    one_created_again(scene)
+    with closing((world := scene.world()).store):
+
+        def sleep(seconds: float) -> None:
+            world.wall += int(seconds * SECOND)
+
+        tasks, executor = ["t/greatest", "t/again"], InProcessExecutor()
+        with closing(open_run(world.catalog, world.store, executor, tasks=tasks, observer=Slow(world))) as run:
+            run.until_idle(sleep=sleep)
+    assert dict(scene.tables()["greatest"]) == scene.greatest
