@@ -57,7 +57,7 @@ _EQUAL: tuple[tuple[LiteralString, LiteralString], ...] = (
 """Pairs of a query over the collection and an equal query over a view."""
 
 
-class Known:
+class Arrivals:
     """Pairs of an upper and the wall-clock time when it was seen, both ascending."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def watching(work: Callable[[threading.Event], None]) -> Iterator[None]:
         thread.join()
 
 
-def watch_collection(store: Store, known: Known, is_over: threading.Event) -> None:
+def watch_collection(store: Store, known: Arrivals, is_over: threading.Event) -> None:
     """Note each new upper of the collection."""
     while not is_over.is_set():
         mark = store.changes.mark()
@@ -102,7 +102,7 @@ def watch_collection(store: Store, known: Known, is_over: threading.Event) -> No
         store.changes.wait(mark, 0.5)
 
 
-def watch_view(port: int, kind: str, known: Known, is_over: threading.Event) -> None:
+def watch_view(port: int, kind: str, known: Arrivals, is_over: threading.Event) -> None:
     """Note each timestamp that a subscription of a view reports as complete."""
     with connect(port) as connection, connection.transaction(), connection.cursor() as cursor:
         cursor.execute(_FOLLOWED[kind])
@@ -152,7 +152,7 @@ def _account(number: int) -> str:
     return f"account-{number:06d}"
 
 
-def until_fresh(connection: psycopg.Connection[Any], known: dict[str, Known], clock: int) -> None:
+def until_fresh(connection: psycopg.Connection[Any], known: dict[str, Arrivals], clock: int) -> None:
     """Wait until all watched collections and views have a transfer, and check the rows of the views."""
     for watched in known.values():
         watched.time_of(clock)
@@ -166,7 +166,7 @@ def measure(report: Report, transfers: int, folder: Path) -> None:
     """Print the latency from transfers to the collection, and the lag of views behind the collection."""
     generate(folder / "generated", STANDING, ACCOUNTS, 10.0).data.rename(folder / ".flow")
     (folder / "flow.yaml").write_text(f"import: [{(BANK / 'flow.yaml').as_uri()}]\n")
-    known = {kind: Known() for kind in ("collection", *_FOLLOWED)}
+    known = {kind: Arrivals() for kind in ("collection", *_FOLLOWED)}
     with ExitStack() as stack:
         store = stack.enter_context(closing(Store(folder / ".flow")))
         stack.enter_context(running(folder))

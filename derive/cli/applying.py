@@ -47,7 +47,7 @@ class Applying:
         edit, done = self._edit, self._reconciler.find_superseded(self._run)
         if done is None:
             return True
-        catalog = edit[1] if edit else self._run.lineup.catalog
+        catalog = edit[1] if edit else self._run.task_graph.catalog
         left = self._reconciler.leave(self._run, catalog) if edit or self._left else {}
         free = [name for name in self._left if name not in left and name in catalog.tasks]
         if edit is None and not done and not free:

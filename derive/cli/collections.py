@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
     from derive.storage.metadata.descriptions import Hold
-    from derive.storage.roles import Kept, Readable
+    from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.time.source_read import SourceRead
 
@@ -96,7 +96,7 @@ def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
     return {"derived": "yes" if name in catalog.derivations else "no"}
 
 
-def _listed(store: Kept, name: str, key: Sequence[str]) -> dict[str, Any]:
+def _listed(store: Maintainable, name: str, key: Sequence[str]) -> dict[str, Any]:
     from derive.document.clock import format_rfc3339
 
     known, frontiers = store.collection(name), store.history.frontiers(name)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
     from derive.storage.compaction import Compaction
     from derive.storage.forecast import Forecast
-    from derive.storage.roles import Kept
+    from derive.storage.roles import Maintainable
 
 
 @click.command()
@@ -76,7 +76,7 @@ def command(
 
 
 def _forecast(
-    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Maintainable, since: int | None
 ) -> list[Forecast]:
     from derive.cli.console import note
     from derive.engine.source_capabilities import gone
@@ -109,7 +109,7 @@ def _show_forecast(forecasts: Sequence[Forecast], output: str | None, *, wide: b
 
 
 def _compact(
-    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None, grace: int
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Maintainable, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
     from derive.engine.source_capabilities import settle

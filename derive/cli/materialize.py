@@ -102,13 +102,11 @@ def _plan(
 ) -> tuple[PreparedMaterialization, str]:
     from derive.engine.stored_bindings import stored_fields
     from derive.materialize.preparation import prepare
-    from derive.materialize.reset_marker import last_restart
+    from derive.materialize.reset_marker import last_reset
     from derive.time.frontier import BEGINNING
 
     connector = connectors.connect(spec.endpoint)
-    prepared = prepare(
-        spec, connector, stored_fields(task.fingerprints if task else {}), last_restart(folder, spec.name)
-    )
+    prepared = prepare(spec, connector, stored_fields(task.fingerprints if task else {}), last_reset(folder, spec.name))
     begun = [key for key, position in (task.positions if task else {}).items() if position > BEGINNING]
     return prepared, prepared.apply(connector, dry_run=True, begun=begun).description
 

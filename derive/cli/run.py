@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.engine.executor import Executor
-    from derive.engine.pending import Waiting
+    from derive.engine.pending import PendingDocuments
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.transaction import Committed
@@ -245,7 +245,7 @@ def _pause(error: FlowError) -> None:
     time.sleep(_HEAL_SECONDS)
 
 
-def _report_waiting(waiting: list[Waiting]) -> None:
+def _report_waiting(waiting: list[PendingDocuments]) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
 

@@ -12,11 +12,11 @@ from derive.cli.options import catalog_options, open_store, optional_catalog, ou
 
 if TYPE_CHECKING:
     from derive.engine.acceptance import Unaccepted
-    from derive.engine.pending import Waiting
+    from derive.engine.pending import PendingDocuments
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec, InputSpec, MaterializationSpec
     from derive.storage.metadata.descriptions import Edit, TaskState
-    from derive.storage.roles import Kept, View
+    from derive.storage.roles import Maintainable, View
     from derive.time.positions import Place
 
 _COLUMNS = [
@@ -110,24 +110,24 @@ def _since(at: str | None) -> str:
     return "from its next run on" if at is None else f"since {at}"
 
 
-def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
+def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
     """Return the row of a task, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
     from derive.engine.acceptance import refusal_of, reset_command
-    from derive.engine.pending import find_waiting
+    from derive.engine.pending import find_pending
     from derive.errors import FlowError, SourceReplacedError, StorageError
 
     task, reset = _task(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
-    waiting: list[Waiting] = []
+    waiting: list[PendingDocuments] = []
     unreadable = None
     unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
         positions = _positions(store, spec, task)
-        waiting = find_waiting(store, spec, positions, _places(spec.inputs, positions, task))
+        waiting = find_pending(store, spec, positions, _places(spec.inputs, positions, task))
         unaccepted = _unaccepted(store, spec, task) if task else ()
         error = refusal_of(spec.name, unaccepted, reset) or error
     except (StorageError, SourceReplacedError) as exc:
@@ -230,7 +230,7 @@ def _edits(
     return remembered_edits(spec, task)
 
 
-def _describe_wait(wait: Waiting) -> dict[str, Any]:
+def _describe_wait(wait: PendingDocuments) -> dict[str, Any]:
     from derive.document.clock import format_duration, format_rfc3339
 
     return {
@@ -293,7 +293,7 @@ def _rate(store: View, task: str) -> float | None:
     return round(rate) if rate >= 100 else round(rate, 1)
 
 
-def _state(store: View, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:
+def _state(store: View, waiting: list[PendingDocuments], *, has_run: bool, failed: bool, disabled: bool) -> str:
     if disabled:
         return "disabled"
     if failed:

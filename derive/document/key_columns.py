@@ -50,7 +50,7 @@ class KeyColumns:
         """
         return _packed([_values(tokens, default, columns) for tokens, default in self._components], len(columns))
 
-    def are_apart(self, columns: Columns) -> bool:
+    def are_distinct(self, columns: Columns) -> bool:
         """Return true if certainly all keys can be packed, and are distinct."""
         values = []
         for tokens, default in self._components:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from derive.errors import UnacceptedError
 from derive.position import Position
 from derive.storage.metadata.descriptions import Edit
-from derive.storage.roles import Kept, Runnable
+from derive.storage.roles import Maintainable, Runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Unaccepted:
         return Edit(self.part, self.accepted, f"to remove the results, start over: {reset}", upper)
 
 
-def reset_command(store: Kept | Runnable, name: str) -> str:
+def reset_command(store: Maintainable | Runnable, name: str) -> str:
     """Return the command that starts a task over, with `--cascade` if tasks that have run read it."""
     readers = store.rights.readers([name]) - {name}
     is_read = any(store.task(reader) is not None for reader in readers)

@@ -31,7 +31,7 @@ from derive.time.positions import Place, offset_of
 
 
 @dataclass(slots=True)
-class Known:
+class DerivationFacts:
     """Facts about a derivation found during a run.
 
     Attributes:
@@ -50,14 +50,14 @@ class Derivation:
         executor: executes transactions.
         spec: the derivation.
         shards: number of shards if it has never run.
-        known: facts found during this run.
+        facts: facts found during this run.
     """
 
     store: Runnable
     executor: Executor
     spec: DerivationSpec
     shards: int
-    known: Known = field(default_factory=Known, compare=False)
+    facts: DerivationFacts = field(default_factory=DerivationFacts, compare=False)
 
     @property
     def has_to_execute(self) -> bool:
@@ -121,7 +121,7 @@ class Derivation:
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Run the lambdas on workers, and write their documents."""
         messages = self.executor.execute(self.plan(transaction), progress)
-        self.known.is_shared |= any(message.is_shared for message in messages)
+        self.facts.is_shared |= any(message.is_shared for message in messages)
         _raise_first(messages)
         return Prepared(
             documents_in=sum(message.documents_in for message in messages),
@@ -150,7 +150,7 @@ class Derivation:
             end=transaction.end,
             reads=reads,
             slices=slices,
-            is_disjoint=not self.known.is_shared,
+            is_conflict_free=not self.facts.is_shared,
             is_small=limits.is_small(size_of(reads)),
         )
 

@@ -10,7 +10,7 @@ from derive.engine.acceptance import reset_command
 from derive.engine.transactor import TaskSpec
 from derive.errors import SourceReplacedError, ViewError
 from derive.protocol.specs import InputSpec
-from derive.storage.roles import Kept, Runnable
+from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import Place, offset_of
@@ -63,7 +63,7 @@ class Inputs:
 
 
 def look(
-    store: Kept | Runnable,
+    store: Maintainable | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
     places: Mapping[str, Place] | None = None,
@@ -111,7 +111,7 @@ def look(
     return Inputs(store.root, task.tick, uppers, segments, failures, others)
 
 
-def replaced(store: Kept | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
+def replaced(store: Maintainable | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
     """Return the error of an input whose source is another relation than the one it has read so far."""
     way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
     again = f"start over: {reset_command(store, task.name)}"

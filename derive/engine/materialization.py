@@ -33,7 +33,7 @@ from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.refill import note_refills, read_refills, refill_limit
-from derive.materialize.reset_marker import last_restart, settle
+from derive.materialize.reset_marker import last_reset, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.endpoint import LocalEndpoint
@@ -121,7 +121,7 @@ class Materialization:
             edits=remembered_edits(spec, state),
             unaccepted=find_stored_edits(spec, state),
             reset=reset_command(store, spec.name),
-            is_apart=True,
+            is_per_input=True,
         )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
@@ -197,7 +197,7 @@ class Materialization:
         connector = connectors().connect(self.spec.endpoint)
         try:
             prepared = prepare(
-                self.spec, connector, stored_fields(before), last_restart(self._store.root, self.spec.name)
+                self.spec, connector, stored_fields(before), last_reset(self._store.root, self.spec.name)
             )
         except CatalogError as error:
             raise _mendable(error) from error
@@ -224,7 +224,7 @@ class Materialization:
         """Return the adjusted timestamp up to which a binding must be stored before its refill is complete."""
         known, tick = self._store.collection(item.source), self.spec.tick
         sealed = min(known.sound, self._store.timeline.present()) if known else BEGINNING
-        restart = last_restart(self._store.root, self.spec.name)
+        restart = last_reset(self._store.root, self.spec.name)
         return refill_limit(item, restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
 
     def _report_refills(self, limits: Mapping[str, int]) -> None:
@@ -302,7 +302,7 @@ class Materialization:
             secrets=prepared.secrets,
             slices=slices,
             is_small=limits.is_small(size_of(reads)),
-            restart=last_restart(self._store.root, self.spec.name),
+            restart=last_reset(self._store.root, self.spec.name),
         )
 
     def _bindings(self, ready: _Ready) -> tuple[StoredBinding, ...]:

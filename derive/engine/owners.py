@@ -8,10 +8,10 @@ from derive.errors import Issue, OwnedError
 from derive.protocol.specs import CatalogSpec
 from derive.protocol.sql_names import is_of_sql
 from derive.storage.metadata.owner import Door
-from derive.storage.roles import Kept
+from derive.storage.roles import Maintainable
 
 
-def owner_issues(catalog: CatalogSpec, store: Kept) -> Iterator[Issue]:
+def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:
     """Yield an issue for each derived collection that belongs to another writer; a run stops its task with the same.
 
     Args:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from derive.engine.inputs import Inputs, look
 from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError
-from derive.storage.roles import Kept, Runnable
+from derive.storage.roles import Maintainable, Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.positions import Place
 from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingDocuments:
     """Documents that one input of a task cannot process yet.
 
     Attributes:
@@ -35,13 +35,13 @@ class Waiting:
     behind: str | None = None
 
 
-def find_waiting(
-    store: Kept | Runnable,
+def find_pending(
+    store: Maintainable | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
-) -> list[Waiting]:
+) -> list[PendingDocuments]:
     """Return the pending documents of each input of a task; arguments are as for `look`.
 
     Raises:
@@ -57,16 +57,16 @@ def find_waiting(
             # A source was reset since it was looked up: try again.
 
 
-def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
+def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) -> list[PendingDocuments]:
     waiting = []
     for spec in task.inputs:
         position = positions.get(spec.state_key, BEGINNING)
         if spec.index in inputs.others:
-            waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.others[spec.index], position))
+            waiting.append(PendingDocuments(task.name, spec.name, spec.read_delay, inputs.others[spec.index], position))
             continue
         due = inputs.earliest(spec, position)
         if due is not None:
-            waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))
+            waiting.append(PendingDocuments(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))
     return waiting
 
 

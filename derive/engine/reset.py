@@ -7,16 +7,16 @@ from math import lcm
 
 from derive.errors import UsageError
 from derive.failpoint import reach
-from derive.materialize.reset_marker import KEPT, announce, next_restart, settle
+from derive.materialize.reset_marker import KEPT, announce, next_reset, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.metadata.descriptions import TaskState
-from derive.storage.roles import Kept
+from derive.storage.roles import Maintainable
 from derive.storage.task_log import TaskLog
 from derive.time.frontier import tick_begin
 
 
-def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[str]:
+def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> list[str]:
     """Return tasks that have run and read any of `names`, directly or indirectly, in catalog order."""
     reached = set(names)
     grown = True
@@ -27,7 +27,7 @@ def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[
     return [name for name in catalog.tasks if name in reached and name not in names and store.task(name) is not None]
 
 
-def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: bool = False) -> list[str]:
+def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, cascade: bool = False) -> list[str]:
     """Start tasks over, all of them or none.
 
     The metadata commit decides; files are removed after it, and files left by a crash are collected when the task runs
@@ -63,7 +63,7 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
 
 
 def start_over(
-    store: Kept,
+    store: Maintainable,
     names: Sequence[str],
     materialized: Sequence[str],
     parts: Mapping[str, Sequence[str]] | None = None,
@@ -86,7 +86,7 @@ def start_over(
         for name in materialized:
             state = store.task(name)
             uppers = _uppers(store, state, ticks) if state else {}
-            restart = next_restart(store.root, name, state, parts.get(name, ()), uppers)
+            restart = next_reset(store.root, name, state, parts.get(name, ()), uppers)
             announce(store.root, name, restart)
         reach("reset.committing")
         store.reset([name for name in names if name not in parts], parts)
@@ -95,7 +95,7 @@ def start_over(
             _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
 
 
-def _uppers(store: Kept, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
+def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
     """Return, for each source of a materialization, a timestamp below which it has documents or will have them again.
 
     Each source's frontier reaches its timestamp, whatever tick the source is derived by.
@@ -110,7 +110,7 @@ def _uppers(store: Kept, state: TaskState, ticks: Collection[int]) -> dict[str, 
     return uppers
 
 
-def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) -> list[str]:
+def _parts(catalog: CatalogSpec, store: Maintainable, name: str, chosen: Sequence[str]) -> list[str]:
     """Return state keys of a materialization's bindings that read a reset collection; empty if all or none do."""
     spec, state = catalog.materializations.get(name), store.task(name)
     if spec is None or state is None:
@@ -121,7 +121,7 @@ def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) 
     return keys if len(keys) < len(sources) else []
 
 
-def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool) -> None:
+def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materialized: bool) -> None:
     """Remove the files of a reset task, and log it; if `keys` is given, only these bindings were reset."""
     if keys:
         settle(store.root, name, store.task(name))
@@ -138,7 +138,7 @@ def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool
     TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
 
 
-def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:
+def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> None:
     """Require that no derivation of another catalog has processed the collections to be reset."""
     others = []
     for name in sorted(store.rights.readers(names) - set(catalog.tasks)):

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from derive.backoff import Backoff, Retries
+from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.inputs import Inputs
-from derive.engine.joint import Joint
 from derive.engine.observer import Observer, Silent
-from derive.engine.pending import Waiting, find_blamed
+from derive.engine.pending import PendingDocuments, find_blamed
 from derive.engine.reset import start_over
 from derive.engine.task import Task
-from derive.engine.task_graph import Lineup
+from derive.engine.task_graph import TaskGraph
 from derive.engine.task_opening import reopen_task
 from derive.engine.transaction import Committed
 from derive.engine.wakeups import Cycle, Due, Wakeups
@@ -62,7 +62,7 @@ class Run:
         joint: joint transactions of cycles that have them, by the names of the cycle.
 
     Attributes:
-        lineup: its tasks, and their reading relations.
+        task_graph: its tasks, and their reading relations.
         is_mended: whether fenced tasks are opened again; otherwise a fenced task ends the run.
     """
 
@@ -73,11 +73,11 @@ class Run:
         tasks: Mapping[str, Task],
         observer: Observer | None = None,
         retries: Retries[str] | None = None,
-        joint: Mapping[Cycle, Joint] | None = None,
+        joint: Mapping[Cycle, CycleTransaction] | None = None,
     ) -> None:
         self._store = store
         self._observer = observer or Silent()
-        self.lineup = Lineup(catalog, tasks, joint or {})
+        self.task_graph = TaskGraph(catalog, tasks, joint or {})
         self._stopped = self.is_mended = False
         self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file
@@ -86,25 +86,25 @@ class Run:
     @property
     def tasks(self) -> Mapping[str, Task]:
         """Return the running tasks, by name."""
-        return self.lineup.tasks
+        return self.task_graph.tasks
 
     @property
     def cycles(self) -> list[Cycle]:
         """Return the cycles of task names, sources before readers."""
-        return list(self.lineup.absent)
+        return list(self.task_graph.absent)
 
-    def change(self, lineup: Lineup) -> None:
+    def change(self, task_graph: TaskGraph) -> None:
         """Replace the tasks of the run; no thread may run a cycle that differs."""
         for name in self.tasks:
-            if lineup.tasks.get(name) is not self.tasks[name]:
+            if task_graph.tasks.get(name) is not self.tasks[name]:
                 self._retries.succeed(name)
-        self.lineup = lineup
+        self.task_graph = task_graph
         self._wakeups.change(self.cycles)
 
     def seal(self, cycles: Collection[Cycle] | None = None) -> int:
         """Seal the sources up to the present, to look at some or all cycles; return the present."""
         self._wakeups.look(self.cycles if cycles is None else cycles)
-        return self._store.seal_now(self.lineup.sealable)
+        return self._store.seal_now(self.task_graph.sealable)
 
     def find_woken(self) -> list[Cycle] | None:
         """Return the cycles that may have work since their last look, and the cycles whose documents they wait for.
@@ -116,7 +116,7 @@ class Run:
         if due is None and not retried:
             return None
         waking = {*(due or ()), *retried}
-        return [cycle for cycle in self.cycles if any(cycle in self.lineup.upstream[reader] for reader in waking)]
+        return [cycle for cycle in self.cycles if any(cycle in self.task_graph.upstream[reader] for reader in waking)]
 
     def wait(self, seconds: float) -> None:
         """Wait for possible work, at most `seconds`."""
@@ -177,7 +177,7 @@ class Run:
         if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False
         # Read before the inputs: later publications of these tasks are not below their present uppers.
-        absent = [self._store.upper(name) for name in self.lineup.absent[cycle]]
+        absent = [self._store.upper(name) for name in self.task_graph.absent[cycle]]
         looks: dict[str, Inputs] = {}
         for task in tasks:
             with self._stopping(task):
@@ -185,7 +185,7 @@ class Run:
         if len(looks) < len(tasks):
             return False
         steps = self._next_steps(cycle, looks, absent, now)
-        joint = self.lineup.joint.get(cycle)
+        joint = self.task_graph.joint.get(cycle)
         if joint and len(steps) == len(tasks):
             if self._go_jointly(joint, tasks, looks, steps, now):
                 return True
@@ -246,7 +246,7 @@ class Run:
 
     def _go_jointly(
         self,
-        joint: Joint,
+        joint: CycleTransaction,
         tasks: Sequence[Task],
         looks: Mapping[str, Inputs],
         steps: Mapping[str, Step | None],
@@ -344,9 +344,9 @@ class Run:
             self._retries.fail(name)
         self._observer.failed(name, error)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingDocuments]:
         """Return the stored documents that have not been processed yet."""
-        waiting: list[Waiting] = []
+        waiting: list[PendingDocuments] = []
         for task in self.tasks.values():
             if not task.error:
                 with self._stopping(task):
@@ -355,7 +355,7 @@ class Run:
 
     def until_idle(
         self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] | None = None
-    ) -> list[Waiting]:
+    ) -> list[PendingDocuments]:
         """Run until all documents ingested before now, and their results, are processed, and refills are complete.
 
         A tick is processed after it ends, so this may wait for the end of the present one. It does not wait for tasks
@@ -387,17 +387,19 @@ class Run:
             elif not moved:  # a process ingests, or a tick has just ended
                 self._store.changes.wait_for_wake(wakes, _HELD_SECONDS)
 
-    def _report_behind(self, waiting: list[Waiting]) -> list[Waiting]:
+    def _report_behind(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
         """Set, for waiting documents, the stopped task that they wait for."""
-        stopped = [name for name in self.lineup.catalog.derivations if name not in self.tasks or self.tasks[name].error]
-        for name in self.lineup.sealable:  # a run of another catalog may derive it, and have failed
+        stopped = [
+            name for name in self.task_graph.catalog.derivations if name not in self.tasks or self.tasks[name].error
+        ]
+        for name in self.task_graph.sealable:  # a run of another catalog may derive it, and have failed
             state = self._store.task(name)
             if state is not None and state.error:
                 stopped.append(name)
         blamed = find_blamed(stopped, {name: sorted(task.spec.sources) for name, task in self.tasks.items()})
         return [self._behind(documents, blamed) for documents in waiting]
 
-    def _behind(self, documents: Waiting, blamed: Mapping[str, str]) -> Waiting:
+    def _behind(self, documents: PendingDocuments, blamed: Mapping[str, str]) -> PendingDocuments:
         task = self.tasks[documents.task].spec
         end = tick_end(documents.due, task.tick)
         for spec in task.inputs:
@@ -405,7 +407,7 @@ class Run:
                 return replace(documents, behind=blamed[spec.source])
         return documents
 
-    def _is_due(self, documents: Waiting, start: int) -> bool:
+    def _is_due(self, documents: PendingDocuments, start: int) -> bool:
         """Return whether documents belong to the work: due by `start`, or derived from such documents, or a refill."""
         if not documents.documents:
             return True
@@ -413,14 +415,14 @@ class Run:
             return documents.due < start
         inputs = self.tasks[documents.task].spec.inputs
         return any(
-            spec.name == documents.transform and spec.source in self.lineup.catalog.derivations for spec in inputs
+            spec.name == documents.transform and spec.source in self.task_graph.catalog.derivations for spec in inputs
         )
 
     def compact(self) -> None:
         """Merge the small segments of many small transactions."""
         from derive.storage.compaction import compact
 
-        for spec in self.lineup.catalog.collections.values():
+        for spec in self.task_graph.catalog.collections.values():
             # Compaction can be repeated, and these errors are reported elsewhere.
             with suppress(DiskFullError, BusyError, SegmentError):
                 compact(self._store, spec, fewest=_WORTH_COMPACTING, wait=False)

@@ -191,7 +191,7 @@ class Scheduler:
             self._error = self._error or error
             if moved:
                 self._moved = True
-                readers = self._run.lineup.readers[cycle]
+                readers = self._run.task_graph.readers[cycle]
                 self._due.update((cycle, *readers))
                 self._nows = dict.fromkeys(readers, self._nows[cycle]) | self._nows  # a new cycle has not looked yet
             self._changed.notify_all()

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.roles import Kept, Runnable
+from derive.storage.roles import Maintainable, Runnable
 from derive.time.needs import Right, needs
 from derive.time.positions import Place, current_positions
 
 
 def hold(
-    store: Kept | Runnable,
+    store: Maintainable | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
     capability: TaskCapability | None = None,
@@ -40,13 +40,13 @@ def hold(
     return store.rights.hold(task.name, sources, capability, relations, keeps=keeps)
 
 
-def gone(catalog: CatalogSpec, store: Kept) -> list[str]:
+def gone(catalog: CatalogSpec, store: Maintainable) -> list[str]:
     """Return tasks that have read holds, do not run, and are not in the catalog; `settle` drops their holds."""
     others = sorted(store.rights.holders() - set(catalog.tasks))
     return [name for name in others if not store.rights.is_at_work(name)]
 
 
-def settle(catalog: CatalogSpec, store: Kept) -> list[str]:
+def settle(catalog: CatalogSpec, store: Maintainable) -> list[str]:
     """Set the read holds of every task of a catalog to its needs, and drop those of other tasks.
 
     Returns:

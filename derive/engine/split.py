@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
-from derive.materialize.checkpoint import Kept, ShardCheckpoint
+from derive.materialize.checkpoint import ShardCheckpoint, ShardData
 from derive.materialize.reset_marker import clocks_of
-from derive.materialize.shard_file import KeptFile
+from derive.materialize.shard_file import ShardFile
 from derive.shard.attempt import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState
@@ -108,10 +108,10 @@ def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[in
     """
     root, name, tokens = store.root, state.name, {}
     for number, token in state.tokens.items():
-        driver = KeptFile(shard_folder(root, name, number, state.shards), attempt).load().driver
+        driver = ShardFile(shard_folder(root, name, number, state.shards), attempt).load().driver
         for successor in (2 * number, 2 * number + 1):
-            kept = KeptFile(shard_folder(root, name, successor, 2 * state.shards), attempt)
-            kept.save(Kept(ShardCheckpoint(token, clocks_of(state)).to_bytes(), driver))
+            kept = ShardFile(shard_folder(root, name, successor, 2 * state.shards), attempt)
+            kept.save(ShardData(ShardCheckpoint(token, clocks_of(state)).to_bytes(), driver))
             tokens[successor] = token
             reach("split.copied")
     return tokens

@@ -20,7 +20,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
 from derive.engine.inputs import Inputs, look
-from derive.engine.pending import Waiting, find_waiting
+from derive.engine.pending import PendingDocuments, find_pending
 from derive.engine.source_capabilities import hold
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
@@ -30,7 +30,7 @@ from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_apart
+from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
 from derive.time.extent import choose_end, is_one_tick, size_of
 from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.limits import Limits
@@ -52,7 +52,7 @@ class Beginning:
         compacted: inputs that begin with compacted history, each with the `since` of its source.
         edits: edits made since the previous run that concern its output.
         error: the error that prevents all transactions, if there is one.
-        is_apart: whether inputs are independent, and each advances with its own source.
+        is_per_input: whether inputs are independent, and each advances with its own source.
         is_accepted: whether pending edits were accepted.
     """
 
@@ -60,7 +60,7 @@ class Beginning:
     compacted: tuple[tuple[InputSpec, int], ...] = ()
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
-    is_apart: bool = False
+    is_per_input: bool = False
     is_accepted: bool = False
 
 
@@ -239,13 +239,13 @@ class Task:
         stored = self.earliest(inputs)
         return to_come if stored is None else min(stored, to_come)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingDocuments]:
         """Return the pending documents and refills of each input."""
         checkpoint, refills = self._checkpoint, self._transactor.refills
-        waiting = find_waiting(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        waiting = find_pending(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
         for spec in self.spec.inputs:
             if spec.state_key in refills:
-                waiting.append(Waiting(self.spec.name, spec.name, 0, 0, refills[spec.state_key] - 1))
+                waiting.append(PendingDocuments(self.spec.name, spec.name, 0, 0, refills[spec.state_key] - 1))
         return waiting
 
     def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
@@ -264,7 +264,7 @@ class Task:
             raise self.beginning.error
         horizon = Horizon(inputs.uppers, earliest, now)
         first = partial(self._earliest, inputs)
-        choose = next_step_apart if self.beginning.is_apart else next_step
+        choose = next_step_per_input if self.beginning.is_per_input else next_step
         step = choose(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
         if step is None and inputs.failures:
             raise min(inputs.failures.items())[1]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from derive.engine.joint import Joint
+from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.task import Task
 from derive.engine.wakeups import Cycle
 from derive.protocol.specs import CatalogSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Lineup:
+class TaskGraph:
     """The tasks of a run; an edit of its catalog creates another lineup.
 
     Attributes:
@@ -27,7 +27,7 @@ class Lineup:
 
     catalog: CatalogSpec
     tasks: Mapping[str, Task]
-    joint: Mapping[Cycle, Joint]
+    joint: Mapping[Cycle, CycleTransaction]
     sealable: tuple[str, ...] = field(init=False)
     absent: Mapping[Cycle, tuple[str, ...]] = field(init=False)
     upstream: Mapping[Cycle, set[Cycle]] = field(init=False)

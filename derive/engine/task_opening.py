@@ -76,7 +76,7 @@ def _begin(
     upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
     edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
     if unaccepted is not None and refused is None:
-        beginning = Beginning(error=unaccepted, is_apart=opened.is_apart)
+        beginning = Beginning(error=unaccepted, is_per_input=opened.is_per_input)
     else:
         error = (
             refused
@@ -89,7 +89,7 @@ def _begin(
             compacted=() if error else tuple(_compacted(store, task, positions, rights)),
             edits=tuple(edit for edit in edits if edit not in state.edits),
             error=error,
-            is_apart=opened.is_apart,
+            is_per_input=opened.is_per_input,
             is_accepted=bool(opened.unaccepted),
         )
     is_edited = (opened.fingerprints, edits) != (state.fingerprints, state.edits)

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.derivation import Derivation
 from derive.engine.edit_scope import find_waiting, stage
 from derive.engine.executor import Executor
-from derive.engine.joint import Joint
 from derive.engine.partitioning import default_shards, has_feedback
 from derive.engine.run import Run
 from derive.engine.split import SPLIT
 from derive.engine.task import Task
-from derive.engine.task_graph import Lineup
+from derive.engine.task_graph import TaskGraph
 from derive.engine.task_opening import open_task
 from derive.engine.wakeups import Cycle
 from derive.errors import BusyError, DiskFullError, FencedError, StorageError
@@ -150,7 +150,7 @@ class TaskReconciler:
 
     def waiting(self, run: Run, catalog: CatalogSpec, busy: Sequence[Cycle]) -> frozenset[str]:
         """Return the tasks that stay unchanged while some of the affected cycles are in transactions."""
-        return find_waiting(run.lineup.catalog, catalog, {name for cycle in busy for name in cycle})
+        return find_waiting(run.task_graph.catalog, catalog, {name for cycle in busy for name in cycle})
 
     def apply(self, run: Run, catalog: CatalogSpec, waiting: Collection[str] = ()) -> Change:
         """Reconcile the tasks of a run with a catalog.
@@ -168,7 +168,7 @@ class TaskReconciler:
             FlowError: the data folder cannot be changed now.
         """
         self._waiting = waiting
-        catalog = stage(run.lineup.catalog, catalog, waiting)
+        catalog = stage(run.task_graph.catalog, catalog, waiting)
         wanted = self._desired(catalog)
         before = run.tasks
         self._reconciliation.begin()
@@ -181,7 +181,7 @@ class TaskReconciler:
             if name not in read:
                 self._create([collection])
         self._has_begun = True
-        run.change(Lineup(catalog, {name: self._tasks[name] for name in wanted}, self._joint(catalog)))
+        run.change(TaskGraph(catalog, {name: self._tasks[name] for name in wanted}, self._joint(catalog)))
         kept = [name for name in wanted if before.get(name) is self._tasks[name]]
         return Change(
             kept=tuple(kept),
@@ -249,14 +249,14 @@ class TaskReconciler:
             self._reconciliation.present[spec.name] = spec
             self._tasks[spec.name].move(self._transactor(spec))
 
-    def _joint(self, catalog: CatalogSpec) -> dict[Cycle, Joint]:
+    def _joint(self, catalog: CatalogSpec) -> dict[Cycle, CycleTransaction]:
         derivations: dict[str, Derivation] = {}
         for name, spec in self._desired(catalog).items():
             transactor = self._transactor(spec)
             if isinstance(transactor, Derivation):
                 derivations[name] = transactor
         return {
-            cycle: Joint(self._store, self._executor, [derivations[name] for name in cycle], self._limits)
+            cycle: CycleTransaction(self._store, self._executor, [derivations[name] for name in cycle], self._limits)
             for cycle in catalog.cycles
             if all(name in derivations for name in cycle) and has_feedback(catalog.derivations[cycle[0]])
         }

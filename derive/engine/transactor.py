@@ -54,7 +54,7 @@ class Opened:
         error: the error that prevents all transactions, if there is one.
         unaccepted: edits that wait to be accepted.
         reset: the command that starts it over.
-        is_apart: whether inputs are independent, and each advances with its own source.
+        is_per_input: whether inputs are independent, and each advances with its own source.
     """
 
     capability: TaskCapability
@@ -65,7 +65,7 @@ class Opened:
     error: FlowError | None = None
     unaccepted: tuple[Unaccepted, ...] = ()
     reset: str = ""
-    is_apart: bool = False
+    is_per_input: bool = False
 
 
 class Transactor(Protocol):

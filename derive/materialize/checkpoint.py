@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
-from derive.materialize.reset_marker import Restart, binding_of
+from derive.materialize.reset_marker import ResetMarker, binding_of
 from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
@@ -95,7 +95,7 @@ class ShardCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ShardData:
     """Data that the runtime stores for a shard beside the endpoint's.
 
     Attributes:
@@ -135,11 +135,11 @@ class Resumed:
 
 def resume(
     opened: bytes,
-    kept: Kept,
+    kept: ShardData,
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
     token: str | None,
-    restart: Restart | None = None,
+    restart: ResetMarker | None = None,
     folder: FolderIdentity | None = None,
 ) -> Resumed:
     """Return the point from which a shard with an opened stream continues.
@@ -158,7 +158,7 @@ def resume(
         ProtocolError: the endpoint's checkpoint was not written by this runtime.
         TaskError: the endpoint has documents of another data folder that this one does not know.
     """
-    restart = restart or Restart()
+    restart = restart or ResetMarker()
     known = opened or kept.flow
     if not known or known == FROM_NOTHING:
         return _resume_from_nothing(opened, bindings, positions, token, restart)
@@ -199,7 +199,7 @@ def _resume_from_nothing(
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
     token: str | None,
-    restart: Restart,
+    restart: ResetMarker,
 ) -> Resumed:
     """Return the point from which a shard without a checkpoint continues; arguments are those of `resume`."""
     if not opened and token is None:  # the shard never had documents to store
@@ -216,7 +216,7 @@ def _resume_from_nothing(
     return Resumed("", reached, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
 
 
-def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> frozenset[str]:
+def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: ResetMarker) -> frozenset[str]:
     """Return the state keys of bindings for which an endpoint with a checkpoint has no documents.
 
     An endpoint without a checkpoint may be ahead of the known progress.
@@ -232,14 +232,14 @@ def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], resta
     )
 
 
-def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
+def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: ResetMarker) -> bool:
     """Return whether a binding (by state key) was reset after a checkpoint was written."""
     name = binding_of(key)
     reset = restart.of(name)
     return bool(reset) and reset != checkpoint.parts.get(name, checkpoint.restart)
 
 
-def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
+def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: ResetMarker) -> bool:
     """Return whether a checkpoint's position of a binding belongs to the current rows."""
     if binding.contents:
         return checkpoint.contents.get(binding.state_key) == binding.contents
@@ -294,7 +294,7 @@ def _require_known(
         )
 
 
-def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]:
+def _ends(bindings: Sequence[StoredBinding], restart: ResetMarker) -> dict[str, int]:
     """Return, by state key, the adjusted timestamp before which the documents to delete were stored."""
     lasts = {
         binding.state_key: (_last_position(binding, ShardCheckpoint("", {}), restart.ends), binding.offset)
@@ -304,7 +304,7 @@ def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]
     return {key: last + offset for key, (last, offset) in lasts.items() if last is not None}
 
 
-def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> ShardCheckpoint:
+def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: ResetMarker) -> ShardCheckpoint:
     """Return a checkpoint's progress of absent bindings; those that were reset start over when they return.
 
     While a binding is refilled after its `backfill` was raised, the rows have the former `backfill`, which may return.

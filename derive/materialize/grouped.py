@@ -19,7 +19,7 @@ from derive.document.key import show_key
 from derive.document.pointer import JSON, MISSING
 from derive.errors import ProtocolError, ReductionError
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.key_filter import Known, LastStored
+from derive.materialize.key_filter import KeyFilter, LastStored
 from derive.protocol.collection import Document
 from derive.reduce.combiner import key_failure
 from derive.storage.segments.rows import ReadRows
@@ -55,7 +55,9 @@ class Grouped:
         is_clearing: whether the endpoint's documents of these keys are deleted and nothing is stored.
     """
 
-    def __init__(self, binding: CompiledBinding, rows: ReadRows, known: Known, *, is_clearing: bool = False) -> None:
+    def __init__(
+        self, binding: CompiledBinding, rows: ReadRows, known: KeyFilter, *, is_clearing: bool = False
+    ) -> None:
         binding.check(rows)
         encoded = rows.keys.dictionary_encode()
         self._binding = binding

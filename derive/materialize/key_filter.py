@@ -36,7 +36,7 @@ class LastStored:
         return numbers
 
 
-class Known:
+class KeyFilter:
     """Knowledge about the keys of one binding.
 
     Args:

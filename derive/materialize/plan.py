@@ -8,7 +8,7 @@ from pathlib import Path
 
 from derive.materialize.binding import StoredBinding
 from derive.materialize.cutting import MOST_BYTES, MOST_DOCUMENTS, Extent
-from derive.materialize.reset_marker import Restart
+from derive.materialize.reset_marker import ResetMarker
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.attempt import Attempt
 from derive.shard.plan import Shape
@@ -57,7 +57,7 @@ class StorePlan:
     secrets: frozenset[str] = field(repr=False)
     slices: tuple[int, ...] = ()
     is_small: bool = False
-    restart: Restart = field(default_factory=Restart)
+    restart: ResetMarker = field(default_factory=ResetMarker)
     documents: int = MOST_DOCUMENTS
     bytes: int = MOST_BYTES
 

@@ -20,7 +20,7 @@ from derive.materialize.messages import (
     validated_binding,
     version_of,
 )
-from derive.materialize.reset_marker import Restart, generation_of
+from derive.materialize.reset_marker import ResetMarker, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
 from derive.protocol.secrets import worth_hiding
 from derive.protocol.specs import JSON, BindingSpec, MaterializationSpec
@@ -98,7 +98,7 @@ def prepare(
     spec: MaterializationSpec,
     connector: Connector,
     stored: Mapping[str, Sequence[str]] | None = None,
-    restart: Restart | None = None,
+    restart: ResetMarker | None = None,
 ) -> PreparedMaterialization:
     """Prepare a materialization.
 
@@ -152,10 +152,10 @@ def prepare(
     return PreparedMaterialization(spec, prepared, message, version_of(message, secrets), secrets)
 
 
-def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: Restart | None) -> dict[str, str]:
+def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: ResetMarker | None) -> dict[str, str]:
     """Return the generation of each binding (by state key); empty if the connector does not refill."""
     keys = [binding.input.state_key for binding in spec.bindings] if schemas.refills else []
-    return {key: generation_of(key, restart or Restart()) for key in keys}
+    return {key: generation_of(key, restart or ResetMarker()) for key in keys}
 
 
 def config_faults(spec: MaterializationSpec, schemas: ConnectorSchemas, config: JSON) -> Iterator[Issue]:

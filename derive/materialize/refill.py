@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from derive.durable import make_folders
-from derive.materialize.reset_marker import Restart, binding_of, clocks_of
+from derive.materialize.reset_marker import ResetMarker, binding_of, clocks_of
 from derive.protocol.collection import InputSpec
 from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
@@ -22,7 +22,7 @@ from derive.time.frontier import BEGINNING
 _NAME = "refills"
 
 
-def refill_limit(spec: InputSpec, restart: Restart, state: TaskState | None, present: int) -> int:
+def refill_limit(spec: InputSpec, restart: ResetMarker, state: TaskState | None, present: int) -> int:
     """Return the timestamp up to which a binding must be stored before its refill is complete.
 
     Args:

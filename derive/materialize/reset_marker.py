@@ -38,7 +38,7 @@ KEPT = frozenset({_NAME, _ANNOUNCED})
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class ResetMarker:
     """A reset.
 
     Attributes:
@@ -67,13 +67,13 @@ def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:
     }
 
 
-def next_restart(
+def next_reset(
     root: Path,
     task: str,
     state: TaskState | None,
     keys: Collection[str] = (),
     uppers: Mapping[str, int] | None = None,
-) -> Restart:
+) -> ResetMarker:
     """Return the restart for a reset of a materialization.
 
     Args:
@@ -84,7 +84,7 @@ def next_restart(
         uppers: by name, for sources that may be other relations than the stored ones, the timestamp below which they
             have documents whose keys were stored from the former relation.
     """
-    last = last_restart(root, task)
+    last = last_reset(root, task)
     ends = dict(last.ends)  # the materialization may not have run since
     for key, (source, stored) in (clocks_of(state) if state else {}).items():
         if keys and key not in keys:
@@ -94,9 +94,9 @@ def next_restart(
         ends[key] = (source, max(clock, before) if former == source else clock)
     name = str(uuid.uuid4())
     if not keys:
-        return Restart(name, ends)
+        return ResetMarker(name, ends)
     parts = {**last.parts, **{binding_of(key): name for key in keys}}
-    return Restart(last.name, ends, parts, tuple(sorted(keys)))
+    return ResetMarker(last.name, ends, parts, tuple(sorted(keys)))
 
 
 def binding_of(key: str) -> str:
@@ -105,7 +105,7 @@ def binding_of(key: str) -> str:
     return name if name and backfill.isdigit() else key
 
 
-def generation_of(key: str, restart: Restart) -> str:
+def generation_of(key: str, restart: ResetMarker) -> str:
     """Return the generation of the rows of a binding (by state key).
 
     A reset and a higher `backfill` each begin another generation.
@@ -115,7 +115,7 @@ def generation_of(key: str, restart: Restart) -> str:
     return f"{backfill.removeprefix('.')}/{reset}" if backfill or reset else FIRST
 
 
-def announce(root: Path, task: str, restart: Restart) -> None:
+def announce(root: Path, task: str, restart: ResetMarker) -> None:
     """Store durably, before a reset, how a materialization starts over after it; see `settle`."""
     folder = task_folder(root, task)
     make_folders(folder)
@@ -146,18 +146,18 @@ def settle(root: Path, task: str, state: TaskState | None) -> None:
     sync(announced.parent)
 
 
-def last_restart(root: Path, task: str) -> Restart:
+def last_reset(root: Path, task: str) -> ResetMarker:
     """Return the last reset of a materialization."""
     try:
         return _read(task_folder(root, task) / _NAME)
     except FileNotFoundError:
-        return Restart()
+        return ResetMarker()
 
 
-def _read(path: Path) -> Restart:
+def _read(path: Path) -> ResetMarker:
     text = path.read_bytes()
     if not text.startswith(b"{"):  # the first format of the file
-        return Restart(text.decode())
+        return ResetMarker(text.decode())
     value = orjson.loads(text)
     ends = {key: (source, clock) for key, (source, clock) in value["ends"].items()}
-    return Restart(value["name"], ends, value.get("parts", {}), tuple(value.get("keys", ())))
+    return ResetMarker(value["name"], ends, value.get("parts", {}), tuple(value.get("keys", ())))

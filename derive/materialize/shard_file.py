@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from derive.durable import sync
-from derive.materialize.checkpoint import Kept
+from derive.materialize.checkpoint import ShardData
 from derive.shard.attempt import Attempt
 from derive.shard.state import owned
 from derive.storage.disk_errors import translated
@@ -15,7 +15,7 @@ from derive.storage.disk_errors import translated
 NAME = "kept.json"
 
 
-class KeptFile:
+class ShardFile:
     """The stored data of one shard.
 
     Args:
@@ -30,15 +30,15 @@ class KeptFile:
         self._folder = folder
         self.attempt = attempt
 
-    def load(self) -> Kept:
+    def load(self) -> ShardData:
         """Return the data stored last."""
         try:
             value = orjson.loads((self._folder / NAME).read_bytes())
         except FileNotFoundError:
-            return Kept()
-        return Kept(value["flow"].encode(), value["driver"].encode())
+            return ShardData()
+        return ShardData(value["flow"].encode(), value["driver"].encode())
 
-    def save(self, kept: Kept) -> None:
+    def save(self, kept: ShardData) -> None:
         """Replace the stored data durably.
 
         Raises:
@@ -49,7 +49,7 @@ class KeptFile:
             write_kept(self._folder, kept)
 
 
-def write_kept(folder: Path, kept: Kept) -> None:
+def write_kept(folder: Path, kept: ShardData) -> None:
     """Store data durably for a shard whose folder exists."""
     temporary = folder / f"{NAME}.new"
     temporary.write_bytes(orjson.dumps({"flow": kept.flow.decode(), "driver": kept.driver.decode()}))

@@ -16,10 +16,10 @@ from derive.errors import EndpointError, ProtocolError
 from derive.failpoint import reach
 from derive.materialize.arena import write_loads, write_stores
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.checkpoint import Kept, Resumed, ShardCheckpoint, merge_patch, resume
+from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, resume
 from derive.materialize.grouped import Grouped
-from derive.materialize.key_filter import Known
-from derive.materialize.reset_marker import Restart
+from derive.materialize.key_filter import KeyFilter
+from derive.materialize.reset_marker import ResetMarker
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows
@@ -39,13 +39,13 @@ class Wire(Protocol):
         """End the stream, and cancel running work."""
 
 
-class Keeper(Protocol):
+class ShardStore(Protocol):
     """Durable storage of the runtime's data for a shard."""
 
-    def load(self) -> Kept:
+    def load(self) -> ShardData:
         """Return the data stored last."""
 
-    def save(self, kept: Kept) -> None:
+    def save(self, kept: ShardData) -> None:
         """Replace the stored data."""
 
 
@@ -74,10 +74,10 @@ class ShardStream:
         self,
         wire: Wire,
         bindings: Sequence[CompiledBinding],
-        keeper: Keeper,
-        kept: Kept,
+        keeper: ShardStore,
+        kept: ShardData,
         resumed: Resumed,
-        restart: Restart,
+        restart: ResetMarker,
         folder: str = "",
     ) -> None:
         self._wire = wire
@@ -87,7 +87,7 @@ class ShardStream:
         self._resumed = resumed
         self._restart, self._folder = restart, folder
         self._known = [
-            Known(resumed.largest.get(key, None), is_empty=key in resumed.empty)
+            KeyFilter(resumed.largest.get(key, None), is_empty=key in resumed.empty)
             for key in (binding.spec.state_key for binding in bindings)
         ]
         self._uncommitted: Callable[[], None] | None = None  # called once the last transaction is committed
@@ -140,7 +140,7 @@ class ShardStream:
         self.cleared.update(ended)
         for index, binding in enumerate(self._bindings):
             if binding.spec.state_key in ended:
-                self._known[index] = Known(is_empty=True)
+                self._known[index] = KeyFilter(is_empty=True)
         self.is_new = False
         self.is_broken = False
         return counts
@@ -226,23 +226,23 @@ class ShardStream:
             token, positions, largest, clearing, restart.name, self._folder, restart.parts, contents
         ).to_bytes()
 
-    def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
+    def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> ShardData:
         """Return the data to store after the commit of the transaction for which the connector is prepared."""
         driver = prepared.driver_checkpoint_json or self._kept.driver
         if prepared.driver_checkpoint_json and prepared.rfc7396_merge_patch:
             before = orjson.loads(self._kept.driver) if self._kept.driver else {}
             driver = orjson.dumps(merge_patch(before, orjson.loads(prepared.driver_checkpoint_json)))
-        return Kept(b"" if self._resumed.is_kept else checkpoint, driver)
+        return ShardData(b"" if self._resumed.is_kept else checkpoint, driver)
 
 
 def open_stream(
     wire: Wire,
     opening: pb.TransactionRequest.Open,
     bindings: Sequence[CompiledBinding],
-    keeper: Keeper,
+    keeper: ShardStore,
     positions: Mapping[str, int],
     token: str | None,
-    restart: Restart | None = None,
+    restart: ResetMarker | None = None,
     folder: FolderIdentity | None = None,
 ) -> ShardStream:
     """Open a stream, which fences earlier streams of any of its keys.
@@ -260,7 +260,7 @@ def open_stream(
     Raises:
         FlowError: the stream cannot be opened.
     """
-    restart = restart or Restart()
+    restart = restart or ResetMarker()
     kept = keeper.load()
     opening.driver_checkpoint_json = kept.driver
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())

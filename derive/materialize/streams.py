@@ -19,7 +19,7 @@ from derive.errors import FencedError, TaskError
 from derive.materialize.binding import CompiledBinding, reading_of
 from derive.materialize.connector import Connectors
 from derive.materialize.plan import StorePlan
-from derive.materialize.shard_file import KeptFile
+from derive.materialize.shard_file import ShardFile
 from derive.materialize.stream import ShardStream, open_stream
 from derive.materialize.wire import GrpcWire
 from derive.protocol.stubs import flow_pb2 as flow
@@ -38,7 +38,7 @@ class _Warm:
     """An open stream, and its run."""
 
     stream: ShardStream
-    keeper: KeptFile
+    keeper: ShardFile
     epoch: int
     version: str
     refilling: frozenset[str]
@@ -129,7 +129,7 @@ def _goes_on(warm: _Warm, plan: StorePlan, number: int) -> bool:
 def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     folder = shard_folder(plan.root, plan.spec.name, number, plan.shards)
     begin, end = (int(text, 16) for text in folder.name.split("-"))
-    keeper = KeptFile(folder, plan.attempt(attempt))
+    keeper = ShardFile(folder, plan.attempt(attempt))
     opening = pb.TransactionRequest.Open(
         materialization=flow.MaterializationSpec.FromString(plan.message),
         version=plan.version,

@@ -188,7 +188,7 @@ class Invoker:
         """Return the publication of valid columns."""
         columns = part.columns
         keys: Keys | KeyColumns
-        if self._packs_later and self._column_keys.are_apart(columns):
+        if self._packs_later and self._column_keys.are_distinct(columns):
             keys = self._column_keys
         else:
             try:

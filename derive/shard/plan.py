@@ -64,8 +64,8 @@ class Plan:
         reads: reads of the participating transforms.
         slices: for divisions into slices, ascending borders in adjusted time, including the first and the last.
         is_small: true if the input is too small for more than one task.
-        is_disjoint: true if no two shards are known to publish documents of one key in one tick: each shard combines
-            its own documents, and only keys are compared.
+        is_conflict_free: true if no two shards are known to publish documents of one key in one tick: each shard
+            combines its own documents, and only keys are compared.
         memory: approximate memory limit of a task for documents that belong together, bytes.
         cycle: for the division `cycle`, the common part; `end` is then the present bound of time.
     """
@@ -83,7 +83,7 @@ class Plan:
     reads: tuple[SourceRead, ...]
     slices: tuple[int, ...] = ()
     is_small: bool = False
-    is_disjoint: bool = False
+    is_conflict_free: bool = False
     memory: int = MEMORY
     cycle: Cycle | None = None
 

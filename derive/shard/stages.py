@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.worker import run_alone, run_apart, run_combine, run_compare, run_lambdas, run_shuffle
+from derive.shard.worker import run_alone, run_combine, run_compare, run_lambdas, run_shuffle, run_without_conflicts
 from derive.storage.blobs import blobs_of
 from derive.storage.disk_errors import translated
 
@@ -55,9 +55,9 @@ def stages_of(plan: Plan) -> Stages:
         return Stages(plan.tasks, 1, (partial(_alone, plan),))
     combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combine, plan))
     stages = Stages(len(plan.slices) - 1, plan.shards, combined)
-    if not plan.is_disjoint:
+    if not plan.is_conflict_free:
         return stages
-    apart = (partial(_shuffle, plan), partial(run_apart, plan), partial(_compare, plan))
+    apart = (partial(_shuffle, plan), partial(run_without_conflicts, plan), partial(_compare, plan))
     return replace(stages, stages=apart, otherwise=stages)
 
 

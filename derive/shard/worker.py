@@ -148,7 +148,7 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
             messages.append(failed(plan, error))
     if any(message.error for message in messages):
         return messages
-    if plan.is_disjoint and share_keys(published, plan.spec.tick):
+    if plan.is_conflict_free and share_keys(published, plan.spec.tick):
         messages.append(Message(is_shared=True))
     ranked = sorted(((int(rows.clocks[0]), rows) for rows in chain(*published)), key=itemgetter(0))
     return [*messages, _combine(plan, "whole", iter(ranked), attempt)]
@@ -225,7 +225,9 @@ def _received(reading: Reading, packets: Iterator[pa.RecordBatch], messages: lis
     return None if first is None or messages else chain([first], parts)
 
 
-def run_apart(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+def run_without_conflicts(
+    plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
     """Run one shard's lambdas over its packets, combine and write the publications, and send keys to their owners.
 
     Yields:

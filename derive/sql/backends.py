@@ -58,7 +58,7 @@ class Backends(Protocol):
         """
 
 
-class Alone:
+class SingleBackend:
     """The backends of a session without a server."""
 
     process = 0

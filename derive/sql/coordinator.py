@@ -17,7 +17,7 @@ from derive.relations.columns import Source
 from derive.sql.catalog.items import Catalog, Change, position_name
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instance_options import HERE, Instances
-from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
 from derive.sql.maintenance.view_state import Maintained
@@ -97,7 +97,9 @@ class Coordinator:
             # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
-        self.computing = Computing(self.store, root, instances, self._notify_progress, self.name_of, self._report)
+        self.computing = ComputeInstances(
+            self.store, root, instances, self._notify_progress, self.name_of, self._report
+        )
         self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
         self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
         self.lookups = Lookups(self.maintained)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.functions.cancellation import running
-from derive.sql.backends import Alone, Backends
+from derive.sql.backends import Backends, SingleBackend
 from derive.sql.batches import ReadyRows
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
@@ -52,7 +52,7 @@ class SqlSession:
     ) -> None:
         fixed = {**fixed, "session_authorization": user.name}
         self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user)
-        self.functions = SessionFunctions(self._state, backends or Alone())
+        self.functions = SessionFunctions(self._state, backends or SingleBackend())
         self._sessions = coordinator.sessions
         self._sessions.add(self)
 

@@ -24,7 +24,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.disk_errors import translated
 from derive.storage.garbage import GRACE
 from derive.storage.metadata.descriptions import Hold
-from derive.storage.roles import Kept
+from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED
 from derive.storage.segments.segment_file import are_valid
@@ -87,7 +87,7 @@ class Compaction:
 
 
 def compact(
-    store: Kept,
+    store: Maintainable,
     spec: CollectionSpec,
     *,
     since: int | None = None,
@@ -127,7 +127,7 @@ def compact(
         return _outcome(store, spec, before, since)
 
 
-def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
+def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
     after = store.segments(spec)
     known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
@@ -143,7 +143,7 @@ def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wante
     )
 
 
-def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -> None:
+def _advance(store: Maintainable, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -> None:
     """Move `since` up to `wanted`, or to the bound of the read holds, and fold the history below it."""
     known = store.history.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING
@@ -193,7 +193,7 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
     return [group for group in chosen if len(group) >= max(fewest, 2)]
 
 
-def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
+def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) -> None:
     is_valid = are_valid(store.root, group, spec.write_schema)
     label = orjson.dumps(list(group[0].partition)).decode()
     with _new_files(store, spec) as name:
@@ -211,7 +211,7 @@ def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
 
 
 @contextmanager
-def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
+def _new_files(store: Maintainable, spec: CollectionSpec) -> Iterator[str]:
     """Yield a prefix for the names of new files, which is recorded until the block has committed or removed them."""
     name = f"{COMPACTED}{uuid.uuid4()}"
     store.history.begin_files(spec.name, name)
@@ -220,7 +220,7 @@ def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
 
 
 @contextmanager
-def _scratch(store: Kept) -> Iterator[Path]:
+def _scratch(store: Maintainable) -> Iterator[Path]:
     """Yield an empty folder on the data folder's disk, and remove it afterwards.
 
     A crash leaves it to the next compaction.
@@ -236,7 +236,7 @@ def _scratch(store: Kept) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(store: Kept, *, wait: bool) -> Iterator[bool]:
+def _alone(store: Maintainable, *, wait: bool) -> Iterator[bool]:
     """Yield true if no other process compacts in this data folder while the block runs."""
     path = store.root / "compaction.lock"
     with translated(path), path.open("wb") as lock:

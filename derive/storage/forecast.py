@@ -11,7 +11,7 @@ import numpy as np
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import choose
 from derive.storage.metadata.descriptions import Hold
-from derive.storage.roles import Kept
+from derive.storage.roles import Maintainable
 from derive.storage.segments.segment_file import read_clocks
 from derive.time.segment import Segment
 
@@ -40,7 +40,7 @@ class Forecast:
 
 
 def forecast(
-    store: Kept, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
+    store: Maintainable, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
 ) -> Forecast | None:
     """Return the forecast of `compact`; None if nothing is stored under the collection's name.
 
@@ -73,7 +73,7 @@ def forecast(
     )
 
 
-def _below(store: Kept, segment: Segment, clock: int) -> int:
+def _below(store: Maintainable, segment: Segment, clock: int) -> int:
     """Return the number of documents of a segment with timestamps below `clock`."""
     if segment.clock_max < clock:
         return segment.documents

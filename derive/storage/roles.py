@@ -185,7 +185,7 @@ class Sealable(Folder, Protocol):
         """Return the notifications of commits."""
 
 
-class Kept(Readable, Protocol):
+class Maintainable(Readable, Protocol):
     """The role for maintenance: compaction, resets and removal of files."""
 
     @property
@@ -207,5 +207,5 @@ class Kept(Readable, Protocol):
         """Delete the derived data and the progress of tasks; of other tasks, the progress of some inputs."""
 
 
-class Operable(Runnable, Sealable, Kept, Protocol):
+class Operable(Runnable, Sealable, Maintainable, Protocol):
     """The role for a whole run: run tasks, advance time, and do maintenance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from derive.storage.garbage import GRACE
-from derive.storage.roles import Kept
+from derive.storage.roles import Maintainable
 from derive.storage.table import GlobalId, Table
 from derive.storage.timeline import wall_clock
 
@@ -30,7 +30,7 @@ class TableCompaction:
         grace: shortest time for which replaced files are kept, microseconds.
     """
 
-    def __init__(self, store: Kept, grace: int = GRACE) -> None:
+    def __init__(self, store: Maintainable, grace: int = GRACE) -> None:
         self._store = store
         self._grace = grace
         self._left: defaultdict[GlobalId, int] = defaultdict(int)

@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
-from derive.engine.pending import Waiting
+from derive.engine.pending import PendingDocuments
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
 from derive.storage.store import Store
@@ -94,7 +94,7 @@ class VirtualTime:
             self._described(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)
         ]
 
-    def _described(self, waiting: Waiting) -> str:
+    def _described(self, waiting: PendingDocuments) -> str:
         due = show_offset(waiting.due - (waiting.due - self._begin) % 1_000_000, self._begin)
         count = f"1 document at {due}" if waiting.documents == 1 else f"{waiting.documents} documents from {due} on"
         return f"{count}, through '{waiting.transform}' of {waiting.task}"
@@ -105,11 +105,11 @@ class VirtualTime:
             if task.error:
                 raise task.error
 
-    def _end(self, waiting: Waiting) -> int:
+    def _end(self, waiting: PendingDocuments) -> int:
         """Return the end of the tick in which the read is due, or of the present tick if that is later."""
         return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
 
-    def _reaching(self, collection: str | None) -> list[Waiting]:
+    def _reaching(self, collection: str | None) -> list[PendingDocuments]:
         waiting = self.run.waiting()
         if collection is None:
             return waiting

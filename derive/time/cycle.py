@@ -136,7 +136,7 @@ def next_step(
     return Step(behind, bound, bound) if behind else None
 
 
-def next_step_apart(
+def next_step_per_input(
     levels: Sequence[Level],
     position: Callable[[InputSpec], int],
     first: Callable[[Sequence[InputSpec]], int | None],

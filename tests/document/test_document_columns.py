@@ -81,13 +81,13 @@ def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[st
 def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) -> None:
     keys = KeyColumns(pointers, ["none", 7, None][: len(pointers)])
 
-    if keys.are_apart(some):
+    if keys.are_distinct(some):
         packed = keys.pack(some).to_pylist()
         assert len(set(packed)) == len(packed)
 
 
 @pytest.mark.parametrize(
-    ("values", "are_apart"),
+    ("values", "are_distinct"),
     [
         (["a", "b", ""], True),
         (["a", "b", "a"], False),
@@ -99,9 +99,9 @@ def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) 
         ([True, False], False),
     ],
 )
-def test_keys_that_are_told_apart_by_their_values(values: list[object], are_apart: bool) -> None:
-    assert KeyColumns(["/a"], [None]).are_apart(Columns.of(("a",), [values])) is are_apart
-    assert KeyColumns(["/b", "/a"], ["b", None]).are_apart(Columns.of(("a",), [values])) is are_apart
+def test_keys_that_are_told_apart_by_their_values(values: list[object], are_distinct: bool) -> None:
+    assert KeyColumns(["/a"], [None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
+    assert KeyColumns(["/b", "/a"], ["b", None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
 
 
 @pytest.mark.parametrize(

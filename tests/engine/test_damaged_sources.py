@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.pending import find_waiting
+from derive.engine.pending import find_pending
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.materialize.stages import AnyPlan
@@ -149,7 +149,7 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
             return found
 
     store = Outdated(world.root, wall=lambda: world.wall, durable=False)
-    assert find_waiting(store, spec, positions) == []
+    assert find_pending(store, spec, positions) == []
     assert looks == 2
 
 

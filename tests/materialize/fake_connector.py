@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from derive.errors import EndpointGoneError, FencedError
-from derive.materialize.checkpoint import Kept
+from derive.materialize.checkpoint import ShardData
 from derive.protocol.stubs import materialize_pb2 as pb
 
 Row = tuple[bytes, bytes]
@@ -43,12 +43,12 @@ class Endpoint:
 
 class MemoryKeeper:
     def __init__(self) -> None:
-        self.kept = Kept()
+        self.kept = ShardData()
 
-    def load(self) -> Kept:
+    def load(self) -> ShardData:
         return self.kept
 
-    def save(self, kept: Kept) -> None:
+    def save(self, kept: ShardData) -> None:
         self.kept = kept
 
 

@@ -9,8 +9,8 @@ import pytest
 from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
-from derive.materialize.checkpoint import FROM_NOTHING, Kept, ShardCheckpoint, merge_patch, resume
-from derive.materialize.reset_marker import Restart, announce, last_restart, next_restart, settle
+from derive.materialize.checkpoint import FROM_NOTHING, ShardCheckpoint, ShardData, merge_patch, resume
+from derive.materialize.reset_marker import ResetMarker, announce, last_reset, next_reset, settle
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.positions import Place
 
@@ -50,19 +50,19 @@ def written(token: str, **positions: int) -> bytes:
 def test_where_a_shard_goes_on(
     opened: bytes, kept: bytes, token: str | None, positions: dict[str, int], empty: set[str], largest: dict[str, bytes]
 ) -> None:
-    resumed = resume(opened, Kept(kept), BINDINGS, KNOWN, token)
+    resumed = resume(opened, ShardData(kept), BINDINGS, KNOWN, token)
     assert (resumed.positions, set(resumed.empty), resumed.largest) == (positions, empty, largest)
 
 
 def test_a_binding_of_another_source_begins_anew() -> None:
     moved = ShardCheckpoint("a", {"b0": ("c/other", 40), "b1": ("c/two", 60)}).to_bytes()
-    assert resume(moved, Kept(), BINDINGS, {"b0": 0, "b1": 60}, "b").positions == {"b0": 0, "b1": 60}
+    assert resume(moved, ShardData(), BINDINGS, {"b0": 0, "b1": 60}, "b").positions == {"b0": 0, "b1": 60}
 
 
 @pytest.mark.parametrize("text", [b"x", b"{}", b"[]", b'{"form":2,"token":"","positions":{},"largest":{}}'])
 def test_a_checkpoint_of_somebody_else(text: bytes) -> None:
     with pytest.raises(ProtocolError, match="a checkpoint that is not ours"):
-        resume(text, Kept(), BINDINGS, KNOWN, "a")
+        resume(text, ShardData(), BINDINGS, KNOWN, "a")
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_merge_patches(value: Any, patch: Any, merged: Any) -> None:
 def test_what_is_cleared_after_a_reset(
     opened: bytes, token: str | None, clearing: dict[str, int], empty: set[str]
 ) -> None:
-    restart = Restart("now", {"b0": ("c/one", 70), "b1": ("c/other", 80)})
+    restart = ResetMarker("now", {"b0": ("c/one", 70), "b1": ("c/other", 80)})
 
-    resumed = resume(opened, Kept(), BINDINGS, {"b0": 0, "b1": 0}, token, restart)
+    resumed = resume(opened, ShardData(), BINDINGS, {"b0": 0, "b1": 0}, token, restart)
     assert (resumed.clearing, set(resumed.empty)) == (clearing, empty)
     assert resumed.positions == {"b0": 0, "b1": 0}
     assert resumed.is_new is bool(clearing)
@@ -106,18 +106,18 @@ def test_what_is_cleared_after_a_reset(
 
 def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
     places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
-    first = next_restart(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
+    first = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
     announce(tmp_path, "a/view", first)
-    assert last_restart(tmp_path, "a/view") == Restart()
+    assert last_reset(tmp_path, "a/view") == ResetMarker()
     settle(tmp_path, "a/view", None)
-    assert last_restart(tmp_path, "a/view") == first
+    assert last_reset(tmp_path, "a/view") == first
     assert first.ends == {"b0": ("c/one", 40), "b1": ("c/two", 60)}
 
     places["b1"] = Place("c/three", 0)
-    second = next_restart(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 30, "b1": 5}, {}, places=places))
+    second = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 30, "b1": 5}, {}, places=places))
     assert second.ends == {"b0": ("c/one", 40), "b1": ("c/three", 5)}
     assert second.name != first.name
-    assert next_restart(tmp_path, "a/other", None).ends == {}
+    assert next_reset(tmp_path, "a/other", None).ends == {}
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
 def test_a_restart_counts_if_nothing_is_stored_since_it_was_announced(
     tmp_path: Path, state: TaskState | None, *, counts: bool
 ) -> None:
-    first, second = Restart("first"), Restart("second", {"b0": ("c/one", 40)})
+    first, second = ResetMarker("first"), ResetMarker("second", {"b0": ("c/one", 40)})
     announce(tmp_path, "a/view", first)
     settle(tmp_path, "a/view", None)
     announce(tmp_path, "a/view", second)
     for _ in range(2):
         settle(tmp_path, "a/view", state)
-        assert last_restart(tmp_path, "a/view") == (second if counts else first)
+        assert last_reset(tmp_path, "a/view") == (second if counts else first)
     settle(tmp_path, "a/view", None)
-    assert last_restart(tmp_path, "a/view") == (second if counts else first)
+    assert last_reset(tmp_path, "a/view") == (second if counts else first)

@@ -15,7 +15,7 @@ from stored_documents import binding, collection, compiled, expected, rows_of
 
 from derive.errors import FlowError
 from derive.materialize.cutting import Extent, store_rows
-from derive.materialize.reset_marker import Restart
+from derive.materialize.reset_marker import ResetMarker
 from derive.materialize.stream import ShardStream, open_stream
 from derive.protocol.stubs import materialize_pb2 as pb
 
@@ -70,14 +70,14 @@ class World:
         self.keeper = MemoryKeeper()
         self.positions = {spec.state_key: 0 for spec in self.bindings}
         self.token: str | None = None
-        self.restart = Restart()
+        self.restart = ResetMarker()
         self.stream: ShardStream | None = None
         self.snapshots: list[Any] = []
         self._names = (f"attempt-{number}" for number in itertools.count())
 
     def reset(self) -> None:
         self.positions, self.token, self.stream = dict.fromkeys(self.positions, 0), None, None
-        self.restart = Restart(next(self._names))
+        self.restart = ResetMarker(next(self._names))
 
     def restore(self, number: int) -> None:
         """The endpoint is as it was before, which nobody is told; not as it was when it had no checkpoint yet."""

@@ -76,7 +76,9 @@ def plan_of(root: Path, keys: Sequence[int], shards: int) -> Plan:
         writer.write(WrittenRows.sorted_of(clocks, [0] * len(keys), packed, documents, ["[]"] * len(keys)))
     reads = (SourceRead(0, 0, 0, END, tuple(writer.close())),)
     shape: Shape = "single" if shards == 1 else "sharded"
-    return Plan(spec, root, "token", 1, 1, shape, shards, {}, 0, END, reads, slices=(0, SECOND, END), is_disjoint=True)
+    return Plan(
+        spec, root, "token", 1, 1, shape, shards, {}, 0, END, reads, slices=(0, SECOND, END), is_conflict_free=True
+    )
 
 
 class Shuffle:
@@ -212,7 +214,7 @@ class Records(InProcessExecutor):
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         assert isinstance(plan, Plan)
-        self.disjoint.append(plan.is_disjoint)
+        self.disjoint.append(plan.is_conflict_free)
         return super().execute(plan, progress)
 
 

@@ -11,7 +11,7 @@ import pytest
 from simulation import Machine, simulate
 
 from derive.algebra.relation import GlobalId
-from derive.sql.transactions.group_commit import NO_SHAPES, Basis, Commit, GroupCommit, Shape, _Waiting, nothing
+from derive.sql.transactions.group_commit import NO_SHAPES, Basis, Commit, GroupCommit, Shape, _PendingCommit, nothing
 from derive.sql.transactions.timeline import Check, Timeline, Write
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
@@ -98,7 +98,7 @@ class ChecksNoBasis(GroupCommit):
 class ChecksNoOthers(GroupCommit):
     """What others have written of what a transaction has read does not count."""
 
-    def _to_check(self, waiting: _Waiting) -> frozenset[int]:
+    def _to_check(self, waiting: _PendingCommit) -> frozenset[int]:
         return frozenset()
 
 

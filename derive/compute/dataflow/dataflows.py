@@ -25,7 +25,7 @@ from derive.compute.dataflow.hydration import (
     sources_of,
 )
 from derive.compute.dataflow.input import Input, MovableInput
-from derive.compute.dataflow.peek import Kept
+from derive.compute.dataflow.peek import DataflowPlace
 from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure
 from derive.compute.plans.plan import Plan
 from derive.errors import FlowError, FrontierError
@@ -79,7 +79,7 @@ class Dataflows:
         self._connection = connection
         self.maintained: dict[GlobalId, Dataflow] = {}
         self.requests: dict[GlobalId, DataflowRequest] = {}
-        self.kept: Mapping[GlobalId, Kept] = {}
+        self.kept: Mapping[GlobalId, DataflowPlace] = {}
         self.failures: dict[GlobalId, FlowError] = {}
         self._failures = GroupFailures(connection)
         self.broken: Mapping[int, FlowError] = self._failures.failures
@@ -141,7 +141,7 @@ class Dataflows:
         """Update the places of rows."""
         kept = {}
         for identifier, dataflow in self.maintained.items():
-            kept[identifier] = Kept(
+            kept[identifier] = DataflowPlace(
                 dataflow.group.id, dataflow.group.roots[identifier].number, self._operators(identifier)
             )
         self.kept = kept

@@ -23,7 +23,7 @@ ErrorUpdate: TypeAlias = tuple[int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class DataflowPlace:
     """The place of a dataflow's rows.
 
     Attributes:
@@ -55,7 +55,7 @@ class Seen:
 
     reader: apsw.Connection
     version: Any
-    kept: Mapping[GlobalId, Kept]
+    kept: Mapping[GlobalId, DataflowPlace]
     known: Mapping[GlobalId, tuple[int, int, int, bool]]
     since: int
     upper: int
@@ -78,11 +78,15 @@ class PreparedPeek:
         self._relation: Relation = _with_arguments(relation)
         self._finishing: Finishing = _with_arguments(finishing)
         self._arguments = [(part.index, f"p{part.index}") for part in parameters_of((relation, finishing))]
-        self._statements: dict[tuple[tuple[GlobalId, Kept, bool, bool], ...], str] = {}
+        self._statements: dict[tuple[tuple[GlobalId, DataflowPlace, bool, bool], ...], str] = {}
         self._seen: Seen | None = None
 
     def rows(
-        self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None, arguments: Sequence[Datum]
+        self,
+        reader: apsw.Connection,
+        kept: Mapping[GlobalId, DataflowPlace],
+        as_of: int | None,
+        arguments: Sequence[Datum],
     ) -> apsw.Cursor:
         """Execute the query in the reader's transaction.
 
@@ -114,14 +118,14 @@ class PreparedPeek:
             return None
         return seen.latest, {name: arguments[index] for index, name in self._arguments}
 
-    def seen_by(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen | None:
+    def seen_by(self, reader: apsw.Connection, kept: Mapping[GlobalId, DataflowPlace]) -> Seen | None:
         """Return the last seen state, if it is still that of the reader; otherwise None."""
         seen = self._seen
         if seen is None or seen.reader is not reader or seen.kept is not kept or seen.version != reader.data_version():
             return None
         return seen
 
-    def look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen:
+    def look(self, reader: apsw.Connection, kept: Mapping[GlobalId, DataflowPlace]) -> Seen:
         """Return the state in the reader's transaction; the last seen state, if nothing was committed since.
 
         Raises:
@@ -157,7 +161,7 @@ class PreparedPeek:
         return seen  # another thread may have set `_seen` by now
 
     def _statement_at(
-        self, known: Mapping[GlobalId, tuple[int, int, int, bool]], kept: Mapping[GlobalId, Kept], time: int
+        self, known: Mapping[GlobalId, tuple[int, int, int, bool]], kept: Mapping[GlobalId, DataflowPlace], time: int
     ) -> str:
         """Return the statement for rows at a time."""
         return self._statement(
@@ -167,13 +171,13 @@ class PreparedPeek:
             )
         )
 
-    def _check_errors(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], time: int) -> None:
+    def _check_errors(self, reader: apsw.Connection, kept: Mapping[GlobalId, DataflowPlace], time: int) -> None:
         operators = {operator for identifier in self.reads for operator in kept[identifier].operators}
         row: Any = reader.execute(errors_as_of(operators), {"as_of": time}).fetchone()
         if row is not None:
             raise SqlError(row[0], row[1])
 
-    def _statement(self, forms: tuple[tuple[GlobalId, Kept, bool, bool], ...]) -> str:
+    def _statement(self, forms: tuple[tuple[GlobalId, DataflowPlace, bool, bool], ...]) -> str:
         if forms not in self._statements:
             by_id = {form[0]: form[1:] for form in forms}
 

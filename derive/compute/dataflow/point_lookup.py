@@ -19,7 +19,7 @@ import apsw
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_reader
-from derive.compute.dataflow.peek import Kept, PreparedPeek, Seen
+from derive.compute.dataflow.peek import DataflowPlace, PreparedPeek, Seen
 from derive.compute.oneshot import BATCH_ROWS, size_of
 from derive.errors import FlowError
 from derive.functions.cancellation import running
@@ -47,7 +47,7 @@ class PromptReader:
     def rows(
         self,
         query: PreparedPeek,
-        kept: Mapping[GlobalId, Kept],
+        kept: Mapping[GlobalId, DataflowPlace],
         as_of: int,
         arguments: Sequence[Datum],
         most_bytes: int | None,
@@ -93,7 +93,7 @@ class PromptReader:
                 self._reader.close()
 
     def _read(
-        self, query: PreparedPeek, kept: Mapping[GlobalId, Kept], as_of: int, arguments: Sequence[Datum]
+        self, query: PreparedPeek, kept: Mapping[GlobalId, DataflowPlace], as_of: int, arguments: Sequence[Datum]
     ) -> list[Row] | None:
         reader = self._reader or self._open()
         if not self._is_paused and not reader.in_transaction:
@@ -116,7 +116,7 @@ class PromptReader:
                 return rows
         return None
 
-    def _look(self, reader: apsw.Connection, query: PreparedPeek, kept: Mapping[GlobalId, Kept]) -> Seen:
+    def _look(self, reader: apsw.Connection, query: PreparedPeek, kept: Mapping[GlobalId, DataflowPlace]) -> Seen:
         if reader.in_transaction:
             return query.look(reader, kept)
         reader.execute("BEGIN")

@@ -77,7 +77,7 @@ def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
     return [*predicates, f"(CASE WHEN {' AND '.join([*predicates, *fallible])} THEN 1 ELSE 0 END)"]
 
 
-def kept_apart(select: str) -> str:
+def materialized_once(select: str) -> str:
     """Return a SELECT of the same rows that SQLite does not merge with its surroundings."""
     return f"WITH once AS MATERIALIZED ({select}) SELECT * FROM once"
 

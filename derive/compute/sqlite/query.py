@@ -34,7 +34,16 @@ from derive.algebra.relation import (
     Unnest,
     Window,
 )
-from derive.compute.sqlite.block import Block, guarded, is_one_row, kept_apart, limit_sql, names, order_term, rows_sql
+from derive.compute.sqlite.block import (
+    Block,
+    guarded,
+    is_one_row,
+    limit_sql,
+    materialized_once,
+    names,
+    order_term,
+    rows_sql,
+)
 from derive.compute.sqlite.window import window_sql
 from derive.errors import SqlError
 from derive.functions.registry import aggregate_sql, can_fail, elements_sql, sql_of
@@ -173,7 +182,7 @@ class _Lowering:
         """Return a block of the same rows, all of whose columns are columns of a table."""
         is_apart = block.depth >= MOST_INSIDE
         select = self._select(block)
-        wrapped = self._derived(kept_apart(select) if is_apart else select, len(block.columns))
+        wrapped = self._derived(materialized_once(select) if is_apart else select, len(block.columns))
         wrapped.depth = 0 if is_apart else block.depth + 1
         return wrapped
 
@@ -251,7 +260,7 @@ class _Lowering:
         ]
         if fallible and block.is_derived and not scopes:
             # SQLite would move them into the subquery, beside predicates that must be evaluated first.
-            block = self._derived(kept_apart(self._select(block)), len(block.columns))
+            block = self._derived(materialized_once(self._select(block)), len(block.columns))
         block.fallible += [f"({self._expression(part, block.columns, scopes)})" for part in fallible]
         return block
 
@@ -262,7 +271,7 @@ class _Lowering:
             if not block.is_plain or joined.tables + block.tables > MOST_TABLES:
                 block = self.wrapped(block)
             if joined.tables + block.tables > MOST_TABLES:
-                joined = self._derived(kept_apart(self._select(joined)), len(joined.columns))
+                joined = self._derived(materialized_once(self._select(joined)), len(joined.columns))
             joined.source = ", ".join(source for source in (joined.source, block.source) if source)
             joined.computed |= {len(joined.columns) + index for index in block.computed}
             joined.columns += block.columns
@@ -299,7 +308,7 @@ class _Lowering:
         if block.source and not (block.is_plain and block.tables < MOST_TABLES):
             block = self.wrapped(block)
         if can_fail(unnest.array) and (block.predicates or block.fallible) and not scopes:
-            block = self._derived(kept_apart(self._select(block)), len(block.columns))
+            block = self._derived(materialized_once(self._select(block)), len(block.columns))
         block = self._once(block, [unnest.array])
         self._aliases += 1
         array = self._expression(unnest.array, block.columns, scopes)
@@ -323,7 +332,7 @@ class _Lowering:
         selects = [self._select(block) for block in blocks]
         width = len(inputs[0].types)
         while len(selects) > MOST_UNITED:
-            united = kept_apart(" UNION ALL ".join(selects[:MOST_UNITED]))
+            united = materialized_once(" UNION ALL ".join(selects[:MOST_UNITED]))
             selects = [*selects[MOST_UNITED:], f"SELECT {names(width)} FROM ({united})"]
         united_block = self._derived(" UNION ALL ".join(selects), width)
         united_block.depth = max(block.depth for block in blocks) + 1

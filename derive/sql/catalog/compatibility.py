@@ -18,7 +18,7 @@ from derive.sql.planner.names import NamedColumn, NamedRelation
 from derive.sql.planner.plan import PlannedView
 
 
-def require_agreement(item: Item, view: PlannedView) -> None:
+def require_compatible(item: Item, view: PlannedView) -> None:
     """Check that a view still has the columns that it was created with.
 
     Raises:

@@ -10,7 +10,7 @@ from derive.algebra.relation import GlobalId, Relation
 from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
-from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_agreement
+from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_compatible
 from derive.sql.catalog.items import Item, is_provisional, stored_name
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
@@ -149,7 +149,7 @@ class Objects:
                 if error.sqlstate == "54001":
                     raise  # the limit on nested views is exceeded
                 raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
-            require_agreement(item, view)
+            require_compatible(item, view)
             self._views[item.id] = view.relation
         return self._views[item.id]
 

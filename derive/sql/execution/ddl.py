@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.errors import SqlError
-from derive.sql.catalog.draft import Draft, provisional_id
+from derive.sql.catalog.ddl_transaction import DdlTransaction, provisional_id
 from derive.sql.catalog.items import Item, is_provisional
 from derive.sql.catalog.snapshot import PUBLIC, Objects, RecordedNames
 from derive.sql.execution.query import read
@@ -91,9 +91,9 @@ class _Definer:
         removed: Iterable[GlobalId] = (),
         renamed: Mapping[GlobalId, str] | None = None,
     ) -> None:
-        """Add a change to the transaction's draft."""
-        draft = self._state.draft or Draft(self._objects, self._objects)
-        self._state.draft = draft.changed(self._text, added=added, removed=removed, renamed=renamed)
+        """Add a change to the DDL transaction."""
+        ddl = self._state.ddl or DdlTransaction(self._objects, self._objects)
+        self._state.ddl = ddl.changed(self._text, added=added, removed=removed, renamed=renamed)
 
     async def define(self, statement: Definition) -> Result:  # noqa: PLR0911 (one for each kind)
         match statement:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from derive.algebra.relation import GlobalId
 from derive.errors import FlowError, SqlError, UsageError
-from derive.sql.catalog.draft import Draft
+from derive.sql.catalog.ddl_transaction import DdlTransaction
 from derive.sql.catalog.items import Change, Item, is_provisional, position_name, stored_name
 from derive.sql.coordinator import Coordinator
 from derive.sql.parser.statement import ObjectKind
@@ -31,13 +31,18 @@ from derive.storage.table import TableColumn
 
 
 async def deploy(
-    coordinator: Coordinator, draft: Draft, writes: Sequence[Write], commit: Commit, *, is_alone: bool = False
+    coordinator: Coordinator,
+    ddl: DdlTransaction,
+    writes: Sequence[Write],
+    commit: Commit,
+    *,
+    is_alone: bool = False,
 ) -> None:
     """Commit a transaction with definitions; a cancelled caller waits for the end.
 
     Args:
         coordinator: the coordinator; no other session deploys at the same time.
-        draft: definitions of the transaction.
+        ddl: definitions of the transaction.
         writes: writes of the transaction, also to new tables.
         commit: a function that commits writes.
         is_alone: whether other writers are excluded.
@@ -46,12 +51,12 @@ async def deploy(
         SqlError: another session has defined or written something that conflicts; nothing has happened.
         StorageError: Storage cannot write; nothing has happened.
     """
-    await settled(_Deployment(coordinator, draft, commit, is_alone=is_alone).carry_out(writes))
+    await settled(_Deployment(coordinator, ddl, commit, is_alone=is_alone).carry_out(writes))
 
 
 class _Deployment:
-    def __init__(self, coordinator: Coordinator, draft: Draft, commit: Commit, *, is_alone: bool) -> None:
-        self._coordinator, self._draft, self._commit, self._is_alone = coordinator, draft, commit, is_alone
+    def __init__(self, coordinator: Coordinator, ddl: DdlTransaction, commit: Commit, *, is_alone: bool) -> None:
+        self._coordinator, self._ddl, self._commit, self._is_alone = coordinator, ddl, commit, is_alone
         self._tables = coordinator.store.tables
         self._ids: dict[GlobalId, GlobalId] = {}  # final identifiers by provisional identifier
         self._created: list[GlobalId] = []
@@ -63,7 +68,7 @@ class _Deployment:
         coordinator.settle()
         if coordinator.is_untidy:
             await self._reconcile()
-        change = self._draft.change(coordinator.objects)
+        change = self._ddl.change(coordinator.objects)
         version = coordinator.catalog.version()
         try:
             change, writes = await asyncio.to_thread(self._alter, change, writes)
@@ -102,7 +107,7 @@ class _Deployment:
         if is_provisional(table):
             return table in self._ids
         is_altered = table in self._ids.values()
-        return is_altered or table not in self._draft.base.items or table in self._draft.objects.items
+        return is_altered or table not in self._ddl.base.items or table in self._ddl.objects.items
 
     async def _happen(self, change: Change, writes: list[Write]) -> None:
         coordinator = self._coordinator
@@ -134,7 +139,7 @@ class _Deployment:
             self._ids[item.id] = altered.id
             if altered.is_rewritten:
                 self._rewritten.append(altered.id)
-            change = altered.applied(change, self._draft.base.items[altered.id], self._coordinator.timeline.latest + 1)
+            change = altered.applied(change, self._ddl.base.items[altered.id], self._coordinator.timeline.latest + 1)
             writes = [write for write in writes if write[0] != item.id] + altered.writes
         return change, writes
 

@@ -8,7 +8,7 @@ from derive.compute.protocol.transport import place_of
 from derive.errors import SqlError, UsageError
 from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace, is_replica_name
 from derive.sql.execution.state import State
-from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.outcome import Notice, Result
 from derive.sql.parser.statement import CreateReplica, DropReplica
 from derive.sql.transactions.uninterruptible import settled
@@ -60,7 +60,7 @@ async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
     return ()
 
 
-def _check_address(computing: Computing, address: str) -> None:
+def _check_address(computing: ComputeInstances, address: str) -> None:
     try:
         place_of(address, "ADDRESS", computing.security)
     except UsageError as error:
@@ -93,7 +93,7 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
     return (Notice("NOTICE", "00000", message),)
 
 
-def _meant(computing: Computing, name: str) -> str | None:
+def _meant(computing: ComputeInstances, name: str) -> str | None:
     if name == LOCAL:
         return "It goes as soon as another replica has caught up with it."
     nearest = suggest(name, computing.places)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from derive.algebra.types import Datum
 from derive.errors import SqlError
-from derive.sql.catalog.draft import Draft
+from derive.sql.catalog.ddl_transaction import DdlTransaction
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
@@ -54,14 +54,14 @@ class Savepoint:
     Attributes:
         name: name; a later savepoint may have the same.
         writes: number of writes before it.
-        draft: definitions before it.
+        ddl: definitions before it.
         cursors: names of the open cursors.
         settings: values of the settings.
     """
 
     name: str
     writes: int
-    draft: Draft | None
+    ddl: DdlTransaction | None
     cursors: frozenset[str]
     settings: SetValues
 
@@ -94,7 +94,7 @@ class State:
         is_failed: whether the transaction has failed.
         waiting: the waiting task that cancellation may interrupt; None without one.
         on_stop: function that stops work of the statement in another database; None without one.
-        draft: definitions of the transaction; None without any.
+        ddl: definitions of the transaction; None without any.
     """
 
     def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User) -> None:
@@ -102,7 +102,7 @@ class State:
         self.statements: dict[str, Plan] = {}
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
-        self.draft: Draft | None = None
+        self.ddl: DdlTransaction | None = None
         self._savepoints: list[Savepoint] = []
         self._transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class State:
     @property
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
-        return self.draft.objects if self.draft else self.coordinator.refresh()
+        return self.ddl.objects if self.ddl else self.coordinator.refresh()
 
     # Transactions
 
@@ -129,7 +129,7 @@ class State:
     @property
     def is_at_rest(self) -> bool:
         """Return whether the next statement is a strictly serializable transaction of its own."""
-        is_begun = self.is_explicit or self._transaction is not None or self.draft is not None
+        is_begun = self.is_explicit or self._transaction is not None or self.ddl is not None
         return not is_begun and self._implicit_modes().isolation is Isolation.STRICT_SERIALIZABLE
 
     @property
@@ -179,8 +179,8 @@ class State:
         Raises:
             SqlError: the commit has failed, and the transaction is rolled back.
         """
-        draft = self.draft
-        if draft is None:
+        ddl = self.ddl
+        if ddl is None:
             await self.close_cursors()
             transaction = self._leave(is_committed=True)
             if transaction is not None:
@@ -188,7 +188,7 @@ class State:
             return
         transaction, commits = self.transaction, self.coordinator.commits
         async with self.coordinator.definitions:
-            if not draft.alters:
+            if not ddl.alters:
                 await self.deploy(partial(commits.commit, basis=transaction.basis, shapes=transaction.shapes))
                 return
             async with commits.exclusive() as commit:  # excludes writers of rows with the old columns
@@ -206,10 +206,10 @@ class State:
             SqlError: the commit has failed, and the transaction is rolled back.
         """
         await self.close_cursors()
-        draft, transaction = self.draft, self._leave(is_committed=True)
-        if draft is not None and transaction is not None:
+        ddl, transaction = self.ddl, self._leave(is_committed=True)
+        if ddl is not None and transaction is not None:
             try:
-                await deploy(self.coordinator, draft, transaction.writes, commit, is_alone=is_alone)
+                await deploy(self.coordinator, ddl, transaction.writes, commit, is_alone=is_alone)
             finally:
                 await transaction.end()
 
@@ -223,7 +223,7 @@ class State:
     def set_savepoint(self, name: str) -> None:
         """Set a savepoint."""
         writes = len(self.transaction.writes)
-        self._savepoints.append(Savepoint(name, writes, self.draft, frozenset(self.cursors), self.settings.values()))
+        self._savepoints.append(Savepoint(name, writes, self.ddl, frozenset(self.cursors), self.settings.values()))
 
     def release_savepoint(self, name: str, offset: int) -> None:
         """Release a savepoint, and all later ones.
@@ -243,7 +243,7 @@ class State:
         savepoint = self._savepoints[index]
         del self._savepoints[index + 1 :]
         self.transaction.take_back(savepoint.writes)
-        self.draft = savepoint.draft
+        self.ddl = savepoint.ddl
         self.settings.go_back(savepoint.settings)
         for cursor in self.cursors.keys() - savepoint.cursors:
             await self.cursors.pop(cursor).close()
@@ -259,7 +259,7 @@ class State:
     def _leave(self, *, is_committed: bool) -> Transaction | None:
         transaction, self._transaction = self._transaction, None
         self.is_explicit = self.is_failed = False
-        self.draft = None
+        self.ddl = None
         self._savepoints.clear()
         self.settings.end_transaction(is_committed=is_committed)
         self.coordinator.advisory_locks.release(self, is_of_transaction=True)

@@ -40,7 +40,7 @@ _FIRST_SECONDS = 10.0
 """Longest wait of queries for the first instance, which saves their own evaluation, in seconds."""
 
 
-class Computing:
+class ComputeInstances:
     """The controller of this process, and its instances; without other instances there is a local one.
 
     Args:

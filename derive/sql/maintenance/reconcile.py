@@ -20,7 +20,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.replica_status import ReplicaState
 from derive.sql.maintenance.desired_dataflows import desired_dataflows
-from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import ObjectKind
@@ -50,7 +50,7 @@ class Maintenance:
     """
 
     def __init__(
-        self, store: Store, objects: Callable[[], Objects], maintained: Maintained, computing: Computing
+        self, store: Store, objects: Callable[[], Objects], maintained: Maintained, computing: ComputeInstances
     ) -> None:
         self._store, self._objects, self._maintained, self._computing = store, objects, maintained, computing
         self.failure: Exception | None = None

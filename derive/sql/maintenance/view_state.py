@@ -11,7 +11,7 @@ from derive.relations.columns import Source
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.desired_dataflows import NOTHING, DesiredDataflows
-from derive.sql.maintenance.instances import Computing
+from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import has_recursion, ids_of, with_gets
 from derive.storage.store import Store
@@ -30,7 +30,7 @@ class Maintained:
         desired: the desired dataflows.
     """
 
-    def __init__(self, store: Store, objects: Callable[[], Objects], computing: Computing) -> None:
+    def __init__(self, store: Store, objects: Callable[[], Objects], computing: ComputeInstances) -> None:
         self._store, self._objects, self._computing = store, objects, computing
         self.desired: DesiredDataflows = NOTHING
 

@@ -15,7 +15,7 @@ from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.types.values import datum_of_text, text_of
 from derive.sql.outcome import ResultColumn
-from derive.sql.pg_catalog.asking import Asking
+from derive.sql.pg_catalog.cancellable_query import CancellableQuery
 from derive.sql.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, roles_of, rows_of
 from derive.sql.pg_catalog.effects import Effect
 from derive.sql.pg_catalog.functions import TABLE_MACROS, macros
@@ -94,14 +94,16 @@ def _is_call(words: Sequence[str], functions: frozenset[str]) -> bool:
     return words[1:] == ["("] and (words[0] in functions or words[0] == "unnest")
 
 
-def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = (), asking: Asking | None = None) -> CatalogQuery:
+def prepare(
+    text: str, objects: CatalogObjects, oids: Sequence[int] = (), cancellable: CancellableQuery | None = None
+) -> CatalogQuery:
     """Prepare a query.
 
     Args:
         text: a query for which `is_catalog_query` holds.
         objects: relations and indexes.
         oids: parameter types from the client, 0 for an unspecified one.
-        asking: cancellation of the query; None without one.
+        cancellable: cancellation of the query; None without one.
 
     Raises:
         SqlError: the query is invalid, or not supported.
@@ -109,7 +111,7 @@ def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = (), asking
     parameters = _parameters(text, oids)
     # An example value, since NULL does not have the parameter's type in all expressions.
     examples = ["[]" if _type_of(oid).element else "'0'" for oid in parameters]
-    described, rows = _database(objects).ask(text, examples, SessionFacts(), asking or Asking())
+    described, rows = _database(objects).ask(text, examples, SessionFacts(), cancellable or CancellableQuery())
     first = rows[0] if rows else [None] * len(described)
     columns = (column_of(text, *named, example) for named, example in zip(described, first, strict=True))
     return CatalogQuery(text, parameters, tuple(columns))
@@ -120,7 +122,7 @@ def answer(
     objects: CatalogObjects,
     arguments: Sequence[Datum] = (),
     facts: SessionFacts | None = None,
-    asking: Asking | None = None,
+    cancellable: CancellableQuery | None = None,
 ) -> list[tuple[Datum | Effect, ...]]:
     """Answer a query; the value of a function with an effect is the effect.
 
@@ -129,13 +131,13 @@ def answer(
         objects: relations and indexes.
         arguments: a datum for each parameter.
         facts: facts about the session.
-        asking: cancellation of the query; None without one.
+        cancellable: cancellation of the query; None without one.
 
     Raises:
         SqlError: the query fails.
     """
     literals = [_literal(oid, datum) for oid, datum in zip(query.parameters, arguments, strict=True)]
-    _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts(), asking or Asking())
+    _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts(), cancellable or CancellableQuery())
     return [data_of(row, query.columns) for row in rows]
 
 
@@ -179,7 +181,7 @@ class CatalogDatabase:
         run("SET lock_configuration = true")
 
     def ask(
-        self, text: str, arguments: Sequence[str], facts: SessionFacts, asking: Asking
+        self, text: str, arguments: Sequence[str], facts: SessionFacts, cancellable: CancellableQuery
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
         """Return names and types of a query's columns, and its rows."""
         import duckdb
@@ -202,13 +204,13 @@ class CatalogDatabase:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                     raise SqlError("0A000", "of PostgreSQL's catalogs only one SELECT is answered at a time")
-                with self._only_reading(), asking.at_work(self._connection):  # WITH may contain writes
+                with self._only_reading(), cancellable.at_work(self._connection):  # WITH may contain writes
                     cursor = self._connection.execute(statements[0])
                     described = [(str(column[0]), str(column[1])) for column in cursor.description or ()]
                     return described, cursor.fetchall()
             except (duckdb.Error, RuntimeError) as exc:  # an interrupted fetch raises RuntimeError
-                if asking.reason is not None:
-                    raise asking.reason from exc
+                if cancellable.reason is not None:
+                    raise cancellable.reason from exc
                 if not isinstance(exc, duckdb.Error):
                     raise
                 raise _refusal(exc) from exc

@@ -11,7 +11,7 @@ from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
 from derive.sql.parser.text_cache import MOST_CHARACTERS, remembering
-from derive.sql.pg_catalog.asking import Asking
+from derive.sql.pg_catalog.cancellable_query import CancellableQuery
 from derive.sql.pg_catalog.effects import Effect, Effects
 from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.sql.pg_catalog.query import CatalogQuery, answer, is_catalog_query, prepare
@@ -73,8 +73,8 @@ class DescribingSession:
             return await self._session.prepare(text, oids)
         self._require_sound()
         self._effects.begin()
-        asking = Asking()
-        query = await self._asked(asking, asyncio.to_thread(prepare, text, self._objects(), oids, asking))
+        cancellable = CancellableQuery()
+        query = await self._asked(cancellable, asyncio.to_thread(prepare, text, self._objects(), oids, cancellable))
         return Prepared(text, query.parameters, query.columns, query)
 
     def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Coroutine[Any, Any, Result]:
@@ -86,26 +86,28 @@ class DescribingSession:
     async def _answer(self, prepared: Prepared, query: CatalogQuery, arguments: Sequence[Datum]) -> Result:
         self._require_sound()
         self._effects.begin()
-        asking = Asking()
-        answering = asyncio.to_thread(answer, query, self._objects(), arguments, self._facts(), asking)
-        rows = await self._asked(asking, answering)
+        cancellable = CancellableQuery()
+        answering = asyncio.to_thread(answer, query, self._objects(), arguments, self._facts(), cancellable)
+        rows = await self._asked(cancellable, answering)
         return Result(lambda count: f"SELECT {count}", prepared.columns, self._completed(rows))
 
-    async def _asked(self, asking: Asking, work: Coroutine[Any, Any, T]) -> T:
+    async def _asked(self, cancellable: CancellableQuery, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a query, up to the statement timeout, and up to `_MOST_SECONDS` since other queries wait."""
         begun = time.monotonic()
         task = asyncio.ensure_future(work)
         try:
-            with self._effects.ending(asking.stop):
+            with self._effects.ending(cancellable.stop):
                 while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
                     if time.monotonic() - begun > _MOST_SECONDS:
-                        asking.stop(SqlError("54000", f"a query about catalogs takes more than {_MOST_SECONDS:.0f} s"))
-                    elif asking.reason is not None:
-                        asking.stop()
+                        cancellable.stop(
+                            SqlError("54000", f"a query about catalogs takes more than {_MOST_SECONDS:.0f} s")
+                        )
+                    elif cancellable.reason is not None:
+                        cancellable.stop()
                 return task.result()
         finally:
             if not task.done():
-                asking.stop()
+                cancellable.stop()
 
     def begin_implicit(self) -> Coroutine[Any, Any, None]:
         """Begin an implicit transaction, unless a transaction is open."""

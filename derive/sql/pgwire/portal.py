@@ -20,7 +20,7 @@ _MOST_COLUMNS = 1664
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowFormat:
     """The wire form of rows.
 
     Attributes:
@@ -34,20 +34,20 @@ class Shape:
     description: bytes
 
 
-def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> Shape:
+def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> RowFormat:
     """Return the wire form of rows with some columns; an empty one for None.
 
     Raises:
         SqlError: the number of formats differs, a format is unknown, or there are too many columns.
     """
     if columns is None:
-        return Shape((), (), messages.NO_DATA)
+        return RowFormat((), (), messages.NO_DATA)
     if len(columns) > _MOST_COLUMNS:
         what = f"target lists can have at most {_MOST_COLUMNS} entries"
         raise SqlError("54011", what, hint="select fewer columns at once, or make a jsonb of them")
     forms = formats_for(formats, len(columns), "result columns")
     encoders = tuple(encoder_of(column, form) for column, form in zip(columns, forms, strict=True))
-    return Shape(forms, encoders, messages.row_description(columns, forms))
+    return RowFormat(forms, encoders, messages.row_description(columns, forms))
 
 
 class PreparedStatement:
@@ -59,9 +59,9 @@ class PreparedStatement:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self._shapes: RecentlyUsed[tuple[int, ...], Shape] = RecentlyUsed(_MOST_SHAPES)
+        self._shapes: RecentlyUsed[tuple[int, ...], RowFormat] = RecentlyUsed(_MOST_SHAPES)
 
-    def shape(self, formats: tuple[int, ...]) -> Shape:
+    def shape(self, formats: tuple[int, ...]) -> RowFormat:
         """Return the wire form of its rows, in the formats of `Bind`.
 
         Raises:
@@ -172,6 +172,6 @@ class Portal:
             await close()
 
 
-def _fitting(columns: Sequence[ResultColumn], shape: Shape) -> Shape:
+def _fitting(columns: Sequence[ResultColumn], shape: RowFormat) -> RowFormat:
     """Return the wire form of rows whose columns have changed: in the same formats, if their number is equal."""
     return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

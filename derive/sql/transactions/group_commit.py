@@ -68,7 +68,7 @@ class Commit(Protocol):
         """Commit writes, and then call a function."""
 
 
-class Others(Protocol):
+class OtherWriters(Protocol):
     """Other writers: processes that write without group commit."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
@@ -90,7 +90,7 @@ class Others(Protocol):
         """Return the histories of collections and tables, without dropped ones."""
 
 
-class Nobody:
+class NoOtherWriters:
     """The absence of other writers."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
@@ -109,7 +109,7 @@ class Nobody:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingCommit:
     writes: Sequence[Write]
     basis: Basis | None
     then: Callable[[], None]
@@ -131,13 +131,13 @@ class GroupCommit:
         self,
         timeline: Timeline,
         dropped: Callable[[GlobalId], str | None] = lambda _: None,
-        others: Others | None = None,
+        others: OtherWriters | None = None,
         altered: Callable[[GlobalId, Shape], str | None] = lambda *_: None,
     ) -> None:
         self._altered = altered
-        self._timeline, self._dropped, self._others = timeline, dropped, others or Nobody()
+        self._timeline, self._dropped, self._others = timeline, dropped, others or NoOtherWriters()
         self._writers = asyncio.Lock()  # held by the writer, from the reads that it depends on
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingCommit] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
 
@@ -162,14 +162,14 @@ class GroupCommit:
             SqlError: a relation of the basis was written.
             StorageError: Storage cannot write; nothing was written.
         """
-        waiting = _Waiting(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
+        waiting = _PendingCommit(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
             self._task.add_done_callback(self._give_up)
         return await self._settled(waiting)
 
-    async def _settled(self, waiting: _Waiting) -> int:
+    async def _settled(self, waiting: _PendingCommit) -> int:
         is_cancelled = False
         while not waiting.done.done():
             try:
@@ -194,7 +194,7 @@ class GroupCommit:
                 then: Callable[[], None] = nothing,
                 shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
             ) -> int:
-                waiting = _Waiting(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
+                waiting = _PendingCommit(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
                 writing = asyncio.create_task(self._write(self._accepted([waiting])))
                 writing.add_done_callback(lambda _: _give_up([waiting]))
                 try:
@@ -217,7 +217,7 @@ class GroupCommit:
                     _give_up(group)
                     raise
 
-    def _to_check(self, waiting: _Waiting) -> frozenset[GlobalId]:
+    def _to_check(self, waiting: _PendingCommit) -> frozenset[GlobalId]:
         return self._others.written_by_others(waiting.basis) if waiting.basis else frozenset()
 
     def _give_up(self, drained: asyncio.Task[None]) -> None:
@@ -225,9 +225,9 @@ class GroupCommit:
             group, self._waiting = self._waiting, []
             _give_up(group)
 
-    def _accepted(self, group: Sequence[_Waiting]) -> list[_Waiting]:
+    def _accepted(self, group: Sequence[_PendingCommit]) -> list[_PendingCommit]:
         """Return the writes of a group that can commit one after the other; fail the rest."""
-        accepted: list[_Waiting] = []
+        accepted: list[_PendingCommit] = []
         known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
         for waiting in group:
@@ -281,7 +281,7 @@ class GroupCommit:
 
         return check
 
-    async def _write(self, group: Sequence[_Waiting]) -> None:
+    async def _write(self, group: Sequence[_PendingCommit]) -> None:
         """Write a group at one time, and notify the waiting sessions."""
         if not group:
             return
@@ -323,7 +323,7 @@ def _outdated(reason: str, basis: Basis) -> SqlError:
     return SqlError("40001", f"could not serialize access: {reason}", hint=hint)
 
 
-def _give_up(group: Sequence[_Waiting]) -> None:
+def _give_up(group: Sequence[_PendingCommit]) -> None:
     """Fail the waiting writes of a group, since the process shuts down."""
     for waiting in group:
         if not waiting.done.done():

@@ -49,7 +49,7 @@ class Member:
     step: Step | None
 
 
-class Joint:
+class CycleTransaction:
     """Joint transactions of one cycle.
 
     Args:

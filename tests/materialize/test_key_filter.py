@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.key import pack
-from derive.materialize.key_filter import Known, LastStored
+from derive.materialize.key_filter import KeyFilter, LastStored
 
 NUMBERS = st.sets(st.integers(0, 40))
 
@@ -17,7 +17,7 @@ def keys(numbers: set[int]) -> pa.BinaryArray:
     return pa.array([pack((number,)) for number in sorted(numbers)], pa.binary())
 
 
-def stored(known: Known, numbers: set[int]) -> None:
+def stored(known: KeyFilter, numbers: set[int]) -> None:
     array = keys(numbers)
     known.store(LastStored(array, pa.array(["{}"] * len(array), pa.string()), np.zeros(len(array), dtype=np.bool_)))
 
@@ -26,7 +26,7 @@ def stored(known: Known, numbers: set[int]) -> None:
 def test_what_was_stored_may_be_there(
     transactions: list[set[int]], asked: set[int], is_empty: bool, largest: bytes | None
 ) -> None:
-    known = Known(largest, is_empty=is_empty)
+    known = KeyFilter(largest, is_empty=is_empty)
     for numbers in transactions:
         stored(known, numbers)
     may_be = dict(zip(sorted(asked), known.may_be_there(keys(asked)).tolist(), strict=True))
@@ -36,14 +36,14 @@ def test_what_was_stored_may_be_there(
 
 
 def test_keys_beyond_the_largest_are_new() -> None:
-    known = Known(pack((20,)))
+    known = KeyFilter(pack((20,)))
     assert known.may_be_there(keys({5, 20, 21, 300})).tolist() == [True, True, False, False]
     stored(known, {30})
     assert known.may_be_there(keys({25, 31})).tolist() == [True, False]
 
 
 def test_of_an_empty_endpoint_nearly_all_absent_keys_are_known() -> None:
-    known = Known(is_empty=True)
+    known = KeyFilter(is_empty=True)
     for begin in range(0, 40_000, 10_000):
         stored(known, set(range(begin, begin + 10_000, 2)))
     absent = known.may_be_there(keys(set(range(1, 40_000, 2))))

@@ -20,7 +20,7 @@ def provisional_id() -> GlobalId:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DdlTransaction:
     """The names of a DDL transaction.
 
     Attributes:
@@ -35,7 +35,7 @@ class Draft:
 
     @property
     def alters(self) -> bool:
-        """Return whether the draft changes the columns of a table."""
+        """Return whether the transaction changes the columns of a table."""
         return any(item.alters is not None for item in self.objects.items.values())
 
     def changed(
@@ -45,8 +45,8 @@ class Draft:
         added: Iterable[Item] = (),
         removed: Iterable[GlobalId] = (),
         renamed: Mapping[GlobalId, str] | None = None,
-    ) -> Draft:
-        """Return this draft with one more change.
+    ) -> DdlTransaction:
+        """Return this transaction with one more change.
 
         Args:
             statement: text of the DDL statement.
@@ -59,7 +59,7 @@ class Draft:
         for identifier in removed:
             del items[identifier]
         items |= {item.id: item for item in added}
-        return Draft(self.base, self.objects.with_items(items.values()), (*self.statements, statement))
+        return DdlTransaction(self.base, self.objects.with_items(items.values()), (*self.statements, statement))
 
     def change(self, now: Objects) -> Change:
         """Return the change of the catalog; other sessions may have changed the catalog meanwhile.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-class Asking:
+class CancellableQuery:
     """One query.
 
     Attributes:
