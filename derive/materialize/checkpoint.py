@@ -165,9 +165,10 @@ def resume(
     checkpoint = ShardCheckpoint.from_bytes(known)
     going_on = [binding for binding in bindings if _goes_on(binding, checkpoint, restart)]
     if opened:
-        if token or not all(_is_reset(binding.state_key, checkpoint, restart) for binding in bindings):
+        unreset = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
+        if token or unreset:
             _require_own(checkpoint, folder)
-        _require_known(checkpoint, going_on, positions, folder, is_same=checkpoint.token == token)
+        _require_known(checkpoint, unreset, positions, folder, is_same=checkpoint.token == token)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
     empty: frozenset[str] = frozenset()

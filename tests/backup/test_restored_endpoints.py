@@ -78,6 +78,13 @@ def backed_up(folder: Path, more: int) -> World:
     return world
 
 
+def put_back(folder: Path) -> None:
+    """Restore the endpoint from its backup."""
+    shutil.copyfile(folder / "out.backup", folder / "out.db")
+    for suffix in ("-wal", "-shm"):
+        (folder / f"out.db{suffix}").unlink(missing_ok=True)
+
+
 def test_an_endpoint_that_is_where_the_backup_was_goes_on_and_is_the_restored_folders_then(tmp_path: Path) -> None:
     original = backed_up(tmp_path, 0)
     restored = world_of(tmp_path, "restored", 3)
@@ -102,11 +109,27 @@ def test_an_endpoint_that_is_ahead_is_refused_until_it_is_put_back(tmp_path: Pat
     assert "flowctl reset" in str(caught.value)
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
-    shutil.copyfile(tmp_path / "out.backup", tmp_path / "out.db")
-    for suffix in ("-wal", "-shm"):
-        (tmp_path / f"out.db{suffix}").unlink(missing_ok=True)
+    put_back(tmp_path)
     go_on(restored, range(3, 4))
     assert table(tmp_path) == [(0, 8), (1, 8)]
+
+
+def test_an_endpoint_that_was_refilled_after_the_backup_is_ahead(tmp_path: Path) -> None:
+    """The rows are of a history that the restored folder does not know, and newer than what it has."""
+    original = backed_up(tmp_path, 1)
+    reset(original.catalog, original.store, ["m/out"])
+    go_on(original, range(3, 4))
+    original.store.close()
+    restored = world_of(tmp_path, "restored", 3)
+
+    for batch in (2, 3):
+        with pytest.raises(TaskError, match="the endpoint is ahead of it"):
+            go_on(restored, range(batch, batch + 1))
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+
+    put_back(tmp_path)
+    go_on(restored, range(4, 5))
+    assert table(tmp_path) == [(0, 10), (1, 10)]
 
 
 def test_an_endpoint_that_is_ahead_starts_over_after_a_reset(tmp_path: Path) -> None:
@@ -126,9 +149,7 @@ def test_an_endpoint_that_is_behind_is_given_the_rest(tmp_path: Path) -> None:
     go_on(world, range(1, 3))
     take(world, tmp_path / "backup")
     world.store.close()
-    shutil.copyfile(tmp_path / "out.backup", tmp_path / "out.db")
-    for suffix in ("-wal", "-shm"):
-        (tmp_path / f"out.db{suffix}").unlink(missing_ok=True)
+    put_back(tmp_path)
 
     restore(tmp_path / "backup", tmp_path / "restored")
     go_on(world_of(tmp_path, "restored", 4), range(3, 4))
