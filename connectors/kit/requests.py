@@ -199,7 +199,7 @@ class Applied:
         description: text about the actions that were or would be done; empty if there are none.
         refilling: indices of bindings that are being refilled: sessions store beside their rows.
         contents: for each binding, the identity of the rows that sessions load and store; empty if the binding has
-            never been refilled. Each new refill, which has no rows yet, has a new identity, and keeps it after it has
+            never started over. Each new refill, which has no rows yet, has a new identity, and keeps it after it has
             replaced the old rows.
     """
 

@@ -76,25 +76,25 @@ class Preparation:
         else:
             self._refilling.add(index)
             if not self._tables.has_refill(migration.table, note, generation):
-                note = note.begin(generation)
-                assert note.refill is not None
-                self._statements += self._dialect.create(
-                    table_beside(migration.table, note.refill, self._dialect.naming)
-                )
+                refill = Rows.begin(generation)
+                note = replace(note, refill=refill)
+                self._statements += self._dialect.create(table_beside(migration.table, refill, self._dialect.naming))
         self._notes[migration.table.path[-1]] = note
 
     def _note(self, index: int, binding: Binding, table: Table) -> Note:
         """Return the note of a binding's table; without one, a note by the runtime's state.
 
         The rows belong to the binding's generation if it is the first one, if rows were stored before there were notes,
-        or if there are no rows.
+        or if there are no rows. In the last case, checkpoints of former rows do not count.
         """
         note = self._notes.get(table.path[-1])
         if note is not None:
             return note
-        is_empty = not self._has_checkpoint and self._tables.describe(binding) is None
-        is_same = binding.generation == FIRST or index in self._request.begun or is_empty
-        return Note(Rows(binding.generation if is_same else ""))
+        generation = binding.generation
+        if generation != FIRST and self._tables.describe(binding) is None:
+            return Note(Rows.begin(generation))
+        is_same = generation == FIRST or (index in self._request.begun and self._has_checkpoint)
+        return Note(Rows(generation if is_same else ""))
 
     def _complete(self, index: int, binding: Binding) -> None:
         """Replace the rows of a binding by those of its refill, if that is complete.

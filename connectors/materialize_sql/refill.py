@@ -36,11 +36,16 @@ class Rows:
 
     Attributes:
         generation: name of the rows' generation; empty if unknown.
-        contents: identity of the rows; empty if they were never refilled.
+        contents: identity of the rows; empty if they are of the first generation, or older than identities.
     """
 
     generation: str
     contents: str = ""
+
+    @staticmethod
+    def begin(generation: str) -> Rows:
+        """Return rows of which none is stored yet, with a new identity."""
+        return Rows(generation, uuid.uuid4().hex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,6 @@ class Note:
 
     rows: Rows
     refill: Rows | None = None
-
-    def begin(self, generation: str) -> Note:
-        """Return the note of a refill without rows."""
-        return Note(self.rows, Rows(generation, uuid.uuid4().hex))
 
     def complete(self) -> Note:
         """Return the note after the refill has replaced the rows."""

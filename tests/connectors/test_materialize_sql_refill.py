@@ -160,7 +160,21 @@ def test_table_without_a_note_is_of_the_generation_that_has_begun(
 
 
 def test_first_refill_of_nothing_is_stored_into_the_table(database: Database) -> None:
-    assert apply(database, binding("tenth")).refilling == set()
+    applied = apply(database, binding("tenth"))
+    assert applied.refilling == set()
+    assert applied.contents[0] == store(database, binding("tenth"), NEW) != ""
+    assert balances(database) == {"b": 2, "c": 2, "d": 2}
+
+
+def test_table_whose_checkpoints_are_lost_is_refilled(database: Database) -> None:
+    """Nobody knows of which history its rows are, nor how far a refill had come."""
+    one, identity = refilled(database)
+    database.query('DELETE FROM "flow_checkpoints"')
+    applied = apply(database, one, begun=True)
+    assert applied.refilling == {0}
+    assert applied.contents[0] not in ("", identity)
+    apply(database, one, completed=applied.contents[0])
+    assert balances(database) == {}
 
 
 def test_long_names_are_told_apart(database: Database) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from refilled import DAY, VIEW, Shop, opened
 from sql_databases import DATABASES
 
+from connectors.kit import ConnectorSpec
+from connectors.materialize_sqlite import MaterializeSqlite
 from derive.engine.reset import start_over
 from derive.engine.split import split
 from derive.materialize.refill import read_refills
@@ -257,3 +260,47 @@ def test_a_follower_starts_over_only_the_binding_whose_source_was_reset(table: S
     table.world.step()
     assert table.rows() == table.contents()
     assert table.rows("events")[1] == 1010
+
+
+class WithoutRefills(MaterializeSqlite):
+    """A connector that cannot refill, as connectors from elsewhere."""
+
+    def spec(self) -> ConnectorSpec:
+        return replace(super().spec(), refills=False)
+
+
+def warnings(shop: Shop) -> list[str]:
+    return [entry["message"] for entry in recent_entries(shop.world.root, VIEW) if entry["level"] == "warn"]
+
+
+def test_a_connector_that_cannot_refill_warns_of_the_rows_that_stay(tmp_path: Path) -> None:
+    with opened(tmp_path, replace(DATABASES["sqlite"](tmp_path), connector=WithoutRefills())) as shop:
+        shop.ingest(*FIRST)
+        shop.world.step()
+        assert warnings(shop) == []
+        shop.edit(LEAST="60")
+        shop.reset("shop/sums")
+        shop.world.step()
+        shop.world.step()
+        assert shop.rows() == dict(FIRST)
+        (warning,) = warnings(shop)
+        assert warning.startswith("'shop/sums -> sums' starts over, and the connector cannot refill it")
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_database_that_was_removed_is_filled_without_warnings(tmp_path: Path, *, is_run: bool) -> None:
+    """It has no rows of before, whether it is removed before or after the run that starts over."""
+    with opened(tmp_path, DATABASES["sqlite"](tmp_path)) as shop:
+        shop.ingest(*FIRST)
+        shop.world.step(shards=2)
+        shop.reset(VIEW)
+        if is_run:
+            shop.world.step()
+            close_streams()
+        for suffix in ("", "-wal", "-shm"):
+            (tmp_path / f"warehouse.db{suffix}").unlink(missing_ok=True)
+        shop.ingest(("k1", 1))
+        shop.world.step()
+        shop.world.step()
+        shop.check()
+        assert warnings(shop) == []
