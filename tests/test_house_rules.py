@@ -1,6 +1,7 @@
-"""House rules of CONTRIBUTING.md that a program can check: lengths, vague names, and first words of docstrings."""
+"""House rules of CONTRIBUTING.md that a program can check: lengths, names, and first words of docstrings."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,26 @@ MODULES = {
     if not path.startswith("bench/")
 }
 VAGUE = {"each", "found", "whole"}
+FORBIDDEN_TERMS = {
+    **dict.fromkeys(("anew",), "recompute, restart"),
+    **dict.fromkeys(("wanted", "wish", "wished", "wishes"), "desired, request"),
+    **dict.fromkeys(("bell", "news", "nudge", "tell", "tells", "told"), "notify, report, wake"),
+    **dict.fromkeys(("asking", "prompt"), "query, point lookup, fast path"),
+    **dict.fromkeys(("comes", "goes", "halt", "halts", "heal", "heals"), "resume, fail, retryable"),
+    **dict.fromkeys(("moment", "moments"), "timestamp, time"),
+    **dict.fromkeys(("letters",), "characters"),
+    **dict.fromkeys(("cohort", "cohorts", "lineup"), "dataflow group, task graph"),
+    **dict.fromkeys(("tend", "tidy", "upkeep"), "compaction, maintenance, clean up"),
+    **dict.fromkeys(("fed", "feeding"), "ingestion, source"),
+    **dict.fromkeys(("draft",), "DDL transaction"),
+    **dict.fromkeys(("agreement",), "compatibility"),
+    **dict.fromkeys(("apart", "disjoint"), "free of conflicts, independent"),
+    **dict.fromkeys(("joint",), "cycle transaction"),
+    **dict.fromkeys(("worth",), "cost model"),
+    **dict.fromkeys(("ledger",), "storage clock"),
+    **dict.fromkeys(("nobody", "remembering", "silence", "takeover"), "none, cache, stall, hybrid executor"),
+}
+"""Words that no module, class or function has in its name, and the terms to use instead."""
 NO_SUBJECTS = {
     *("What", "Whatever", "Who", "Whoever", "Whose", "Whom", "Of", "By", "Whether"),
     *("Nobody", "Nothing", "Somebody", "Someone", "Those", "Such"),
@@ -64,6 +85,25 @@ def test_variables_say_what_they_hold() -> None:
     names |= {(path, node.arg) for path, node in nodes() if isinstance(node, ast.arg)}
 
     assert sorted((path, name) for path, name in names if name in VAGUE) == []
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words of an identifier or a path: they end at underscores, dots, slashes and before capitals."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)}
+
+
+def test_names_are_split_into_words() -> None:
+    assert words_of("derive/sql/_SQLSession_told2at.py") == {"derive", "sql", "session", "told2at", "py"}
+
+
+def test_names_have_standard_terms() -> None:
+    definitions = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    names = {(path, node.name) for path, node in nodes() if isinstance(node, definitions)}
+    names |= {(path, path) for path in SOURCES}
+    faults = [(path, name, words_of(name) & FORBIDDEN_TERMS.keys()) for path, name in names]
+
+    assert len(names) > 5000
+    assert sorted((path, name, FORBIDDEN_TERMS[word]) for path, name, words in faults for word in words) == []
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:

@@ -117,7 +117,7 @@ def _layout_of(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec])
     names = property_names(columns, parameters)
     passed = {parameters[column].field: parameters[column] for column in columns if column in parameters}
     booleans = tuple(name for name, parameter in passed.items() if parameter.types - {"null"} == {"boolean"})
-    converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _comes_back(passed[name]))
+    converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _round_trips(passed[name]))
     parsed = [name not in passed or _may_be_structured(passed[name]) for name in converted]
     return RowLayout(names, tuple(zip(converted, parsed, strict=True)), booleans)
 
@@ -164,7 +164,7 @@ def _may_differ(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> bool
     return any(begin in text for begin in _CLOSING)
 
 
-def _comes_back(projection: ProjectionSpec) -> bool:
+def _round_trips(projection: ProjectionSpec) -> bool:
     """Return whether SQLite returns a field's value unchanged."""
     if _may_be_structured(projection):
         return False

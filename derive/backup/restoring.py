@@ -74,7 +74,7 @@ def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callabl
             progress(count)
         for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
             sync(folder)
-        _begin_anew(root, manifest)
+        _replace_identity(root, manifest)
         reach("restore.completing")
         (root / f"{METADATA}.new").replace(root / METADATA)
         sync(root)
@@ -113,7 +113,7 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
         )
 
 
-def _begin_anew(root: Path, manifest: Manifest) -> None:
+def _replace_identity(root: Path, manifest: Manifest) -> None:
     """Give a restored folder its own identity, and end the capabilities of the original."""
     identifier = str(uuid4())
     path = root / f"{METADATA}.new"

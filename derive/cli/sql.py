@@ -168,8 +168,8 @@ async def _print(result: Result, output: str | None) -> int:
         return 0
     if result.copy_out is not None:
         return await _copy(result.copy_out, result.rows)
-    modifier = output or ("table" if sys.stdout.isatty() else "json")
-    printed = _TablePrinter(result.columns) if modifier == "table" else _LinePrinter(result.columns, modifier)
+    output_format = output or ("table" if sys.stdout.isatty() else "json")
+    printed = _TablePrinter(result.columns) if output_format == "table" else _LinePrinter(result.columns, output_format)
     count = 0
     async for batch in result.rows:
         count += len(batch)
@@ -180,16 +180,16 @@ async def _print(result: Result, output: str | None) -> int:
     return count
 
 
-async def _copy(modifier: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
+async def _copy(writer: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
     """Print the lines of COPY … TO STDOUT; return the number of rows."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(modifier.header or b"")
+    sys.stdout.buffer.write(writer.header or b"")
     count = 0
     async for batch in batches:
         count += len(batch)
-        sys.stdout.buffer.write(b"".join(modifier.lines(batch)))
+        sys.stdout.buffer.write(b"".join(writer.lines(batch)))
         sys.stdout.buffer.flush()
-    sys.stdout.buffer.write(modifier.end() if modifier.end else b"")
+    sys.stdout.buffer.write(writer.end() if writer.end else b"")
     sys.stdout.buffer.flush()
     return count
 
@@ -203,11 +203,11 @@ async def _standard_input() -> AsyncIterator[bytes]:
 class _LinePrinter:
     """Prints each batch of rows at once, as JSON Lines or CSV."""
 
-    def __init__(self, columns: Sequence[ResultColumn], modifier: str) -> None:
+    def __init__(self, columns: Sequence[ResultColumn], output_format: str) -> None:
         import csv
 
-        self._columns = columns if modifier == "csv" else _with_distinct_names(columns)
-        self._csv = csv.writer(sys.stdout, lineterminator="\n") if modifier == "csv" else None
+        self._columns = columns if output_format == "csv" else _with_distinct_names(columns)
+        self._csv = csv.writer(sys.stdout, lineterminator="\n") if output_format == "csv" else None
         if self._csv:
             self._csv.writerow([column.name for column in columns])
 

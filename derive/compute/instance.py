@@ -25,7 +25,7 @@ from derive.compute.dataflow.dataflows import DataflowRequest, Dataflows, intege
 from derive.compute.dataflow.hydration import MOST_HERE, Progress
 from derive.compute.dataflow.input import Input, Update
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
-from derive.compute.dataflow.point_lookup import PromptReader
+from derive.compute.dataflow.point_lookup import PointLookupReader
 from derive.compute.dataflow.staging import Stage, Staging
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
@@ -93,7 +93,7 @@ class Instance:
         for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
             self._define(identifier, None)  # it had not started when the instance ended, and may not be wanted any more
         self._readers: list[apsw.Connection] = []
-        self._prompt_reader = PromptReader(self._folder)
+        self._prompt_reader = PointLookupReader(self._folder)
 
     def close(self) -> None:
         """Release all resources."""

@@ -21,7 +21,7 @@ class Observer(Protocol):
         """The task stopped."""
 
 
-class Silent:
+class SilentObserver:
     """An observer that ignores events."""
 
     def working(self, task: str, documents: int) -> None:

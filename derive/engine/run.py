@@ -13,7 +13,7 @@ from dataclasses import replace
 from derive.backoff import Backoff, Retries
 from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.inputs import Inputs
-from derive.engine.observer import Observer, Silent
+from derive.engine.observer import Observer, SilentObserver
 from derive.engine.pending import PendingDocuments, find_blamed
 from derive.engine.reset import start_over
 from derive.engine.task import Task
@@ -59,7 +59,7 @@ class Run:
         tasks: running tasks, by name.
         observer: receives the run's events.
         retries: schedules retries of failed tasks.
-        joint: joint transactions of cycles that have them, by the names of the cycle.
+        cycle_transactions: joint transactions of cycles that have them, by the names of the cycle.
 
     Attributes:
         task_graph: its tasks, and their reading relations.
@@ -73,11 +73,11 @@ class Run:
         tasks: Mapping[str, Task],
         observer: Observer | None = None,
         retries: Retries[str] | None = None,
-        joint: Mapping[Cycle, CycleTransaction] | None = None,
+        cycle_transactions: Mapping[Cycle, CycleTransaction] | None = None,
     ) -> None:
         self._store = store
-        self._observer = observer or Silent()
-        self.task_graph = TaskGraph(catalog, tasks, joint or {})
+        self._observer = observer or SilentObserver()
+        self.task_graph = TaskGraph(catalog, tasks, cycle_transactions or {})
         self._stopped = self.is_mended = False
         self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file
@@ -185,9 +185,9 @@ class Run:
         if len(looks) < len(tasks):
             return False
         steps = self._next_steps(cycle, looks, absent, now)
-        joint = self.task_graph.joint.get(cycle)
-        if joint and len(steps) == len(tasks):
-            if self._go_jointly(joint, tasks, looks, steps, now):
+        cycle_transaction = self.task_graph.cycle_transactions.get(cycle)
+        if cycle_transaction and len(steps) == len(tasks):
+            if self._go_jointly(cycle_transaction, tasks, looks, steps, now):
                 return True
             if self._stopped or any(task.error for task in tasks):
                 return False
@@ -246,7 +246,7 @@ class Run:
 
     def _go_jointly(
         self,
-        joint: CycleTransaction,
+        cycle_transaction: CycleTransaction,
         tasks: Sequence[Task],
         looks: Mapping[str, Inputs],
         steps: Mapping[str, Step | None],
@@ -256,7 +256,7 @@ class Run:
         done: dict[str, Committed] = {}
         with self._stopping(tasks[0]):
             by_name = {task.spec.name: task for task in tasks}
-            done = joint.advance(by_name, looks, steps, now, self._observer.working)
+            done = cycle_transaction.advance(by_name, looks, steps, now, self._observer.working)
         for name, committed in done.items():
             self._retries.succeed(name)
             self._observer.committed(name, committed)

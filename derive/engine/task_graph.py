@@ -18,7 +18,7 @@ class TaskGraph:
     Attributes:
         catalog: the catalog.
         tasks: running tasks, by name.
-        joint: joint transactions of cycles that have them, by the names of the cycle.
+        cycle_transactions: joint transactions of cycles that have them, by the names of the cycle.
         sealable: collections that no task derives.
         absent: for each cycle, sources before readers, the names of its tasks that do not run.
         upstream: for each cycle, the cycle itself and its direct and indirect sources.
@@ -27,7 +27,7 @@ class TaskGraph:
 
     catalog: CatalogSpec
     tasks: Mapping[str, Task]
-    joint: Mapping[Cycle, CycleTransaction]
+    cycle_transactions: Mapping[Cycle, CycleTransaction]
     sealable: tuple[str, ...] = field(init=False)
     absent: Mapping[Cycle, tuple[str, ...]] = field(init=False)
     upstream: Mapping[Cycle, set[Cycle]] = field(init=False)

@@ -181,7 +181,7 @@ class TaskReconciler:
             if name not in read:
                 self._create([collection])
         self._has_begun = True
-        run.change(TaskGraph(catalog, {name: self._tasks[name] for name in wanted}, self._joint(catalog)))
+        run.change(TaskGraph(catalog, {name: self._tasks[name] for name in wanted}, self._cycle_transactions(catalog)))
         kept = [name for name in wanted if before.get(name) is self._tasks[name]]
         return Change(
             kept=tuple(kept),
@@ -249,7 +249,7 @@ class TaskReconciler:
             self._reconciliation.present[spec.name] = spec
             self._tasks[spec.name].move(self._transactor(spec))
 
-    def _joint(self, catalog: CatalogSpec) -> dict[Cycle, CycleTransaction]:
+    def _cycle_transactions(self, catalog: CatalogSpec) -> dict[Cycle, CycleTransaction]:
         derivations: dict[str, Derivation] = {}
         for name, spec in self._desired(catalog).items():
             transactor = self._transactor(spec)

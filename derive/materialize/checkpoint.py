@@ -163,7 +163,7 @@ def resume(
     if not known or known == FROM_NOTHING:
         return _resume_from_nothing(opened, bindings, positions, token, restart)
     checkpoint = ShardCheckpoint.from_bytes(known)
-    going_on = [binding for binding in bindings if _goes_on(binding, checkpoint, restart)]
+    going_on = [binding for binding in bindings if _can_resume(binding, checkpoint, restart)]
     if opened:
         unreset = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
         if token or unreset:
@@ -240,7 +240,7 @@ def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: ResetMarker) -> bo
     return bool(reset) and reset != checkpoint.parts.get(name, checkpoint.restart)
 
 
-def _goes_on(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: ResetMarker) -> bool:
+def _can_resume(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: ResetMarker) -> bool:
     """Return whether a checkpoint's position of a binding belongs to the current rows."""
     if binding.contents:
         return checkpoint.contents.get(binding.state_key) == binding.contents

@@ -22,7 +22,7 @@ from derive.materialize.messages import (
 )
 from derive.materialize.reset_marker import ResetMarker, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
-from derive.protocol.secrets import worth_hiding
+from derive.protocol.secrets import long_enough
 from derive.protocol.specs import JSON, BindingSpec, MaterializationSpec
 from derive.protocol.stubs import flow_pb2 as flow
 from derive.protocol.stubs import materialize_pb2 as pb
@@ -174,7 +174,7 @@ def resource_faults(spec: MaterializationSpec, schemas: ConnectorSchemas) -> Ite
 
 def secrets_of(spec: MaterializationSpec, config: JSON, schemas: ConnectorSchemas) -> frozenset[str]:
     """Return the texts to hide in all messages about a materialization."""
-    return spec.endpoint.config.secrets().union(worth_hiding(marked_secrets(config, schemas.endpoint)))
+    return spec.endpoint.config.secrets().union(long_enough(marked_secrets(config, schemas.endpoint)))
 
 
 def located(error: FlowError, spec: MaterializationSpec) -> FlowError:

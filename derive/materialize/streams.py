@@ -105,7 +105,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
     key = (plan.root, plan.spec.name, number, plan.shards)
     with _explained(plan):
         warm = _streams.pop(key, None)
-        if warm is None or not _goes_on(warm, plan, number):
+        if warm is None or not _can_resume(warm, plan, number):
             if warm is not None:
                 warm.stream.close()
             warm = _open(key, plan, number, attempt)
@@ -121,7 +121,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
                 _streams.pop(key, None)
 
 
-def _goes_on(warm: _Warm, plan: StorePlan, number: int) -> bool:
+def _can_resume(warm: _Warm, plan: StorePlan, number: int) -> bool:
     is_same = (warm.epoch, warm.version, warm.refilling) == (plan.epoch, plan.version, plan.refilling)
     return is_same and not warm.stream.is_broken and warm.stream.token == plan.tokens.get(number, "")
 

@@ -80,10 +80,10 @@ def escaped(value: JSON) -> JSON:
 
 def secret_texts(value: JSON, url: str) -> frozenset[str]:
     """Return the texts of a value to hide: values of references, and secrets by name or form."""
-    return worth_hiding(_secrets(value, url, named=False))
+    return long_enough(_secrets(value, url, named=False))
 
 
-def worth_hiding(texts: Iterable[str]) -> frozenset[str]:
+def long_enough(texts: Iterable[str]) -> frozenset[str]:
     """Return the texts that are long enough to hide."""
     return frozenset(text for text in texts if len(text) >= _SHORTEST)
 

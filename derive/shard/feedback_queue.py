@@ -155,7 +155,7 @@ class FeedbackQueue:
 
 
 @dataclass(frozen=True)
-class _FedBack:
+class _FeedbackReader:
     """Published documents from the view of one input."""
 
     reader: _Reader
@@ -235,4 +235,4 @@ def _run_of(reader: _Reader, reading: Reading, combined: Combined, numbers: Sequ
     values = tuple([get(combined.content) for get in reader.values])
     if numbers != range(len(clocks)):
         values = tuple([[column[number] for number in numbers] for column in values])
-    return SourceRun(reader.spec.index, adjusted, values, _FedBack(reader, reading, combined), numbers)
+    return SourceRun(reader.spec.index, adjusted, values, _FeedbackReader(reader, reading, combined), numbers)

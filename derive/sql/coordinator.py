@@ -28,13 +28,13 @@ from derive.sql.sources.file_access import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
-from derive.sql.transactions.commit_marker import CatalogMark
+from derive.sql.transactions.commit_marker import CommitMarker
 from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_holds import StorageHolds
-from derive.sql.transactions.storage_clock import StorageLedger, dropped_name
+from derive.sql.transactions.storage_clock import StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline, Write
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
@@ -62,7 +62,7 @@ class Coordinator:
         timeline: timeline that assigns times.
         commits: group commit.
         holds: read holds of transactions.
-        ledger: reads and writes of Storage.
+        storage_clock: reads and writes of Storage.
         ownership: ownership of the data folder.
         catalog: durable catalog of names.
         computing: controller and compute instances.
@@ -92,7 +92,7 @@ class Coordinator:
         self.ownership = Ownership(root)
         self._flow = catalog
         self.catalog = Catalog(root)
-        self._mark = CatalogMark(self.store)
+        self._mark = CommitMarker(self.store)
         if catalog:
             # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
@@ -107,9 +107,9 @@ class Coordinator:
         self.refresh()
         self.holds = StorageHolds(self.store, self._readable, lambda: retention if self.ownership.is_held else None)
         self.watcher = CommitWatcher(self.store.changes, self._work, self._report)
-        self.ledger = StorageLedger(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
-        self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
-        self.commits = GroupCommit(self.timeline, self._dropped, self.ledger, self._altered)
+        self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
+        self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered)
         self.files = files
         self.source_feeder = SourceFeeder(self.store, self.commits, files)
         self.maintenance_thread = MaintenanceThread(self.store, self.holds)

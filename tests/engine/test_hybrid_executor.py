@@ -26,7 +26,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.hybrid_executor import HybridExecutor, LocalLimits
-from derive.engine.observer import Silent
+from derive.engine.observer import SilentObserver
 from derive.engine.spark_cost import CostModel
 from derive.engine.transaction import Committed
 from derive.errors import LostError, TaskError
@@ -100,7 +100,7 @@ def test_a_backlog_is_worked_off_until_spark_is_up_and_by_spark_from_then_on(tmp
     executor = takeover(spark, 30, said, first=10)
     here: list[int] = []
 
-    class Observed(Silent):
+    class Observed(SilentObserver):
         @override
         def committed(self, task: str, done: Committed) -> None:
             if spark.done:
@@ -171,7 +171,7 @@ def test_cancelling_ends_a_transaction_here_with_its_batch_and_leaves_but_garbag
     executor = takeover(spark, None)
     run = world.run(executor, shards=2)
 
-    class Cancels(Silent):
+    class Cancels(SilentObserver):
         @override
         def working(self, task: str, documents: int) -> None:
             if documents:
@@ -315,7 +315,7 @@ def test_transactions_are_short_only_while_spark_starts_or_nothing_is_known(tmp_
     executor = takeover(spark, 50, first=10, telling=5, documents=40, seconds=0)
     taken: list[int] = []
 
-    class Observed(Silent):
+    class Observed(SilentObserver):
         @override
         def committed(self, task: str, done: Committed) -> None:
             taken.append(done.documents_in)

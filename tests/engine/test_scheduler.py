@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.observer import Silent
+from derive.engine.observer import SilentObserver
 from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
@@ -131,7 +131,7 @@ collections:
                 assert may_end.wait(60)
             return super().execute(plan, progress)
 
-    class Told(Silent):
+    class Told(SilentObserver):
         @override
         def committed(self, task: str, done: Committed) -> None:
             if task == "s/ofFast" and done.documents_in:

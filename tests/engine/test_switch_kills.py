@@ -27,7 +27,7 @@ from materialized import served
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.observer import Silent
+from derive.engine.observer import SilentObserver
 from derive.engine.opening import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FencedError
@@ -455,7 +455,7 @@ def test_l5_a_superseded_run_leaves_the_files_of_a_switch_alone(
     scene.check()
 
 
-class Slow(Silent):
+class Slow(SilentObserver):
     """Lets time pass with each transaction."""
 
     def __init__(self, world: World) -> None:

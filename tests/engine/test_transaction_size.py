@@ -13,7 +13,7 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.observer import Silent
+from derive.engine.observer import SilentObserver
 from derive.engine.opening import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FrontierError
@@ -36,7 +36,7 @@ PER_TICK = 10
 BASE = 1_700_000_000_000_000
 
 
-class Sizes(Silent):
+class Sizes(SilentObserver):
     """Notes how many documents each transaction processed."""
 
     def __init__(self) -> None:

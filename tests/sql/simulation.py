@@ -68,7 +68,7 @@ class Storage:
         self.assigned = max(self.assigned, time)
 
 
-class FakeLedger:
+class FakeStorageClock:
     """One process's way to storage; once that has crashed, nothing goes through it any more."""
 
     def __init__(self, storage: Storage) -> None:
@@ -224,16 +224,18 @@ class Machine:
     remembers: bool = True
     """Whether a new process begins where the one before it was."""
 
-    def start(self, ledger: FakeLedger) -> tuple[Timeline, GroupCommit]:
-        timeline = self.timeline(ledger, ledger.storage.assigned if self.remembers else 0, seal_seconds=0)
-        return timeline, self.commits(timeline, others=ledger)
+    def start(self, storage_clock: FakeStorageClock) -> tuple[Timeline, GroupCommit]:
+        timeline = self.timeline(storage_clock, storage_clock.storage.assigned if self.remembers else 0, seal_seconds=0)
+        return timeline, self.commits(timeline, others=storage_clock)
 
 
 class Client:
     """Does random things, one after the other."""
 
-    def __init__(self, history: History, ledger: FakeLedger, machine: tuple[Timeline, GroupCommit], name: str) -> None:
-        self._history, self._ledger, self._name = history, ledger, name
+    def __init__(
+        self, history: History, storage_clock: FakeStorageClock, machine: tuple[Timeline, GroupCommit], name: str
+    ) -> None:
+        self._history, self._storage_clock, self._name = history, storage_clock, name
         self._timeline, self._commits = machine
         self._chance = history.storage.chance
 
@@ -244,7 +246,7 @@ class Client:
             await action(f"{self._name}.{index}")
 
     async def _contents(self, ids: Collection[int], time: int) -> Contents:
-        return self._ledger.storage.contents(ids, time)
+        return self._storage_clock.storage.contents(ids, time)
 
     async def _insert(self, label: str) -> None:
         operation = self._history.begin("insert")
@@ -293,7 +295,7 @@ class Client:
         """BEGIN; SELECT; …; COMMIT, with other things in between."""
         operation = self._history.begin("transaction")
         modes = Modes(Isolation.STRICT_SERIALIZABLE, is_explicit=True)
-        transaction = Transaction(self._timeline, self._commits, self._ledger, modes)
+        transaction = Transaction(self._timeline, self._commits, self._storage_clock, modes)
         table = self._chance.choice(TABLES)
         ids = [table, SOURCE][: self._chance.choice([1, 1, 2])]
         operation.read = await transaction.read(ids, at_present=False)
@@ -323,14 +325,14 @@ def _moved(table: int, rows: Mapping[Row, int], label: str) -> list[Write]:
 async def _simulate(history: History, machine: Machine) -> None:
     chance = history.storage.chance
     for life in range(4):
-        ledger = FakeLedger(history.storage)
-        parts = machine.start(ledger)
-        clients = [asyncio.create_task(Client(history, ledger, parts, f"{life}.{n}").run()) for n in range(4)]
+        storage_clock = FakeStorageClock(history.storage)
+        parts = machine.start(storage_clock)
+        clients = [asyncio.create_task(Client(history, storage_clock, parts, f"{life}.{n}").run()) for n in range(4)]
         steps = chance.randrange(10, 150) if life < 3 else None
         while not all(client.done() for client in clients) and steps != 0:
             await asyncio.sleep(0)
             steps = None if steps is None else steps - 1
-        ledger.is_dead = True
+        storage_clock.is_dead = True
         for client in clients:
             if client.done():
                 client.result()

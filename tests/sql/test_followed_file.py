@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
-from derive.sql.sources.followed_file import WHOLE, FileForm, FilePosition, FollowedFile, header_of
+from derive.sql.sources.followed_file import WHOLE, FileFormat, FilePosition, FollowedFile, header_of
 
 COLUMNS = (("name", Type.TEXT), ("amount", Type.DOUBLE), ("is big", Type.BOOLEAN), ("rest", Type.JSONB))
 NAMES = st.text(st.sampled_from('ab",\n\ré;'), max_size=4).map(lambda text: text.replace("\r", "")).filter(bool)
 
 
-def poll_all(form: FileForm, position: FilePosition) -> tuple[list[Row], FilePosition]:
+def poll_all(form: FileFormat, position: FilePosition) -> tuple[list[Row], FilePosition]:
     rows: list[Row] = []
     while True:
         more, position = FollowedFile(form).poll(position)
@@ -30,7 +30,7 @@ def test_however_a_file_grows_each_line_is_a_row_once(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], cuts: list[int], is_csv: bool
 ) -> None:
     path = tmp_path_factory.mktemp("followed") / "names"
-    form = FileForm(path, is_csv, True, (("name", Type.TEXT), ("n", Type.BIGINT)))
+    form = FileFormat(path, is_csv, True, (("name", Type.TEXT), ("n", Type.BIGINT)))
     if is_csv:
         quoted = ['"' + name.replace('"', '""') + '"' for name in names]
         text = "name,n\n" + "".join(f"{name},{number}\n" for number, name in enumerate(quoted))
@@ -52,31 +52,31 @@ def test_however_a_file_grows_each_line_is_a_row_once(
 def test_values_of_json_are_taken_as_a_cast_would(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"name": 5, "amount": "1.5", "is big": true, "rest": {"b": 1, "a": [1.0]}}\n\n{"name": null}\n')
-    rows, position = poll_all(FileForm(path, False, False, COLUMNS), FilePosition())
+    rows, position = poll_all(FileFormat(path, False, False, COLUMNS), FilePosition())
     assert rows == [("5", 1.5, 1, '{"a": [1], "b": 1}'), (None, None, None, None)]
     assert position.lines == 3
-    assert poll_all(FileForm(path, False, False, WHOLE), FilePosition())[0][1] == ('{"name": null}',)
+    assert poll_all(FileFormat(path, False, False, WHOLE), FilePosition())[0][1] == ('{"name": null}',)
 
 
 def test_an_error_says_file_and_line_and_nothing_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"amount": 1}\n{"amount": "x"}\n')
     with pytest.raises(SqlError, match="a.jsonl:2: invalid input syntax for type double precision") as caught:
-        poll_all(FileForm(path, False, False, COLUMNS), FilePosition())
+        poll_all(FileFormat(path, False, False, COLUMNS), FilePosition())
     assert caught.value.sqlstate == "22P02"
     path.write_text("[1]\n")
     with pytest.raises(SqlError, match="no JSON object"):
-        poll_all(FileForm(path, False, False, COLUMNS), FilePosition())
+        poll_all(FileFormat(path, False, False, COLUMNS), FilePosition())
     csv = tmp_path / "a.csv"
     csv.write_text("name\nx\n1,2\n")
     with pytest.raises(SqlError, match="extra data") as caught:
-        poll_all(FileForm(csv, True, True, COLUMNS[:1]), FilePosition())
+        poll_all(FileFormat(csv, True, True, COLUMNS[:1]), FilePosition())
     assert caught.value.detail == f"COPY {csv}, line 3"
 
 
 def test_another_file_of_that_name_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    form = FileForm(path, False, False, WHOLE)
+    form = FileFormat(path, False, False, WHOLE)
     path.write_text('{"a": 1}\n{"a": 2}\n')
     _, position = poll_all(form, FilePosition())
     path.write_text('{"a": 1}\n')
@@ -94,7 +94,7 @@ def test_a_line_longer_than_a_piece_is_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("derive.sql.sources.followed_file.PIECE_BYTES", 4)
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n[2]\n"unfinished')
-    assert poll_all(FileForm(path, False, False, WHOLE), FilePosition())[0] == [('{"a": 1}',), ("[2]",)]
+    assert poll_all(FileFormat(path, False, False, WHOLE), FilePosition())[0] == [('{"a": 1}',), ("[2]",)]
 
 
 def test_columns_of_a_header(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_was_changed_where_it_begins_or_was_last_read_is_not_followe
     tmp_path_factory: pytest.TempPathFactory, lines: list[int], data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("followed") / "numbers"
-    form = FileForm(path, False, False, WHOLE)
+    form = FileFormat(path, False, False, WHOLE)
     path.write_text("".join(f"{line}\n" for line in lines))
     _, position = poll_all(form, FilePosition())
     size = path.stat().st_size
@@ -137,7 +137,7 @@ def test_a_file_that_was_changed_where_it_begins_or_was_last_read_is_not_followe
 def test_positions_of_earlier_versions_are_those_of_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     path.write_text("1\n" * 5_000)
-    form = FileForm(path, False, False, WHOLE)
+    form = FileFormat(path, False, False, WHOLE)
     earlier = FilePosition(8_000, 4_000, zlib.crc32(b"1\n" * 2_048))
     rows, position = poll_all(form, earlier)
     assert (len(rows), position.offset, position.lines) == (1_000, 10_000, 5_000)
@@ -147,7 +147,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, reason in (("pipe", "not a regular file"), (".", "not a regular file"), ("none", "No such file")):
         with pytest.raises(SqlError, match=reason) as caught:
-            poll_all(FileForm(tmp_path / name, False, False, WHOLE), FilePosition())
+            poll_all(FileFormat(tmp_path / name, False, False, WHOLE), FilePosition())
         assert caught.value.sqlstate == "58P01"
 
 

@@ -10,7 +10,7 @@ from sql_world import Client, SqlWorld
 
 from derive.recently_used import RecentlyUsed
 from derive.sql.coordinator import Coordinator
-from derive.sql.parser.text_cache import MOST_CHARACTERS, remembering
+from derive.sql.parser.text_cache import MOST_CHARACTERS, cached_by_text
 
 
 def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_a_statement_says_of_its_session_is_not_remembered(tmp_path: Path) 
 def test_only_short_texts_are_remembered() -> None:
     asked: list[str] = []
 
-    @remembering
+    @cached_by_text
     def length(text: str) -> int:
         asked.append(text)
         return len(text)

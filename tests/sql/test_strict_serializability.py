@@ -30,7 +30,7 @@ class WritesAtReads(Timeline):
     """A write may be at the time of an earlier read."""
 
     async def _time_of_write(self) -> int:
-        return max(self._latest, await self._ledger.present() - 5)
+        return max(self._latest, await self._storage_clock.present() - 5)
 
 
 class ForgetsReads(Timeline):

@@ -130,7 +130,7 @@ class _Part:
         self._order = arrange(graph, self.column, self._links)
         self._back = [flow for flow in graph.flows if is_back(flow, self.column)]
         drafts = {
-            node.name: _draft(node, [flow for flow in graph.flows if flow.target == node.name]) for node in graph.nodes
+            node.name: _box_of(node, [flow for flow in graph.flows if flow.target == node.name]) for node in graph.nodes
         }
         self._tops = self._place(drafts, top)
         self.boxes = self._boxes(graph, drafts)
@@ -247,7 +247,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
     return tops
 
 
-def _draft(node: Node, flows: Sequence[Flow]) -> Box:
+def _box_of(node: Node, flows: Sequence[Flow]) -> Box:
     """Return the box of a node at the origin, as wide as its text needs."""
     name, notes = shortened(node.name, _NAME_CELLS), _note_lines(node.notes)
     head = y = PAD + _NAME_LINE + _LINE * len(notes) + PAD / 2

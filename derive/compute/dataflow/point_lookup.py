@@ -29,7 +29,7 @@ _STEPS = 20_000
 _TRIES = 2
 
 
-class PromptReader:
+class PointLookupReader:
     """A connection that answers fast queries, one at a time.
 
     Args:

@@ -115,7 +115,7 @@ class _Deployment:
         if not writes:
             if is_change:
                 for table in self._rewritten:
-                    coordinator.ledger.note_altered(table, coordinator.timeline.latest + 1)
+                    coordinator.storage_clock.note_altered(table, coordinator.timeline.latest + 1)
                 coordinator.change(change)
         elif not is_change:
             await self._commit(writes)
@@ -127,7 +127,7 @@ class _Deployment:
 
     def _carry_out_prepared(self) -> None:
         for table in self._rewritten:
-            self._coordinator.ledger.note_altered(table, self._coordinator.timeline.latest)
+            self._coordinator.storage_clock.note_altered(table, self._coordinator.timeline.latest)
         self._coordinator.carry_out_prepared()
 
     def _alter(self, change: Change, writes: Sequence[Write]) -> tuple[Change, Sequence[Write]]:

@@ -36,7 +36,7 @@ async def timed(state: State, plan: Plan) -> Sequence[Row]:
         f"latest time of the timeline: {time_text(coordinator.timeline.latest)}",
     ]
     for identifier in sorted(ids):
-        since, upper = coordinator.ledger.frontiers_of(identifier)
+        since, upper = coordinator.storage_clock.frontiers_of(identifier)
         lines.append(f"{_name(state, identifier)}: since {time_text(since)}, upper {time_text(upper)}")
     return [(line,) for line in lines]
 

@@ -38,7 +38,7 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
         coordinator.source_feeder.check(lookup.sources)
         if not coordinator.source_feeder.is_begun(lookup.sources):
             return None
-        time = coordinator.timeline.time_at_once(*coordinator.ledger.bounds(lookup.sources), least=frontiers[0])
+        time = coordinator.timeline.time_at_once(*coordinator.storage_clock.bounds(lookup.sources), least=frontiers[0])
     except FlowError:
         return None
     if time is None or time >= frontiers[1]:

@@ -301,10 +301,10 @@ async def time_of(
         at_present = coordinator.objects.is_written_by_others(ids)
         return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
     time = clock_of(state, as_of)
-    since, upper = await coordinator.ledger.frontiers(ids)
+    since, upper = await coordinator.storage_clock.frontiers(ids)
     if as_of.is_at_least:
         time = max(time, since, upper - 1)
-    if time >= upper and time > await coordinator.ledger.horizon(ids):
+    if time >= upper and time > await coordinator.storage_clock.horizon(ids):
         newest = f"known is what is read up to {time_text(upper - 1)}, and " if upper > since else ""
         raise SqlError(
             "22023",

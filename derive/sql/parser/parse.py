@@ -32,7 +32,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.parser.subscribe import parse_as_of, parse_subscribe
 from derive.sql.parser.suggestions import with_suggestion
-from derive.sql.parser.text_cache import remembering
+from derive.sql.parser.text_cache import cached_by_text
 from derive.sql.parser.token_reader import TokenReader
 from derive.sql.parser.tokens import TokenKind, tokens_of
 from derive.sql.parser.type_names import parse_type
@@ -239,7 +239,7 @@ def _not_measured(offset: int) -> SqlError:
     return SqlError("0A000", "EXPLAIN ANALYZE is not supported: queries are not measured", offset=offset, hint=hint)
 
 
-@remembering
+@cached_by_text
 def split(text: str) -> tuple[tuple[int, str], ...]:
     """Return the statements of a text with their offsets, without semicolons and empty statements.
 
@@ -260,7 +260,7 @@ def split(text: str) -> tuple[tuple[int, str], ...]:
     return tuple(statements)
 
 
-@remembering
+@cached_by_text
 def parse(text: str) -> Statement | None:
     """Return the statement of a text; None if the text is empty.
 

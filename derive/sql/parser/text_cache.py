@@ -13,7 +13,7 @@ MOST_CHARACTERS = 4096
 _MOST_TEXTS = 1024
 
 
-def remembering(function: Callable[[str], T]) -> Callable[[str], T]:
+def cached_by_text(function: Callable[[str], T]) -> Callable[[str], T]:
     """Cache a function of a text. The function's results must be immutable."""
     remembered = lru_cache(maxsize=_MOST_TEXTS)(function)
 

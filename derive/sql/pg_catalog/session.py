@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
-from derive.sql.parser.text_cache import MOST_CHARACTERS, remembering
+from derive.sql.parser.text_cache import MOST_CHARACTERS, cached_by_text
 from derive.sql.pg_catalog.cancellable_query import CancellableQuery
 from derive.sql.pg_catalog.effects import Effect, Effects
 from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _LOOK_SECONDS, _MOST_SECONDS = 0.25, 60.0
 """Interval of checks for cancellation, and longest duration of a query, which delays those of others, in seconds."""
 
-_is_catalog_query = remembering(is_catalog_query)
+_is_catalog_query = cached_by_text(is_catalog_query)
 
 
 class DescribingSession:

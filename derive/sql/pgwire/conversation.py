@@ -11,8 +11,8 @@ from derive.recently_used import RecentlyUsed
 from derive.sql.outcome import Prepared, Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.delivery import Delivery
+from derive.sql.pgwire.fast_path import FastPath
 from derive.sql.pgwire.portal import Portal, PreparedStatement
-from derive.sql.pgwire.prompt_exchange import PromptExchange
 from derive.sql.pgwire.requests import bind_of, execute_of, named_of, parse_of, query_of
 from derive.sql.pgwire.wire import Wire
 from derive.sql.pgwire.work import Work
@@ -42,7 +42,7 @@ class Conversation:
         self.text = ""
         self._reported: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
-        self._exchange = PromptExchange(self._statements, session)
+        self._exchange = FastPath(self._statements, session)
         self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, under any name
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # start of the current statement in the client's text

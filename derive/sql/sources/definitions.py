@@ -19,7 +19,7 @@ from derive.sql.planner.ddl import columns_of_definitions
 from derive.sql.planner.names import NamedColumn, RelationKind
 from derive.sql.sources import followed_file, load_generator
 from derive.sql.sources.file_access import FileAccess
-from derive.sql.sources.followed_file import FileForm, FilePosition, FollowedFile
+from derive.sql.sources.followed_file import FileFormat, FilePosition, FollowedFile
 from derive.sql.sources.load_generator import Counter, CounterPosition
 from derive.suggest import suggest
 
@@ -171,6 +171,6 @@ def polled(source: SourceDefinition, position: Row, now: int, files: FileAccess)
     numbers = [value for value in position if isinstance(value, int)]
     if "counter" in origin:
         return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
-    modifier = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
-    rows, reached = FollowedFile(modifier, files).poll(FilePosition(*numbers))
+    file = FileFormat(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
+    rows, reached = FollowedFile(file, files).poll(FilePosition(*numbers))
     return [(row, 1) for row in rows], reached

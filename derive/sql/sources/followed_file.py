@@ -50,7 +50,7 @@ POSITION_COLUMNS = tuple((name, Type.BIGINT) for name in FilePosition._fields)
 
 
 @dataclass(frozen=True, slots=True)
-class FileForm:
+class FileFormat:
     """The format of a file.
 
     Attributes:
@@ -103,7 +103,7 @@ class FollowedFile:
         files: files that sources may read.
     """
 
-    def __init__(self, form: FileForm, files: FileAccess = ALL_FILES) -> None:
+    def __init__(self, form: FileFormat, files: FileAccess = ALL_FILES) -> None:
         self._form, self._files = form, files
 
     def poll(self, position: FilePosition) -> tuple[list[Row], FilePosition]:

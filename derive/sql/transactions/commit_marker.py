@@ -16,7 +16,7 @@ from derive.storage.table import Table, TableColumn
 _COLUMNS = (TableColumn("version", Type.BIGINT.value),)
 
 
-class CatalogMark:
+class CommitMarker:
     """The commit marker of one data folder.
 
     Args:

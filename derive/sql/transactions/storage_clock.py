@@ -29,7 +29,7 @@ _TICK = 1_000_000
 """Tick of collections that are not derived, in microseconds."""
 
 
-class StorageLedger:
+class StoreClock:
     """Reads and writes in one data folder.
 
     Args:

@@ -39,7 +39,7 @@ def time_text(clock: int) -> str:
     return f"{clock} ({format_rfc3339(clock)})" if BEGINNING < clock < END_OF_TIME else str(clock)
 
 
-class Ledger(Protocol):
+class StorageClock(Protocol):
     """Storage as the timeline needs it. Other tasks may run during each method."""
 
     async def present(self) -> int:
@@ -70,13 +70,13 @@ class Timeline:
     """Assigns times to reads and writes.
 
     Args:
-        ledger: storage of the reads and writes.
+        storage_clock: storage of the reads and writes.
         latest: a time at or above all reads and writes of earlier processes.
         seal_seconds: see `SEAL_SECONDS`.
     """
 
-    def __init__(self, ledger: Ledger, latest: int, seal_seconds: float = SEAL_SECONDS) -> None:
-        self._ledger = ledger
+    def __init__(self, storage_clock: StorageClock, latest: int, seal_seconds: float = SEAL_SECONDS) -> None:
+        self._storage_clock = storage_clock
         self._seal_seconds = seal_seconds
         self._latest = latest
         self._turn = asyncio.Lock()  # held while `upper` of tables moves
@@ -104,7 +104,7 @@ class Timeline:
         Raises:
             SqlError: no task advances a relation.
         """
-        since, upper = await self._ledger.frontiers(ids)
+        since, upper = await self._storage_clock.frontiers(ids)
         time = None if at_present else self.time_at_once(since, upper, least=least)
         if time is None:
             since = max(since, least)
@@ -112,7 +112,7 @@ class Timeline:
             async with nullcontext() if is_alone else self._moving, self._turn:
                 time = await self._time_of_read(since, at_present=at_present)
                 self._latest = time
-                await self._ledger.seal(ids, time)
+                await self._storage_clock.seal(ids, time)
             await self._reached(ids, time)
         return time
 
@@ -143,7 +143,7 @@ class Timeline:
         Raises:
             SqlError: history at the time is compacted, or no task advances a relation.
         """
-        since, upper = await self._ledger.frontiers(ids)
+        since, upper = await self._storage_clock.frontiers(ids)
         if since > time:
             raise SqlError(
                 "22023",
@@ -160,14 +160,14 @@ class Timeline:
         """
         loop = asyncio.get_running_loop()
         sealed = -self._seal_seconds
-        while (await self._ledger.frontiers(ids))[1] <= time:
+        while (await self._storage_clock.frontiers(ids))[1] <= time:
             is_due = loop.time() - sealed >= self._seal_seconds
-            if is_due and time <= max(self._latest, await self._ledger.present() - 1):
+            if is_due and time <= max(self._latest, await self._storage_clock.present() - 1):
                 sealed = loop.time()
                 async with self._turn:
-                    await self._ledger.seal(ids, time)
+                    await self._storage_clock.seal(ids, time)
             else:
-                await self._ledger.changed(ids, time)
+                await self._storage_clock.changed(ids, time)
 
     async def complete(self, ids: Collection[GlobalId], *, least: int = 0, upper: int | None = None) -> int:
         """Return the time of a serializable read: the newest complete time, if possible without a wait.
@@ -184,13 +184,13 @@ class Timeline:
         """
         if upper is not None:
             time = await self._maintained(ids, upper)
-            since, _ = await self._ledger.frontiers(ids)
+            since, _ = await self._storage_clock.frontiers(ids)
             if time >= max(since, least):
                 return time
         async with self._turn:
-            await self._ledger.seal(ids, await self._ledger.present() - 1)
+            await self._storage_clock.seal(ids, await self._storage_clock.present() - 1)
         while True:
-            since, upper = await self._ledger.frontiers(ids)
+            since, upper = await self._storage_clock.frontiers(ids)
             if upper > since:
                 return upper - 1
             await self.reach(ids, since)
@@ -201,14 +201,14 @@ class Timeline:
         Sealing up to the present would make the reader wait for the maintained rows. So relations are sealed up to the
         greatest `upper` of any relation read, and none lags.
         """
-        uppers = [(await self._ledger.frontiers([identifier]))[1] for identifier in ids]
+        uppers = [(await self._storage_clock.frontiers([identifier]))[1] for identifier in ids]
         wanted = self._latest
         if min(uppers) < max(uppers):
-            wanted = max(wanted, min(max(uppers), await self._ledger.present()) - 1)
+            wanted = max(wanted, min(max(uppers), await self._storage_clock.present()) - 1)
         if min(uppers) <= wanted:
             async with self._turn:
-                await self._ledger.seal(ids, wanted)
-        _, known = await self._ledger.frontiers(ids)
+                await self._storage_clock.seal(ids, wanted)
+        _, known = await self._storage_clock.frontiers(ids)
         return min(known - 1, max(self._latest, upper - 1))
 
     async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
@@ -233,14 +233,14 @@ class Timeline:
                     await check(time)
                 is_next = False
                 try:
-                    await self._ledger.append(time, writes)
+                    await self._storage_clock.append(time, writes)
                 except FrontierError:  # another process has sealed a table
                     continue
                 self._latest = max(self._latest, time)
                 return time
 
     async def _time_of_read(self, since: int, *, at_present: bool) -> int:
-        return max(self._latest, since, await self._ledger.present() if at_present else 0)
+        return max(self._latest, since, await self._storage_clock.present() if at_present else 0)
 
     async def _time_of_write(self) -> int:
-        return max(await self._ledger.present(), self._latest + 1)
+        return max(await self._storage_clock.present(), self._latest + 1)

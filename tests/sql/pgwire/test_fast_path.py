@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.sql.outcome import Prepared, ResultColumn, Session
+from derive.sql.pgwire.fast_path import FastPath
 from derive.sql.pgwire.portal import Portal, PreparedStatement
-from derive.sql.pgwire.prompt_exchange import PromptExchange
 from derive.sql.pgwire.requests import bind_of, execute_of, named_of
 
 COLUMNS = (ResultColumn("id", Type.BIGINT, 20), ResultColumn("name", Type.TEXT, 25))
@@ -104,7 +104,7 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 @given(conversations())
 def test_it_is_what_the_messages_say(sent: list[bytes]) -> None:
     session = Recording()
-    exchange = PromptExchange(STATEMENTS, cast(Session, session))
+    exchange = FastPath(STATEMENTS, cast(Session, session))
     for data in sent:
         session.looked_up = None
         try:

@@ -56,7 +56,7 @@ class _Form:
     encoders: tuple[Encoder, ...]
 
 
-class PromptExchange:
+class FastPath:
     """The fast path of one conversation.
 
     Args:
