@@ -66,7 +66,7 @@ def run(command: list[str], output: Path | None = None) -> Ended:
 def end(process: subprocess.Popen[Any], number: signal.Signals = signal.SIGTERM, patience: float = 120) -> None:
     """End a process by a signal, and kill it if it does not end within `patience` seconds.
 
-    SIGINT would not work: a shell's background jobs and their children ignore it.
+    Ctrl-C would not work: a shell's background jobs and their children ignore it.
 
     Raises:
         SystemExit: the process had to be killed.

@@ -41,4 +41,5 @@ def test_the_page_of_the_architecture_names_what_is_there() -> None:
 
     assert len(named) > 3
     for name, path in named:
-        assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", (REPOSITORY / path).read_text("utf-8")), name
+        defined = rf"(?m)\b(def|class) {name.rpartition('.')[2]}\b|^{name}\b.* = "
+        assert re.search(defined, (REPOSITORY / path).read_text("utf-8")), name

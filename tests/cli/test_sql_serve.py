@@ -216,7 +216,7 @@ def test_passwords(tmp_path: Path) -> None:
         (("--listen", "0.0.0.0:0"), "0.0.0.0 can be reached from other machines, and there is no password"),
         (("--password-file", "none"), "the password file none cannot be read"),
         (("--tls-certificate", "none.pem"), "the certificate none.pem cannot be used"),
-        (("--tls-key", "key.pem"), "--tls-key is the key of a certificate"),
+        (("--tls-key", "key.pem"), "--tls-key needs a certificate"),
         (("--instance", "127.0.0.1:0"), "nobody can be reached at port 0 of 127.0.0.1"),
     ],
 )

@@ -68,7 +68,7 @@ def test_json_stays_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 RAW = {
     ("collections.py", "show(rows)"),  # documents, as they are
-    ("collections.py", "show(told(update))"),
+    ("collections.py", "show(with_deletions(update))"),
     ("collections.py", "upper"),
     ("compute.py", "server.address"),
     ("console.py", "line + "),  # `_print` has made it visible

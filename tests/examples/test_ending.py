@@ -45,10 +45,18 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("arguments", "begun", "ended"),
     [
-        (["run", "--watch", "--local-documents", "9"], "running 1 task", "stopped; what was not committed"),
-        (["run", "--local-documents", "9"], "running 1 task", "stopped; what was not committed"),
+        (
+            ["run", "--watch", "--local-documents", "9"],
+            "running 1 task",
+            "stopped; the next run repeats uncommitted work",
+        ),
+        (["run", "--local-documents", "9"], "running 1 task", "stopped; the next run repeats uncommitted work"),
         (["sql", "serve", "--listen", "127.0.0.1:0"], "serving SQL", ""),
-        (["collections", "read", "--collection", "a/events", "--follow"], "1 document before", "stopped; go on with"),
+        (
+            ["collections", "read", "--collection", "a/events", "--follow"],
+            "1 document before",
+            "stopped; resume with --since",
+        ),
     ],
     ids=["run --watch", "run", "sql serve", "read --follow"],
 )
