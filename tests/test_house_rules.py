@@ -33,7 +33,7 @@ FORBIDDEN_TERMS = {
     **dict.fromkeys(("agreement",), "compatibility"),
     **dict.fromkeys(("apart", "disjoint"), "free of conflicts, independent"),
     **dict.fromkeys(("joint",), "cycle transaction"),
-    **dict.fromkeys(("worth",), "cost model"),
+    **dict.fromkeys(("here", "worth"), "local, cost model"),
     **dict.fromkeys(("ledger",), "storage clock"),
     **dict.fromkeys(("nobody", "remembering", "silence", "takeover"), "none, cache, stall, hybrid executor"),
 }

@@ -118,7 +118,7 @@ class DuckdbTransfer:
         table = self._tables[index]
         if not keys or table.document is None:
             return
-        wanted = _arrow(table.keys, keys)
+        desired = _arrow(table.keys, keys)
         statement = (
             f"SELECT stored.{quote(table.document)} FROM {DUCKDB.table(table.path)} AS stored"
             f" JOIN ({_cast(table.keys)}) AS wanted ON {_matches(table)}"
@@ -126,7 +126,7 @@ class DuckdbTransfer:
         )
         # Others may open the file while the documents are sent.
         with translated(self._file.path), self._file.opened() as connection:
-            connection.register("staged", wanted)
+            connection.register("staged", desired)
             rows = connection.execute(statement).fetchall()
         for (document,) in rows:
             yield document.encode()

@@ -99,9 +99,9 @@ def _select(table: Table) -> str:
     stored = f"FROM {POSTGRES.table(table.path)} AS stored"
     if len(table.keys) == 1:
         return f"SELECT {text} {stored} WHERE {_is_any(table)} AND {document} IS NOT NULL"
-    wanted, matches = _matching(table)
+    desired, matches = _matching(table)
     row = f"SELECT {text} AS text {stored} WHERE {matches} AND {document} IS NOT NULL LIMIT 1"
-    return f"SELECT loaded.text FROM {wanted} CROSS JOIN LATERAL ({row}) AS loaded"
+    return f"SELECT loaded.text FROM {desired} CROSS JOIN LATERAL ({row}) AS loaded"
 
 
 def _delete(table: Table) -> str:
@@ -109,8 +109,8 @@ def _delete(table: Table) -> str:
     target = f"DELETE FROM {POSTGRES.table(table.path)} AS stored"
     if len(table.keys) == 1:
         return f"{target} WHERE {_is_any(table)}"
-    wanted, matches = _matching(table)
-    return f"{target} USING {wanted} WHERE {matches}"
+    desired, matches = _matching(table)
+    return f"{target} USING {desired} WHERE {matches}"
 
 
 def _is_any(table: Table) -> str:

@@ -112,9 +112,9 @@ def _is_looser(column: Column, existing: ExistingTable) -> bool:
 
 def _key_faults(table: Table, existing: ExistingTable, dialect: Dialect) -> Iterator[tuple[str, str]]:
     fold = dialect.naming.fold
-    wanted = set() if table.delta_updates else {fold(column.name) for column in table.keys}
+    desired = set() if table.delta_updates else {fold(column.name) for column in table.keys}
     there = {fold(name) for name in existing.key}
-    if wanted == there:
+    if desired == there:
         return
     name = ".".join(table.path)
     is_keyed = f"the table '{name}' has the primary key ({', '.join(sorted(existing.key))})"
@@ -123,5 +123,5 @@ def _key_faults(table: Table, existing: ExistingTable, dialect: Dialect) -> Iter
     for column in table.keys:
         if fold(column.name) not in there:
             yield column.field, f"{is_keyed if there else f'the table {name!r} has no primary key'}, without it"
-    if there - wanted and not table.delta_updates:
-        yield "", f"{is_keyed}, and '{sorted(there - wanted)[0]}' is no field of the collection's key"
+    if there - desired and not table.delta_updates:
+        yield "", f"{is_keyed}, and '{sorted(there - desired)[0]}' is no field of the collection's key"

@@ -120,7 +120,7 @@ class _Taking:
             at = present()
             copy_snapshot(self._root, self._folder)
             try:
-                wanted = self._copy_segments()
+                desired = self._copy_segments()
             except _Gone as gone:
                 if gone.path in missing:
                     raise StorageError(
@@ -128,7 +128,7 @@ class _Taking:
                     ) from None
                 missing.add(gone.path)
             else:
-                return self._complete(wanted, at)
+                return self._complete(desired, at)
         raise BusyError(f"collections of {self._root} were reset during every attempt", hint="take the backup again")
 
     def _copy_segments(self) -> set[str]:
@@ -176,10 +176,10 @@ class _Taking:
                 return True
         return False
 
-    def _complete(self, wanted: set[str], at: str) -> Backup:
-        for path in self._segments.keys() - wanted:
+    def _complete(self, desired: set[str], at: str) -> Backup:
+        for path in self._segments.keys() - desired:
             (self._folder / path).unlink()
-        files = {path: self._segments[path] for path in wanted}
+        files = {path: self._segments[path] for path in desired}
         for entry in sorted(self._folder.rglob("*")):
             path = str(entry.relative_to(self._folder))
             if entry.is_file() and path not in files:
@@ -191,4 +191,4 @@ class _Taking:
         write_manifest(self._folder, Manifest(identity.id, identity.former, at, files))
         reach("backup.completed")
         total = sum(file.bytes for file in files.values())
-        return Backup(len(wanted), len(self._linked & wanted), total, at)
+        return Backup(len(desired), len(self._linked & desired), total, at)

@@ -215,7 +215,7 @@ def _reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, local_documents: int | None
 ) -> Generator[ContentRows]:
     from derive.spark.start_time import start_seconds
-    from derive.storage.reduced_read import is_little, read_reduced, reduced_here
+    from derive.storage.reduced_read import is_little, read_reduced, reduced_locally
 
     cores = os.cpu_count() if master is None or master.startswith("local") else None
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
@@ -223,7 +223,7 @@ def _reduced(
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
             if is_little(read, local_documents, cores, start_seconds(master)):
-                return reduced_here(root, spec, read, folder)
+                return reduced_locally(root, spec, read, folder)
             return _reduced_on_spark(root, spec, read, master, folder / "logs" / "spark.log")
 
         yield from read_reduced(store, spec, options, reduced)

@@ -78,11 +78,11 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
     return "\n".join(lines)
 
 
-def _blank(letter: str) -> str:
+def _blank(character: str) -> str:
     """Return blanks as wide as a character, so that carets stand below the marked text; a tab stays a tab."""
-    if letter == "\t":
-        return letter
-    return "" if combining(letter) else "  " if east_asian_width(letter) in "WF" else " "
+    if character == "\t":
+        return character
+    return "" if combining(character) else "  " if east_asian_width(character) in "WF" else " "
 
 
 def _window(line: str, column: int) -> tuple[str, int]:

@@ -34,6 +34,6 @@ def visible_line(text: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    letter = match[0]
-    code = ord(letter)
-    return _SHORT.get(letter) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+    character = match[0]
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

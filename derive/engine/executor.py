@@ -8,7 +8,7 @@ import time
 from typing import Protocol
 
 from derive.errors import TaskError
-from derive.materialize.stages import AnyPlan, run_here
+from derive.materialize.stages import AnyPlan, run_locally
 from derive.shard.message import Message
 from derive.shard.progress import Progress, listening
 from derive.shard.session import interrupt
@@ -72,7 +72,7 @@ class InProcessExecutor:
             with self._turn:
                 self._plans = (*self._plans, plan)
             try:
-                return list(run_here(plan, self._attempts))
+                return list(run_locally(plan, self._attempts))
             finally:
                 with self._turn:
                     self._plans = tuple(other for other in self._plans if other is not plan)

@@ -261,16 +261,16 @@ class Materialization:
             TaskError: their history was compacted.
         """
         spec = self.spec
-        wanted = needs(spec.inputs, spec.tick, positions)
+        desired = needs(spec.inputs, spec.tick, positions)
         for item in spec.inputs:
             if item.state_key not in positions:
                 continue
             known = self._store.collection(item.source)
             since = known.since if known else BEGINNING
-            if BEGINNING < wanted[item.state_key] < since and wanted[item.state_key] != item.not_before:
+            if BEGINNING < desired[item.state_key] < since and desired[item.state_key] != item.not_before:
                 raise TaskError(
                     f"the endpoint of '{spec.name}' has lost what '{item.name}' had after"
-                    f" {format_rfc3339(wanted[item.state_key])}, and the history of '{item.source}' before"
+                    f" {format_rfc3339(desired[item.state_key])}, and the history of '{item.source}' before"
                     f" {format_rfc3339(since)} is compacted",
                     position=item.position,
                     hint=f"remove what it has there, and start over: flowctl reset --task {spec.name}",

@@ -34,8 +34,8 @@ def hold(
     Raises:
         FencedError: the capability is no longer valid.
     """
-    wanted = needs(task.inputs, task.tick, positions)
-    sources = {spec.state_key: (spec.source, wanted[spec.state_key]) for spec in task.inputs}
+    desired = needs(task.inputs, task.tick, positions)
+    sources = {spec.state_key: (spec.source, desired[spec.state_key]) for spec in task.inputs}
     relations = {key: read for key, place in (places or {}).items() if (read := place.relations)}
     return store.rights.hold(task.name, sources, capability, relations, keeps=keeps)
 

@@ -142,10 +142,12 @@ class TaskReconciler:
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
         """Return the cycles of a run that change with another catalog."""
         self._waiting = ()
-        wanted, present = self._desired(catalog), self._reconciliation.present
-        same = {name for name in present if name in wanted and not self._difference(name, present[name], wanted[name])}
+        desired, present = self._desired(catalog), self._reconciliation.present
+        same = {
+            name for name in present if name in desired and not self._difference(name, present[name], desired[name])
+        }
         others = [(name,) for name in catalog.materializations]
-        groups = {tuple(name for name in members if name in wanted) for members in (*catalog.cycles, *others)}
+        groups = {tuple(name for name in members if name in desired) for members in (*catalog.cycles, *others)}
         return [cycle for cycle in run.cycles if cycle not in groups or not same.issuperset(cycle)]
 
     def waiting(self, run: Run, catalog: CatalogSpec, busy: Sequence[Cycle]) -> frozenset[str]:
@@ -169,25 +171,25 @@ class TaskReconciler:
         """
         self._waiting = waiting
         catalog = stage(run.task_graph.catalog, catalog, waiting)
-        wanted = self._desired(catalog)
+        desired = self._desired(catalog)
         before = run.tasks
         self._reconciliation.begin()
-        for name, spec in wanted.items():
+        for name, spec in desired.items():
             if not self._reconciliation.name(name, spec):
                 self._move(spec)
         self._reconciliation.complete()
-        read = {source for spec in wanted.values() for source in (spec.name, *spec.sources)}
+        read = {source for spec in desired.values() for source in (spec.name, *spec.sources)}
         for name, collection in catalog.collections.items():
             if name not in read:
                 self._create([collection])
         self._has_begun = True
-        run.change(TaskGraph(catalog, {name: self._tasks[name] for name in wanted}, self._cycle_transactions(catalog)))
-        kept = [name for name in wanted if before.get(name) is self._tasks[name]]
+        run.change(TaskGraph(catalog, {name: self._tasks[name] for name in desired}, self._cycle_transactions(catalog)))
+        kept = [name for name in desired if before.get(name) is self._tasks[name]]
         return Change(
             kept=tuple(kept),
-            restarted=tuple(name for name in wanted if name in before and name not in kept),
-            started=tuple(name for name in wanted if name not in before),
-            stopped=tuple(name for name in before if name not in wanted),
+            restarted=tuple(name for name in desired if name in before and name not in kept),
+            started=tuple(name for name in desired if name not in before),
+            stopped=tuple(name for name in before if name not in desired),
         )
 
     def _desired(self, catalog: CatalogSpec) -> Mapping[str, DerivationSpec | MaterializationSpec]:
@@ -197,7 +199,7 @@ class TaskReconciler:
         return (self._names is None or name in self._names) and not spec.disabled and name not in self._left
 
     def _difference(
-        self, name: str, present: DerivationSpec | MaterializationSpec, wanted: DerivationSpec | MaterializationSpec
+        self, name: str, present: DerivationSpec | MaterializationSpec, desired: DerivationSpec | MaterializationSpec
     ) -> str | None:
         if name in self._waiting:
             return None
@@ -205,7 +207,7 @@ class TaskReconciler:
             return "was superseded"
         if self._tasks[name].error is not None:
             return "had failed"
-        return None if is_same_definition(present, wanted) else "is defined otherwise"
+        return None if is_same_definition(present, desired) else "is defined otherwise"
 
     def _transactor(self, spec: DerivationSpec | MaterializationSpec) -> Derivation | Materialization:
         if isinstance(spec, DerivationSpec):

@@ -42,9 +42,9 @@ def _coerces(source: Type, target: Type | None) -> bool:
     return target is None or source is Type.UNKNOWN or cast_between(source, target, "implicit") is not None
 
 
-def _fits(source: Type, wanted: Type | None) -> bool:
+def _fits(source: Type, expected: Type | None) -> bool:
     """Return whether an argument fits a parameter's type; a parameter of an array type takes only that type."""
-    return _coerces(source, wanted) and not (source.element and wanted and source is not wanted)
+    return _coerces(source, expected) and not (source.element and expected and source is not expected)
 
 
 def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator: bool = False) -> list[Resolution]:
@@ -69,7 +69,8 @@ def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator:
 
 def _resolution(function: Function, signature: tuple[Type | None, ...], given: tuple[Type, ...]) -> Resolution:
     arguments = tuple(
-        wanted or (Type.TEXT if kind is Type.UNKNOWN else kind) for wanted, kind in zip(signature, given, strict=True)
+        expected or (Type.TEXT if kind is Type.UNKNOWN else kind)
+        for expected, kind in zip(signature, given, strict=True)
     )
     return Resolution(function.name, arguments, function.result)
 
@@ -84,7 +85,9 @@ def _best(candidates: list[_Candidate], scores: list[int]) -> list[_Candidate]:
 
 def _most_exact(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
     """Return the candidates that take most arguments without a cast."""
-    scores = [sum(kind is wanted for kind, wanted in zip(types, signature, strict=True)) for _, signature in candidates]
+    scores = [
+        sum(kind is expected for kind, expected in zip(types, signature, strict=True)) for _, signature in candidates
+    ]
     return _best(candidates, scores)
 
 
@@ -93,8 +96,9 @@ def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> li
 
     def score(signature: tuple[Type | None, ...]) -> int:
         return sum(
-            kind is wanted or (wanted in PREFERRED and wanted is not None and CATEGORIES[wanted] == CATEGORIES[kind])
-            for kind, wanted in zip(types, signature, strict=True)
+            kind is expected
+            or (expected in PREFERRED and expected is not None and CATEGORIES[expected] == CATEGORIES[kind])
+            for kind, expected in zip(types, signature, strict=True)
             if kind is not Type.UNKNOWN
         )
 
@@ -106,15 +110,15 @@ def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[
     for index, kind in enumerate(types):
         if kind is not Type.UNKNOWN:
             continue
-        wanted = [signature[index] for _, signature in candidates]
-        categories = {CATEGORIES[kind] for kind in wanted if kind}
+        expected = [signature[index] for _, signature in candidates]
+        categories = {CATEGORIES[kind] for kind in expected if kind}
         if "S" not in categories and len(categories) != 1:
             return candidates
         category = "S" if "S" in categories else categories.pop()
-        has_preferred = any(kind in PREFERRED and CATEGORIES[kind] == category for kind in wanted if kind)
+        has_preferred = any(kind in PREFERRED and CATEGORIES[kind] == category for kind in expected if kind)
         candidates = [
             candidate
-            for candidate, taken in zip(candidates, wanted, strict=True)
+            for candidate, taken in zip(candidates, expected, strict=True)
             if taken and CATEGORIES[taken] == category and (taken in PREFERRED or not has_preferred)
         ]
     return candidates
@@ -126,7 +130,7 @@ def _by_known_type(candidates: list[_Candidate], types: tuple[Type, ...]) -> lis
     if len(known) != 1 or Type.UNKNOWN not in types:
         return candidates
     kind = known.pop()
-    fitting = [candidate for candidate in candidates if all(_coerces(kind, wanted) for wanted in candidate[1])]
+    fitting = [candidate for candidate in candidates if all(_coerces(kind, expected) for expected in candidate[1])]
     return fitting if len(fitting) == 1 else candidates
 
 

@@ -54,7 +54,7 @@ def select_fields(
     key: Sequence[str],
     projections: Sequence[ProjectionSpec],
     constraints: Mapping[str, Constraint],
-    wanted: FieldsSpec,
+    desired: FieldsSpec,
     stored: Sequence[str] = (),
     most: int = 0,
 ) -> FieldSelection | tuple[Issue, ...]:
@@ -64,11 +64,11 @@ def select_fields(
         key: JSON pointers of the collection's key.
         projections: fields of the collection, sorted by name.
         constraints: the connector's constraints, by field.
-        wanted: selection by the author of the binding.
+        desired: selection by the author of the binding.
         stored: fields materialized until now, which stay selected unless the author decides otherwise.
         most: maximum number of fields; 0 for no maximum.
     """
-    selector = _Selector(key, projections, constraints, wanted, stored, most)
+    selector = _Selector(key, projections, constraints, desired, stored, most)
     selection = selector.select()
     return tuple(selector.issues) or selection
 
@@ -79,7 +79,7 @@ class _Selector:
         key: Sequence[str],
         projections: Sequence[ProjectionSpec],
         constraints: Mapping[str, Constraint],
-        wanted: FieldsSpec,
+        desired: FieldsSpec,
         stored: Sequence[str],
         most: int,
     ) -> None:
@@ -87,23 +87,23 @@ class _Selector:
         self._key = tuple(key)
         self._fields = {projection.field: projection for projection in projections}
         self._constraints = constraints
-        self._wanted = wanted
+        self._desired = desired
         self._stored = stored
         self._most = most
         self._left_out: list[str] = []
-        self._excluded = frozenset(wanted.exclude)
+        self._excluded = frozenset(desired.exclude)
         self._locations: dict[str, list[str]] = {}
         for projection in projections:
             self._locations.setdefault(projection.pointer, []).append(projection.field)
         self._selected: set[str] = set()
 
     def select(self) -> FieldSelection:
-        for name in (*self._wanted.include, *self._wanted.key):
+        for name in (*self._desired.include, *self._desired.key):
             self._include(name)
         for name in sorted({*self._fields, *self._constraints}):
             self._require(name)
         self._require_locations()
-        if self._wanted.recommended:
+        if self._desired.recommended:
             self._keep()
             self._recommend()
         self._require_room()
@@ -111,7 +111,7 @@ class _Selector:
         roots = [name for name in self._locations.get("", ()) if name in self._selected and name not in keys]
         document = min(roots, key=self._rank) if roots else None
         values = sorted(self._selected.difference(keys, [document]))
-        config = {name: value for name, value in self._wanted.include.items() if name in self._selected}
+        config = {name: value for name, value in self._desired.include.items() if name in self._selected}
         return FieldSelection(keys, tuple(values), document, config, tuple(self._left_out), self._most)
 
     def _include(self, name: str) -> None:
@@ -174,7 +174,7 @@ class _Selector:
 
     def _is_deep(self, pointer: str) -> bool:
         """Return whether the author excludes locations at this depth."""
-        return self._wanted.depth is not None and len(parse_pointer(pointer)) > self._wanted.depth
+        return self._desired.depth is not None and len(parse_pointer(pointer)) > self._desired.depth
 
     def _recommend(self) -> None:
         """Select recommended fields, less nested locations first, as long as there is room."""
@@ -193,11 +193,11 @@ class _Selector:
         if self._most and count > self._most:
             message = f"{count:,} fields are to be materialized, and the endpoint has room for {self._most:,}"
             hint = "exclude some, or require fewer; the document has them anyway"
-            self.issues.append(Issue(REFUSED, message, self._wanted.position, hint))
+            self.issues.append(Issue(REFUSED, message, self._desired.position, hint))
 
     def _key_field(self, index: int, pointer: str) -> str:
-        if self._wanted.key:
-            return self._wanted.key[index]
+        if self._desired.key:
+            return self._desired.key[index]
         names = [name for name in self._locations.get(pointer, ()) if name in self._selected]
         return min(names, key=self._rank, default="")
 
@@ -213,11 +213,11 @@ class _Selector:
 
     def _rank(self, name: str) -> tuple[bool, int, bool, bool, str]:
         """Return a sort key by which the better of two fields of a location comes first."""
-        is_included = name in self._wanted.include
+        is_included = name in self._desired.include
         constraint = self._constraint(name).type
         is_explicit = self._fields[name].explicit
         return not is_included, constraint, not is_explicit, name != DOCUMENT, name
 
     def _issue(self, name: str, message: str, constraint: Constraint, hint: str | None = None) -> None:
         reason = f": {constraint.reason}" if constraint.reason else ""
-        self.issues.append(Issue(REFUSED, f"{message}{reason}", self._wanted.position_of(name), hint))
+        self.issues.append(Issue(REFUSED, f"{message}{reason}", self._desired.position_of(name), hint))

@@ -33,7 +33,7 @@ def stages_of(plan: AnyPlan) -> Stages:
     return Stages(len(plan.slices) - 1, plan.shards, (partial(_read, plan), partial(_store, plan)))
 
 
-def run_here(plan: AnyPlan, attempts: Iterator[int]) -> Iterator[Message]:
+def run_locally(plan: AnyPlan, attempts: Iterator[int]) -> Iterator[Message]:
     """Execute a transaction in this process, one part after the other.
 
     Args:

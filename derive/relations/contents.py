@@ -97,7 +97,7 @@ def reduced_at(
     import pyarrow as pa
 
     from derive.storage.contents import ReadOptions
-    from derive.storage.reduced_read import read_reduced, reduced_here
+    from derive.storage.reduced_read import read_reduced, reduced_locally
     from derive.storage.segments.condition import Condition
     from derive.storage.segments.rows import KEY
 
@@ -105,6 +105,6 @@ def reduced_at(
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_here(root, spec, read, Path(scratch), conditions=conditions)
+            return reduced_locally(root, spec, read, Path(scratch), conditions=conditions)
 
         yield from read_reduced(store, spec, ReadOptions(as_of=as_of), reduced)

@@ -13,7 +13,7 @@ from derive.relations.columns import Source, columns_of
 from derive.relations.documents import compile_rows
 from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions, read_between, reading
-from derive.storage.reduced_read import reduced_here
+from derive.storage.reduced_read import reduced_locally
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ContentRows, ReadRows
@@ -73,7 +73,7 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
     """
     make = _maker(share.source)
     with TemporaryDirectory(prefix="flow-") as scratch:
-        parts = reduced_here(
+        parts = reduced_locally(
             share.root, spec_of(share.source), share.read, Path(scratch), share=(share.number, share.count)
         )
         for part in parts:

@@ -82,13 +82,13 @@ def reading_of(spec: DerivationSpec) -> Reading:
     """
     documents = reading_of_documents(spec)
     runtime = find_runtime(spec.connector)
-    wanted = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
-    if wanted is None:
+    desired = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
+    if desired is None:
         return documents
     places = _Places()
     try:
         transforms = tuple(
-            places.of(spec, transform, fields) for transform, fields in zip(spec.transforms, wanted, strict=True)
+            places.of(spec, transform, fields) for transform, fields in zip(spec.transforms, desired, strict=True)
         )
     except LookupError:
         return documents

@@ -235,14 +235,14 @@ def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, i
 
 def _retained(db: apsw.Connection, retained: Retained, purpose: str) -> list[Capability]:
     held, collections, frontier = retained
-    wanted = set(collections)
+    desired = set(collections)
     kept = {}
     for capability in held:
-        if capability.collection not in wanted or not is_live(db, capability.id):
+        if capability.collection not in desired or not is_live(db, capability.id):
             drop(db, capability.id)
         else:
             kept[capability.collection] = capability
-    for collection in wanted:
+    for collection in desired:
         name = name_of(db, collection)
         frontiers = None if name is None else frontiers_of(db, name)
         if name is None or frontiers is None:

@@ -127,7 +127,7 @@ def compact(
         return _outcome(store, spec, before, since)
 
 
-def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
+def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment], desired: int | None) -> Compaction:
     after = store.segments(spec)
     known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
@@ -139,14 +139,14 @@ def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment
         sum(segment.documents for segment in before),
         sum(segment.documents for segment in after),
         reached,
-        held if wanted is not None and reached < wanted else (),
+        held if desired is not None and reached < desired else (),
     )
 
 
-def _advance(store: Maintainable, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -> None:
-    """Move `since` up to `wanted`, or to the bound of the read holds, and fold the history below it."""
+def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: FoldSizes) -> None:
+    """Move `since` up to `desired`, or to the bound of the read holds, and fold the history below it."""
     known = store.history.frontiers(spec.name)
-    since = min(wanted, known.bound) if known else BEGINNING
+    since = min(desired, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
     old = [segment for segment in store.segments(spec) if segment.clock_min < since]

@@ -27,7 +27,7 @@ from derive.time.source_read import SourceRead
 SORT_BYTES = 256 << 20
 """Approximate memory limit of a sort before it spills to disk."""
 
-_SPARK_SECONDS, _HERE_SECONDS = 9e-6, 6e-6
+_SPARK_SECONDS, _LOCAL_SECONDS = 9e-6, 6e-6
 """Measured seconds per document: on one core of Spark, and in this process."""
 
 Reduced: TypeAlias = Callable[[Path, CollectionSpec, SourceRead], Iterator[ContentRows]]
@@ -63,12 +63,12 @@ def is_little(read: SourceRead, most: int | None, cores: int | None, start_secon
         cores: number of Spark's cores; None for unlimited.
         start_seconds: time that Spark takes to start.
     """
-    spared = _HERE_SECONDS - (_SPARK_SECONDS / cores if cores else 0.0)  # seconds that Spark saves per document
+    spared = _LOCAL_SECONDS - (_SPARK_SECONDS / cores if cores else 0.0)  # seconds that Spark saves per document
     documents = size_of([read]).documents
     return documents * spared <= start_seconds if most is None else documents <= most
 
 
-def reduced_here(
+def reduced_locally(
     root: Path,
     spec: CollectionSpec,
     read: SourceRead,

@@ -76,7 +76,7 @@ class Rights:
             if capability is not None:
                 require_run(db, capability)
             held = take_holds(db, task)
-            wanted = dict(held) if keeps else {}
+            desired = dict(held) if keeps else {}
             for transform, (source, frontier) in needs.items():
                 read = [name_of_relation(db, relation) for relation in (relations or {}).get(transform, ())]
                 names = [name for name in read if name is not None] or [source]
@@ -84,8 +84,8 @@ class Rights:
                 since = frontiers[0] if frontiers else BEGINNING
                 rights[transform] = Right(since, held.get((transform, names[0]), END_OF_TIME) <= frontier)
                 for name in names if frontiers else ():
-                    wanted[transform, name] = min(frontier, wanted.get((transform, name), frontier))
-            for (transform, name), frontier in wanted.items():
+                    desired[transform, name] = min(frontier, desired.get((transform, name), frontier))
+            for (transform, name), frontier in desired.items():
                 hold(db, task, transform, name, frontier)
             forget_unread(db)
         return rights

@@ -60,8 +60,8 @@ class TableCompaction:
             return
         from derive.storage.compaction import compact  # import only when there is work
 
-        wanted = since if forgets else None
-        done = compact(self._store, table.spec, since=wanted, fewest=_FEWEST, grace=self._grace, wait=False)
+        desired = since if forgets else None
+        done = compact(self._store, table.spec, since=desired, fewest=_FEWEST, grace=self._grace, wait=False)
         if done is not None:
             self._segments[table.id] = done.after
             if forgets:

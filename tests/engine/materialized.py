@@ -13,7 +13,7 @@ from conftest import World
 from connectors.kit.server import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 
 CATALOG = """
 collections:
@@ -99,6 +99,6 @@ def folded(world: World) -> dict[str, list[str]]:
     scratch = world.root / "scratch"
     for name in ("shop/orders", "shop/spending"):
         spec = world.catalog.collections[name]
-        parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_here, scratch=scratch))
+        parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_locally, scratch=scratch))
         contents[name] = [text for rows in parts for text in rows.texts.to_pylist()]
     return contents

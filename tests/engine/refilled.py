@@ -32,7 +32,7 @@ from derive.engine.reset import reset
 from derive.errors import EndpointGoneError
 from derive.materialize.streams import close_streams
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.time.limits import Limits
 
 DAY = 86_400_000_000
@@ -171,7 +171,7 @@ class Shop:
         """The values of a collection, by key."""
         spec = self.world.catalog.collections[collection]
         parts = read_reduced(
-            self.world.store, spec, ReadOptions(), partial(reduced_here, scratch=self.folder / "scratch")
+            self.world.store, spec, ReadOptions(), partial(reduced_locally, scratch=self.folder / "scratch")
         )
         documents = [orjson.loads(text) for rows in parts for text in rows.texts.to_pylist()]
         return {document[spec.key[0][1:]]: document["value"] for document in documents}

@@ -23,7 +23,7 @@ from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -185,7 +185,7 @@ def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: Spar
 def read_through(world: World, collection: str, spark: SparkExecutor | None) -> None:
     """Read a collection reduced, on Spark or in this process."""
     spec = world.catalog.collections[collection]
-    reduced = partial(reduced_on_spark, spark) if spark else partial(reduced_here, scratch=world.root)
+    reduced = partial(reduced_on_spark, spark) if spark else partial(reduced_locally, scratch=world.root)
     assert list(read_reduced(world.store, spec, ReadOptions(), reduced))
 
 

@@ -24,7 +24,7 @@ from derive.engine.run import Run
 from derive.errors import FencedError, SourceReplacedError
 from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.subscription import subscribe_at
 from derive.storage.table import Table, TableColumn
 
@@ -262,7 +262,7 @@ class ReplacedSources(RuleBasedStateMachine):
             self.world.store,
             self.world.catalog.collections[name],
             ReadOptions(),
-            lambda root, spec, read: reduced_here(root, spec, read, self.world.root.parent),
+            lambda root, spec, read: reduced_locally(root, spec, read, self.world.root.parent),
         )
         return [document for rows in parts for document in rows.documents()]
 

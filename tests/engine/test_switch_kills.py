@@ -33,7 +33,7 @@ from derive.engine.transaction import Committed
 from derive.errors import FencedError
 from derive.relations.tables.rows import TableRows
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.table import Table, TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
@@ -213,7 +213,7 @@ class Scene:
             world.store,
             world.catalog.collections[name],
             ReadOptions(),
-            lambda root, spec, read: reduced_here(root, spec, read, self.folder),
+            lambda root, spec, read: reduced_locally(root, spec, read, self.folder),
         )
         return [document for rows in parts for document in rows.documents()]
 

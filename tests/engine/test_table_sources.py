@@ -19,7 +19,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.relations.tables.rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.table import Table, TableColumn
 
 ORDERS = "sql/public/orders"
@@ -79,7 +79,7 @@ def reduced(world: World, name: str) -> list[dict[str, object]]:
         world.store,
         world.catalog.collections[name],
         ReadOptions(),
-        lambda root, spec, read: reduced_here(root, spec, read, scratch),
+        lambda root, spec, read: reduced_locally(root, spec, read, scratch),
     )
     return [document for rows in parts for document in rows.documents()]
 

@@ -27,7 +27,7 @@ from derive.document.exact import parse_exact
 from derive.errors import FlowError
 from derive.materialize.streams import close_streams, connectors
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 
@@ -100,7 +100,7 @@ class Endpoint:
     def contents(self, name: str) -> Rows:
         """The values of `v` that the collection has, by key."""
         spec = self.world.catalog.collections[f"m/{name}"]
-        fold = partial(reduced_here, scratch=self.world.root / "scratch")
+        fold = partial(reduced_locally, scratch=self.world.root / "scratch")
         parts = read_reduced(self.world.store, spec, ReadOptions(), fold)
         documents = [parse_exact(text.encode()) for rows in parts for text in rows.texts.to_pylist()]
         return {document["k"]: document.get("v") for document in documents}

@@ -23,7 +23,7 @@ from postgres_server import PASSWORD, PostgresServer, server
 
 from derive.catalog import load
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 
 TASK = "shop/view"
 PATIENCE = 60.0
@@ -149,7 +149,7 @@ class Project:
         with self.world() as world:
             scratch = self.folder / "scratch"
             spec = world.catalog.collections[collection]
-            parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_here, scratch=scratch))
+            parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_locally, scratch=scratch))
             return sorted(text for rows in parts for text in rows.texts.to_pylist())
 
     def is_stored(self) -> bool:

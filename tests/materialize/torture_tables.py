@@ -41,7 +41,7 @@ from victims import connector_processes
 from derive.catalog import load
 from derive.errors import BusyError, HeldError
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.store import Store
 
 TABLES = {
@@ -154,7 +154,7 @@ class MaterializeTorture(Torture):
         with closing(Store(data)) as store:
             for name in self.collections:
                 spec = self.catalog.collections[name]
-                parts = read_reduced(store, spec, ReadOptions(), partial(reduced_here, scratch=data / "scratch"))
+                parts = read_reduced(store, spec, ReadOptions(), partial(reduced_locally, scratch=data / "scratch"))
                 expected = sorted(text for rows in parts for text in rows.texts.to_pylist())
                 for kind in ENDPOINTS:
                     rows = self._rows(kind, _table(name))

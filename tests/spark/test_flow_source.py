@@ -17,7 +17,7 @@ from derive.relations.shares import rows_of_share, shares_at, shares_between, up
 from derive.relations.tables.rows import TableRows
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
-from derive.storage.reduced_read import reduced_here
+from derive.storage.reduced_read import reduced_locally
 from derive.storage.table import TableColumn
 
 CATALOG = """
@@ -142,7 +142,7 @@ def test_shares_are_the_contents_together(world: World) -> None:
     (share,) = shares_at(world.store, spec, time)
     rows = Counter(row for batch in rows_of_share(share) for row in batch)
     texts = [
-        {text for part in reduced_here(world.root, spec, share.read, world.root, share=(number, 3))
+        {text for part in reduced_locally(world.root, spec, share.read, world.root, share=(number, 3))
          for text in part.texts.to_pylist()}
         for number in range(3)
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from derive.protocol.specs import SelectorSpec
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import Reduced, read_reduced, reduced_here
+from derive.storage.reduced_read import Reduced, read_reduced, reduced_locally
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
@@ -54,7 +54,7 @@ def test_spark_and_this_process_give_the_same_bytes(spark: SparkExecutor, tmp_pa
         (ReadOptions(selector=SelectorSpec(include={"p": ("a",)})), 35),
     ):
         on_spark = read(options, partial(reduced_on_spark, spark))
-        assert on_spark == read(options, partial(reduced_here, scratch=tmp_path))
+        assert on_spark == read(options, partial(reduced_locally, scratch=tmp_path))
         assert len(on_spark) == count
     world.store.close()
 

@@ -37,7 +37,7 @@ from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
-from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
@@ -480,7 +480,7 @@ async def raw(bench: Bench, kind: str) -> Rows:
 
 def reduced_at(bench: Bench, kind: str, as_of: int | None) -> Rows:
     def here(root: Path, spec: CollectionSpec, read: Any) -> Any:
-        return reduced_here(root, spec, read, bench.world.folder)
+        return reduced_locally(root, spec, read, bench.world.folder)
 
     with closing(read_reduced(bench.store, bench.spec(kind), ReadOptions(as_of=as_of), here)) as parts:
         return fold({}, [orjson.loads(text) for rows in parts for text in rows.texts.to_pylist()])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from derive.storage.metadata.process import is_dead, is_here, show_process, this_process
+from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
 
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
 
@@ -21,7 +21,7 @@ def renamed(**parts: str) -> str:
 
 
 def test_a_process_at_work_is_here_and_not_dead() -> None:
-    assert is_here(this_process())
+    assert is_local(this_process())
     assert not is_dead(this_process())
 
 
@@ -49,7 +49,7 @@ def test_a_number_that_was_given_again_does_not_keep_a_process_alive() -> None:
 def test_a_process_that_cannot_be_seen_is_not_called_dead(part: str) -> None:
     """A container has the name of its host, and counts its processes from 1."""
     name = renamed(**{part: "elsewhere"}, pid="4000000")
-    assert not is_here(name)
+    assert not is_local(name)
     assert not is_dead(name)
 
 

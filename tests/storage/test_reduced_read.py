@@ -22,7 +22,7 @@ from derive.errors import FencedError, UsageError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.metadata.owner import Door
-from derive.storage.reduced_read import is_little, read_reduced, reduced_here
+from derive.storage.reduced_read import is_little, read_reduced, reduced_locally
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
 from derive.time.segment import Segment
@@ -36,7 +36,7 @@ Contents = list[tuple[int, int, bytes, str]]
 
 def here(store: Store, spec: CollectionSpec, options: ReadOptions, memory: int = 1 << 20) -> Contents:
     with tempfile.TemporaryDirectory() as scratch:
-        reduced = partial(reduced_here, scratch=Path(scratch), memory=memory)
+        reduced = partial(reduced_locally, scratch=Path(scratch), memory=memory)
         rows = [row for part in read_reduced(store, spec, options, reduced) for row in part.tuples()]
         assert os.listdir(scratch) == []
     return rows
@@ -103,7 +103,7 @@ def test_who_stops_early_leaves_neither_files_nor_a_lease(tmp_path: Path) -> Non
     spec = world.catalog.collections["r/plain"]
     scratch = tmp_path / "scratch"
 
-    parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_here, scratch=scratch, memory=2000))
+    parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_locally, scratch=scratch, memory=2000))
     with closing(parts):
         assert next(row for part in parts for row in part.tuples())[3] == '{"k":0}'
         held = world.store.history.frontiers("r/plain")
@@ -124,7 +124,7 @@ def test_a_collection_that_was_reset_meanwhile_is_told(tmp_path: Path) -> None:
         world.store.reset(["r/plain"])
         for segment in read.segments:
             (root / segment.path).unlink()
-        return reduced_here(root, spec, read, tmp_path)
+        return reduced_locally(root, spec, read, tmp_path)
 
     with pytest.raises(FencedError, match="'r/plain' was reset while it was read"):
         list(read_reduced(world.store, spec, ReadOptions(), reduced))

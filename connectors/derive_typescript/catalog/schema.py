@@ -12,9 +12,9 @@ MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
 
 def _list_of(description: str, item: str, pattern: str = r"^[^\s,*][^,*]*$") -> dict[str, Any]:
     # Deno takes a list separated by commas, and an empty list would allow everything.
-    wanted = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
+    desired = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
     fault = {"errorMessage": f"this is not {item}", "x-code": "E017"}
-    return {"type": "array", "description": description, "items": {**wanted, **fault}}
+    return {"type": "array", "description": description, "items": {**desired, **fault}}
 
 
 _PERMISSIONS = {

@@ -98,22 +98,22 @@ class TransformBuilder:
         if explicit is not None:
             if not isinstance(explicit.value, list) or not set(map(str, explicit.value)) <= set(SCALARS):
                 return list(built)  # the loader has reported it
-            wanted, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
+            desired, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
         elif keyed:
-            wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
+            desired, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
         else:
             self._check_inferred(written)
             return list(built)
         for transform in keyed:
-            if transform.shuffle.key_types != wanted:
+            if transform.shuffle.key_types != desired:
                 at = definitions[transform.name].shuffle or definitions[transform.name].name
                 message = (
                     f"the shuffle key of '{transform.name}' has types [{', '.join(transform.shuffle.key_types)}],"
-                    f" and {reason} [{', '.join(map(str, wanted))}]"
+                    f" and {reason} [{', '.join(map(str, desired))}]"
                 )
                 self._report.add("E504", message, at)
         return [
-            replace(transform, shuffle=replace(transform.shuffle, key_types=wanted))
+            replace(transform, shuffle=replace(transform.shuffle, key_types=desired))
             if transform.shuffle.kind == "lambda"
             else transform
             for transform in built

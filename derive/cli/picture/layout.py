@@ -166,8 +166,8 @@ class _Part:
             pulls[link.left].append((link.right, enter - leave))
         for sweep in range(_SWEEPS):
             for items in self._order if sweep % 2 == 0 else reversed(self._order):
-                wanted = [fmean([tops[near] + by for near, by in pulls[item]] or [tops[item]]) for item in items]
-                tops.update(zip(items, spread(wanted, [height[item] for item in items]), strict=True))
+                desired = [fmean([tops[near] + by for near, by in pulls[item]] or [tops[item]]) for item in items]
+                tops.update(zip(items, spread(desired, [height[item] for item in items]), strict=True))
         least = min(tops.values())
         return {item: y - least + top for item, y in tops.items()}
 
@@ -223,14 +223,14 @@ def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
     return leave, rows[round(link.entry * (len(rows) + 1)) - 1].port
 
 
-def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+def spread(desired: Sequence[float], heights: Sequence[float]) -> list[float]:
     """Return the tops of stacked items that are nearest to the wanted tops by least squares.
 
     Source: pooling of adjacent violators, as for isotonic regression.
     """
     blocks: list[tuple[float, int]] = []
     above = 0.0
-    for top, height in zip(wanted, heights, strict=True):
+    for top, height in zip(desired, heights, strict=True):
         mean, count = top - above, 1
         while blocks and blocks[-1][0] > mean:
             before, size = blocks.pop()

@@ -77,8 +77,8 @@ def resolve_window(name: str, types: Sequence[Type], offset: int | None = None) 
         if choose([signature], types):
             return Resolution(name, arguments, first)
     if name in _WINDOW_FUNCTIONS:
-        wanted, result = _WINDOW_FUNCTIONS[name]
-        chosen = choose([Function(name, name, wanted, result or Type.UNKNOWN)], types)
+        expected, result = _WINDOW_FUNCTIONS[name]
+        chosen = choose([Function(name, name, expected, result or Type.UNKNOWN)], types)
         if chosen:
             return Resolution(name, chosen[0].argument_types, result or chosen[0].argument_types[0])
         raise unknown_function(name, types, _WINDOW_FUNCTIONS, offset)

@@ -24,50 +24,50 @@ _MOST_SPREAD = 1000
 """Maximum number of letters in a range that is expanded to upper and lower case letter by letter."""
 
 
-def _is_alphabetic(letter: str) -> bool:
-    return letter.isalpha() or letter.isupper() or letter.islower() or unicodedata.category(letter) == "Nl"
+def _is_alphabetic(character: str) -> bool:
+    return character.isalpha() or character.isupper() or character.islower() or unicodedata.category(character) == "Nl"
 
 
-def _is_digit(letter: str) -> bool:
-    return "0" <= letter <= "9"
+def _is_digit(character: str) -> bool:
+    return "0" <= character <= "9"
 
 
-def is_word(letter: str) -> bool:
+def is_word(character: str) -> bool:
     """Return whether a character is part of words: a letter, a digit, or `_`."""
-    return letter == "_" or _is_digit(letter) or _is_alphabetic(letter)
+    return character == "_" or _is_digit(character) or _is_alphabetic(character)
 
 
-def _is_space(letter: str) -> bool:
-    return letter.isspace() and not "\x1c" <= letter <= "\x1f"
+def _is_space(character: str) -> bool:
+    return character.isspace() and not "\x1c" <= character <= "\x1f"
 
 
-def _is_blank(letter: str) -> bool:
-    return letter == "\t" or unicodedata.category(letter) == "Zs"
+def _is_blank(character: str) -> bool:
+    return character == "\t" or unicodedata.category(character) == "Zs"
 
 
-def _is_graphic(letter: str) -> bool:
-    return not _is_space(letter) and unicodedata.category(letter) not in {"Cc", "Cs", "Cn"}
+def _is_graphic(character: str) -> bool:
+    return not _is_space(character) and unicodedata.category(character) not in {"Cc", "Cs", "Cn"}
 
 
-def _is_control(letter: str) -> bool:
-    return unicodedata.category(letter) == "Cc"
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc"
 
 
 CLASSES: Mapping[str, Callable[[str], bool]] = {
     "alpha": _is_alphabetic,
-    "alnum": lambda letter: _is_digit(letter) or _is_alphabetic(letter),
+    "alnum": lambda character: _is_digit(character) or _is_alphabetic(character),
     "ascii": str.isascii,
     "blank": _is_blank,
     "cntrl": _is_control,
     "digit": _is_digit,
     "graph": _is_graphic,
     "lower": str.islower,
-    "print": lambda letter: (_is_graphic(letter) or _is_blank(letter)) and not _is_control(letter),
-    "punct": lambda letter: unicodedata.category(letter)[0] in "PS" and not _is_alphabetic(letter),
+    "print": lambda character: (_is_graphic(character) or _is_blank(character)) and not _is_control(character),
+    "punct": lambda character: unicodedata.category(character)[0] in "PS" and not _is_alphabetic(character),
     "space": _is_space,
     "upper": str.isupper,
     "word": is_word,
-    "xdigit": lambda letter: letter in "0123456789abcdefABCDEF",
+    "xdigit": lambda character: character in "0123456789abcdefABCDEF",
 }
 """Classes of characters by name, as in PostgreSQL's locale C.UTF-8."""
 _OF_WORDS = {"alpha", "alnum", "digit", "lower", "upper", "word", "xdigit"}
@@ -80,8 +80,8 @@ class CharacterClass:
     name: str
     is_complement: bool = False
 
-    def __contains__(self, letter: str) -> bool:
-        return CLASSES[self.name](letter) != self.is_complement
+    def __contains__(self, character: str) -> bool:
+        return CLASSES[self.name](character) != self.is_complement
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +105,26 @@ class CharacterSet:
     is_of_words: bool = False
 
     @staticmethod
-    def of(letter: str, *, ignores_case: bool = False) -> CharacterSet:
+    def of(character: str, *, ignores_case: bool = False) -> CharacterSet:
         """Return the set of one character."""
         if not ignores_case:
-            return CharacterSet(((ord(letter), ord(letter)),))
-        return CharacterSet(tuple((ord(case), ord(case)) for case in _cases(letter)))
+            return CharacterSet(((ord(character), ord(character)),))
+        return CharacterSet(tuple((ord(case), ord(case)) for case in _cases(character)))
 
-    def __contains__(self, letter: str) -> bool:
-        if (self.stops and letter == "\n") or (self.is_of_words and not is_word(letter)):
+    def __contains__(self, character: str) -> bool:
+        if (self.stops and character == "\n") or (self.is_of_words and not is_word(character)):
             return False
-        return self._is_listed(letter) != self.is_negated
+        return self._is_listed(character) != self.is_negated
 
-    def _is_listed(self, letter: str) -> bool:
-        code = ord(letter)
-        if any(begin <= code <= end for begin, end in self.ranges) or any(letter in part for part in self.classes):
+    def _is_listed(self, character: str) -> bool:
+        code = ord(character)
+        if any(begin <= code <= end for begin, end in self.ranges) or any(character in part for part in self.classes):
             return True
         if not self.ignores_case:
             return False
-        others = (lower_letter(letter), upper_letter(letter))
+        others = (lower_letter(character), upper_letter(character))
         if any(
-            begin <= ord(other) <= end and letter in _cases(other) for other in others for begin, end in self.ranges
+            begin <= ord(other) <= end and character in _cases(other) for other in others for begin, end in self.ranges
         ):
             return True
         return any(
@@ -158,5 +158,5 @@ class CharacterSet:
         )
 
 
-def _cases(letter: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((letter, lower_letter(letter), upper_letter(letter))))
+def _cases(character: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((character, lower_letter(character), upper_letter(character))))

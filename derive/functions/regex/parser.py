@@ -59,22 +59,22 @@ def escape_at(text: str, at: int, groups: int) -> tuple[Escaped, int]:
     """
     if at + 1 >= len(text):
         raise _no_escape()
-    letter, at = text[at + 1], at + 2
-    if not letter.isalnum():
-        return letter, at
-    if letter in _PLAIN:
-        return _PLAIN[letter], at
-    if letter == "c" and at < len(text):
+    character, at = text[at + 1], at + 2
+    if not character.isalnum():
+        return character, at
+    if character in _PLAIN:
+        return _PLAIN[character], at
+    if character == "c" and at < len(text):
         return chr(ord(text[at]) & 0o37), at + 1
-    if letter in _HEXADECIMAL:
-        least, most = _HEXADECIMAL[letter]
+    if character in _HEXADECIMAL:
+        least, most = _HEXADECIMAL[character]
         code, at = _number(text, at, 16, least, most)
         return _character(code), at
-    if letter in "123456789":
+    if character in "123456789":
         number, end = _number(text, at - 1, 10, 1, 255)
         if end == at or 0 < number <= groups:
             return Escape(number), end
-    if letter in "01234567":
+    if character in "01234567":
         code, end = _number(text, at - 1, 8, 1, 3)
         return (_character(code), end) if code <= 0xFF else (_character(code >> 3), end - 1)
     raise _no_escape()
@@ -158,8 +158,8 @@ class Bracket:
     def _element(self) -> str | CharacterClass:
         if self.end >= len(self._text):
             raise invalid("brackets [] not balanced")
-        letter = self._text[self.end]
-        if letter == "\\" and self._takes_escapes:
+        character = self._text[self.end]
+        if character == "\\" and self._takes_escapes:
             escape, self.end = escape_at(self._text, self.end, 0)
             if isinstance(escape, str | CharacterClass):
                 return escape
@@ -168,7 +168,7 @@ class Bracket:
             if self._accept(sign):
                 return self._named(sign, close)
         self.end += 1
-        return letter
+        return character
 
     def _named(self, sign: str, close: str) -> str | CharacterClass:
         begin = self.end
@@ -312,13 +312,13 @@ class Options:
     is_literal: bool = False
     is_extended: bool = False
 
-    def having(self, letter: str) -> Options | None:
+    def having(self, character: str) -> Options | None:
         """Return the options changed by one letter; None if there is no such option.
 
         Raises:
             SqlError: 0A000, the option is not supported.
         """
-        if letter == "b":
+        if character == "b":
             raise unsupported("basic regular expressions are not supported", "Write it as an advanced one.")
         changes = {
             "c": {"ignores_case": False},
@@ -333,7 +333,7 @@ class Options:
             "w": {"dot_stops": False, "by_lines": True},
             "x": {"is_expanded": True},
         }
-        return replace(self, **changes[letter]) if letter in changes else None
+        return replace(self, **changes[character]) if character in changes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +384,8 @@ def _embedded(options: Options, expression: str) -> tuple[Options, str]:
         return options, expression
     if expression[end : end + 1] != ")":
         raise invalid("invalid embedded option")
-    for letter in expression[2:end]:
-        changed = options.having(letter)
+    for character in expression[2:end]:
+        changed = options.having(character)
         if changed is None:
             raise invalid("invalid embedded option")
         options = changed
@@ -407,10 +407,10 @@ class _Reader:
     def _skip(self) -> None:
         """Skip comments and, in an expanded expression, white space."""
         while not self.is_at_end:
-            letter = self._text[self._at]
-            if self._options.is_expanded and letter.isspace():
+            character = self._text[self._at]
+            if self._options.is_expanded and character.isspace():
                 self._at += 1
-            elif self._options.is_expanded and letter == "#":
+            elif self._options.is_expanded and character == "#":
                 end = self._text.find("\n", self._at)
                 self._at = len(self._text) if end < 0 else end
             elif self._text.startswith("(?#", self._at) and not self._options.is_extended:
@@ -447,23 +447,23 @@ class _Reader:
 
     def _atom(self, depth: int) -> Node:  # noqa: PLR0911 - one for each kind
         options = self._options
-        letter = self._text[self._at]
-        if letter in "*+?" or (letter == "{" and self._begins_bound()):
+        character = self._text[self._at]
+        if character in "*+?" or (character == "{" and self._begins_bound()):
             raise invalid("quantifier operand invalid")
-        if letter == "(":
+        if character == "(":
             return self._parenthesized(depth)
-        if letter == "[":
+        if character == "[":
             return self._bracket()
-        if letter == "\\":
+        if character == "\\":
             return self._escaped()
         self._at += 1
-        if letter == "^":
+        if character == "^":
             return Constraint.LINE_START if options.by_lines else Constraint.START
-        if letter == "$":
+        if character == "$":
             return Constraint.LINE_END if options.by_lines else Constraint.END
-        if letter == ".":
+        if character == ".":
             return CharacterSet(is_negated=True, stops=options.dot_stops)
-        return CharacterSet.of(letter, ignores_case=options.ignores_case)
+        return CharacterSet.of(character, ignores_case=options.ignores_case)
 
     def _parenthesized(self, depth: int) -> Node:
         self._at += 1

@@ -85,10 +85,10 @@ def _split_part(text: str, separator: str, position: int) -> str:
     return parts[index] if index < len(parts) else ""
 
 
-def _translate(text: str, letters: str, others: str) -> str:
+def _translate(text: str, characters: str, others: str) -> str:
     table: dict[int, str | None] = {}
-    for index, letter in enumerate(letters):
-        table.setdefault(ord(letter), others[index] if index < len(others) else None)
+    for index, character in enumerate(characters):
+        table.setdefault(ord(character), others[index] if index < len(others) else None)
     return text.translate(table)
 
 
@@ -143,7 +143,7 @@ def _quoted_or_null(text: Datum) -> Datum:
 
 
 def _trimming(strip: Callable[[str, str], str]) -> tuple[Callable[[str], str], Callable[[str, str], str]]:
-    return (lambda text: strip(text, " ")), (lambda text, letters: strip(text, letters) if letters else text)
+    return (lambda text: strip(text, " ")), (lambda text, characters: strip(text, characters) if characters else text)
 
 
 def _position(text: str, sought: str) -> int:
@@ -199,9 +199,9 @@ def _add_parts() -> None:
         define(symbol, (_T, _I), _T, can_fail=False)(part)
         define(symbol, (_T, _I, _I), _T)(part)
     for symbol, strip in (("btrim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
-        spaces, letters = _trimming(strip)
+        spaces, characters = _trimming(strip)
         define(symbol, (_T,), _T, can_fail=False)(spaces)
-        define(symbol, (_T, _T), _T, can_fail=False)(letters)
+        define(symbol, (_T, _T), _T, can_fail=False)(characters)
     for symbol in ("position", "strpos"):
         define(symbol, (_T, _T), _I, can_fail=False)(_position)
     define("left", (_T, _I), _T, can_fail=False)(_left)

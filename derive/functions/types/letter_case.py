@@ -39,16 +39,16 @@ def _upper_piece(piece: str) -> str:
     return raised if len(raised) == len(piece) else "".join(map(upper_letter, piece))
 
 
-def lower_letter(letter: str) -> str:
+def lower_letter(character: str) -> str:
     """Return a character in lower case, if that is one character."""
-    lowered = letter.lower()
-    return lowered if len(lowered) == 1 else letter
+    lowered = character.lower()
+    return lowered if len(lowered) == 1 else character
 
 
-def upper_letter(letter: str) -> str:
+def upper_letter(character: str) -> str:
     """Return a character in upper case, if that is one character."""
-    raised = letter.upper()
-    return raised if len(raised) == 1 else letter
+    raised = character.upper()
+    return raised if len(raised) == 1 else character
 
 
 def title(text: str) -> str:
@@ -56,9 +56,9 @@ def title(text: str) -> str:
     titled: list[str] = []
     is_inside = False
     for piece in _pieces(text):
-        letters: list[str] = []
-        for letter in piece:
-            letters.append(lower_letter(letter) if is_inside else upper_letter(letter))
-            is_inside = letter.isalnum()
-        titled.append("".join(letters))
+        characters: list[str] = []
+        for character in piece:
+            characters.append(lower_letter(character) if is_inside else upper_letter(character))
+            is_inside = character.isalnum()
+        titled.append("".join(characters))
     return "".join(titled)

@@ -98,7 +98,7 @@ def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
 def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
     # A resuming reader reads no files at first, and need not wait for that.
     from derive.relations.tables.conditions import TableConditions
-    from derive.storage.reduced_read import reduced_here
+    from derive.storage.reduced_read import reduced_locally
     from derive.storage.segments.rows import StoredRows
 
     rows = rows_of(table)
@@ -109,7 +109,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
     appended = StoredRows.from_columns(*columns)
     with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
-        for part in reduced_here(
+        for part in reduced_locally(
             store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
         ):
             for begin in range(0, len(part), _BATCH):

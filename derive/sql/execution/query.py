@@ -253,10 +253,10 @@ def rows_at(
     bounds = bounds_of((relation, query.finishing))
     sources = _sources(state, {id_: types for id_, types in types_read(relation).items() if id_ not in begun})
 
-    def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+    def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
             return iter((begun[identifier],))
-        return contents_at(coordinator.store, sources[identifier], time, wanted, bounds.get(identifier))
+        return contents_at(coordinator.store, sources[identifier], time, desired, bounds.get(identifier))
 
     is_over = cancelled or (lambda: state.is_stopped)
     return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)

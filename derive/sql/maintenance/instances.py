@@ -108,7 +108,7 @@ class ComputeInstances:
         with self._lock:
             if not self.places:
                 if self._worker is None:
-                    self._begin_here(self._root / FOLDER)
+                    self._begin_local(self._root / FOLDER)
                 elif self.local is not None:  # the others left before catching up
                     self.local.is_local = True
                 return
@@ -121,7 +121,7 @@ class ComputeInstances:
                     self._remote[name] = self._start(place)
             if self.local is not None and self._is_caught_up():
                 self.local.leave()
-                self._end_here()
+                self._end_local()
 
     def add(self, *places: ReplicaPlace) -> None:
         """Add replicas, from the next `attach` on; a known address gets a new name.
@@ -176,7 +176,7 @@ class ComputeInstances:
     def begin_for_subscriptions(self) -> None:
         """Start a local instance for this process's subscriptions, if there is none."""
         if not self.is_owner and self._worker is None:
-            self._begin_here(None)
+            self._begin_local(None)
 
     def close(self) -> None:
         """Release all resources."""
@@ -229,7 +229,7 @@ class ComputeInstances:
         process.connect(self.controller, self._loop)
         return process
 
-    def _begin_here(self, folder: Path | None) -> None:
+    def _begin_local(self, folder: Path | None) -> None:
         try:
             if folder is not None:
                 self._lock_of_folder.enter_context(locked(folder))
@@ -239,7 +239,7 @@ class ComputeInstances:
         self._worker = Worker(self._store, folder, "local", self._report)
         self.local = LocalReplica(self.controller, self._worker)
 
-    def _end_here(self) -> None:
+    def _end_local(self) -> None:
         if self._worker is not None:
             self._worker.close()
         self._lock_of_folder.close()
@@ -249,7 +249,7 @@ class ComputeInstances:
         for replica in self._remote.values():
             replica.close()
         self._remote = {}
-        self._end_here()
+        self._end_local()
         if self._earlier is not None:
             self._earlier.close()
         self._earlier = None

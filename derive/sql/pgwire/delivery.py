@@ -101,10 +101,10 @@ class Delivery:
         encoders = portal.shape.encoders
         count = 0
         while not most or count < most:
-            wanted = most and most - count
-            rows = portal.ready_rows(wanted)
+            desired = most and most - count
+            rows = portal.ready_rows(desired)
             if rows is None:
-                rows = await portal.next_rows(wanted)
+                rows = await portal.next_rows(desired)
             if portal.is_done:
                 break
             count += len(rows)

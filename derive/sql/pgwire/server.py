@@ -236,11 +236,11 @@ _MOST_DESCRIPTORS = 65_536
 def raised_limit() -> int:
     """Raise the process's limit of file descriptors, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    desired = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= desired:
         return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (desired, hard))
+    return desired
 
 
 def shares(most_connections: int, descriptors: int) -> tuple[int, int]:

@@ -126,14 +126,14 @@ class SelectPlanner:
             indexes.append(index if isinstance(index, int) else self._hidden(index, "ORDER BY"))
         return indexes
 
-    def _hidden(self, wanted: Target, clause: str) -> int:
+    def _hidden(self, desired: Target, clause: str) -> int:
         for index, target in enumerate(self._targets):
-            if target.expression == wanted.expression:
+            if target.expression == desired.expression:
                 return index
         if self._select.is_distinct:
             message = f"for SELECT DISTINCT, {clause} expressions must appear in select list"
-            raise SqlError("42P10", message, offset=wanted.offset)
-        self._targets.append(wanted)
+            raise SqlError("42P10", message, offset=desired.offset)
+        self._targets.append(desired)
         return len(self._targets) - 1
 
     def _keys(self) -> tuple[list[Expression], list[tuple[int, ...]]]:
@@ -184,14 +184,14 @@ class SelectPlanner:
             if not isinstance(index, int):
                 index = self._hidden(index, "DISTINCT ON")
             indexes.append(index)
-        wanted = set(indexes)
+        desired = set(indexes)
         for index in sorts:
-            if not wanted:
+            if not desired:
                 break
             if index not in indexes:
                 message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions"
                 raise SqlError("42P10", message, offset=self._select.distinct_on[0].offset)
-            wanted.discard(index)
+            desired.discard(index)
         return indexes
 
     def _grouped(

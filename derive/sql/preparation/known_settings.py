@@ -133,7 +133,7 @@ class KnownSetting:
     is_own: bool = False
 
 
-_HERE = {
+_SUPPORTED = {
     "application_name": KnownSetting("", is_reported=True),
     "block_size": KnownSetting("8192", None),
     "bytea_output": KnownSetting("hex", _only("hex")),
@@ -215,7 +215,7 @@ _PLANNING = """
     seqscan sort tidscan
 """
 KNOWN_SETTINGS: Mapping[str, KnownSetting] = (
-    _HERE
+    _SUPPORTED
     | {name: KnownSetting(default) for name, default in _ELSEWHERE.items()}
     | {f"enable_{what}": KnownSetting("on", boolean_of) for what in _PLANNING.split()}
 )

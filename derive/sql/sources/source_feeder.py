@@ -140,5 +140,5 @@ class SourceFeeder:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-def _difference(_: GlobalId, present: SourceDefinition, wanted: SourceDefinition) -> str | None:
-    return None if present == wanted else "is defined differently"
+def _difference(_: GlobalId, present: SourceDefinition, desired: SourceDefinition) -> str | None:
+    return None if present == desired else "is defined differently"

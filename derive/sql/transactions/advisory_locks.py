@@ -81,9 +81,9 @@ class AdvisoryLocks:
 
     def unlock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool = False) -> bool:
         """Release a lock once; return whether it was held."""
-        wanted = _Hold(owner, is_shared, is_of_transaction)
+        desired = _Hold(owner, is_shared, is_of_transaction)
         for hold in self._held.get(key, []):
-            if hold.is_like(wanted):
+            if hold.is_like(desired):
                 hold.count -= 1
                 if not hold.count:
                     self._held[key].remove(hold)
@@ -117,8 +117,8 @@ class AdvisoryLocks:
             if not kept.get(key, True):
                 del kept[key]
 
-    def _is_hindered(self, key: Key, wanted: _Hold) -> bool:
-        return any(wanted.waits_for(hold) for hold in self._held.get(key, []))
+    def _is_hindered(self, key: Key, desired: _Hold) -> bool:
+        return any(desired.waits_for(hold) for hold in self._held.get(key, []))
 
     def _waited_for(self, owner: object, passed: set[int]) -> Iterator[object]:
         """Return the transitive closure of the wait-for graph from an owner."""
@@ -126,8 +126,8 @@ class AdvisoryLocks:
             place = next((at for at, request in enumerate(requests) if request.hold.owner is owner), None)
             if place is None:
                 continue
-            wanted = requests[place].hold
-            before = [hold for hold in self._held.get(key, []) if wanted.waits_for(hold)]
+            desired = requests[place].hold
+            before = [hold for hold in self._held.get(key, []) if desired.waits_for(hold)]
             for hold in (*before, *(request.hold for request in requests[:place])):
                 yield hold.owner
                 if id(hold.owner) not in passed:

@@ -202,12 +202,12 @@ class Timeline:
         greatest `upper` of any relation read, and none lags.
         """
         uppers = [(await self._storage_clock.frontiers([identifier]))[1] for identifier in ids]
-        wanted = self._latest
+        desired = self._latest
         if min(uppers) < max(uppers):
-            wanted = max(wanted, min(max(uppers), await self._storage_clock.present()) - 1)
-        if min(uppers) <= wanted:
+            desired = max(desired, min(max(uppers), await self._storage_clock.present()) - 1)
+        if min(uppers) <= desired:
             async with self._turn:
-                await self._storage_clock.seal(ids, wanted)
+                await self._storage_clock.seal(ids, desired)
         _, known = await self._storage_clock.frontiers(ids)
         return min(known - 1, max(self._latest, upper - 1))
 

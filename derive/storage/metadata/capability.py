@@ -22,7 +22,7 @@ from uuid import uuid4
 import apsw
 
 from derive.errors import FencedError
-from derive.storage.metadata.process import is_dead, is_here, this_process
+from derive.storage.metadata.process import is_dead, is_local, this_process
 from derive.storage.timeline import wall_clock
 
 LEASE = 60_000_000
@@ -107,7 +107,7 @@ def drop_ended(db: apsw.Connection) -> None:
     now = wall_clock()
     dead = {holder: is_dead(holder) for holder in {lease[4] for lease in leases}}  # each check reads a file
     for identifier, kind, collection, task, holder, expires in leases:
-        is_late = expires < now and not (kind == "run" and is_here(holder))
+        is_late = expires < now and not (kind == "run" and is_local(holder))
         if not is_late and not dead[holder]:
             continue
         if kind == "run":

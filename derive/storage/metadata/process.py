@@ -27,7 +27,7 @@ def show_process(name: str) -> str:
     return f"{host}:{pid}"
 
 
-def is_here(name: str) -> bool:
+def is_local(name: str) -> bool:
     """Return true if a process is in this process's PID namespace, so that its end is visible here."""
     host, _, namespace, _ = _parts(name)
     return host == socket.gethostname() and namespace in ("", _namespace())
@@ -36,7 +36,7 @@ def is_here(name: str) -> bool:
 def is_dead(name: str) -> bool:
     """Return true if a process is known to have ended; an invisible process is not."""
     _, pid, _, began = _parts(name)
-    if not is_here(name):
+    if not is_local(name):
         return False
     try:
         os.kill(int(pid), 0)
@@ -50,7 +50,7 @@ def is_dead(name: str) -> bool:
 
 def kill(name: str) -> bool:
     """Kill a process; return true if it existed and was visible."""
-    if not is_here(name) or is_dead(name):
+    if not is_local(name) or is_dead(name):
         return False
     with suppress(ProcessLookupError):
         os.kill(int(_parts(name)[1]), signal.SIGKILL)
@@ -59,11 +59,11 @@ def kill(name: str) -> bool:
 
 def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
     """Return the process with an exclusive lock of this kind on a file; None if there is none, or it is invisible."""
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    desired = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             fields = line.split()
-            if (fields[1], fields[3], fields[5]) == (kind, "WRITE", wanted) and int(fields[4]) > 0:
+            if (fields[1], fields[3], fields[5]) == (kind, "WRITE", desired) and int(fields[4]) > 0:
                 return int(fields[4])
     return None
 

@@ -226,10 +226,10 @@ def read_appended(
         end: timestamp after the last one.
         within: filter on updates: their text contains one text of each of these lists.
     """
-    wanted = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
+    desired = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
     rows: list[Any] = db.execute(
         "SELECT clock, seq, diff, key, doc FROM appended WHERE collection = ? AND clock >= ? AND clock < ?"
-        f"{wanted} ORDER BY clock, seq",
+        f"{desired} ORDER BY clock, seq",
         (identifier, begin, end, *chain.from_iterable(within)),
     ).fetchall()
     return rows

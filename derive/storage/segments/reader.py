@@ -87,13 +87,13 @@ def read_segment(
         SegmentError: the file is missing, damaged or cannot be read.
     """
     with open_segment(root, segment) as file:
-        columns, wanted = SelectedColumns(file, selection, read.index), RowFilter(file, conditions)
+        columns, desired = SelectedColumns(file, selection, read.index), RowFilter(file, conditions)
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics
             if statistics is not None and (statistics.max < read.clock_begin or statistics.min >= read.clock_end):
                 continue
             with readable(segment):
-                mask = wanted.of(number)
+                mask = desired.of(number)
                 if mask is not None and not len(mask):
                     continue
                 group = columns.read(number, read.clock_begin, read.clock_end, mask)

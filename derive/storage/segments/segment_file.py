@@ -101,10 +101,10 @@ def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
     Raises:
         SegmentError: a file cannot be read.
     """
-    wanted = fingerprint(schema)
+    desired = fingerprint(schema)
     for segment in segments:
         with open_segment(root, segment) as file:
-            if validated_against(file) != wanted:
+            if validated_against(file) != desired:
                 return False
     return True
 

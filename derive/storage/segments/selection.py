@@ -159,10 +159,10 @@ class SelectedColumns:
     ) -> pa.Table:
         # Parquet may match a name with a dot to a nested column too, and read both.
         has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
-        wanted = list(names)
-        if self._selection.marks_deletions and DIFF not in wanted:
-            wanted.append(DIFF)
-        group = self._file.read_row_group(number, columns=wanted, use_threads=has_many).select(wanted)
+        desired = list(names)
+        if self._selection.marks_deletions and DIFF not in desired:
+            desired.append(DIFF)
+        group = self._file.read_row_group(number, columns=desired, use_threads=has_many).select(desired)
         begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [clock_begin, clock_end])
         group = group.slice(begin, end - begin)
         if mask is not None:

@@ -131,12 +131,12 @@ class DataflowHolds:
             self._retain({tail.id: ([source.id for source in tail.imports], tail.as_of) for tail in tails})
         return begun
 
-    def _retain(self, wanted: Mapping[GlobalId, tuple[Collection[GlobalId], int]]) -> None:
+    def _retain(self, desired: Mapping[GlobalId, tuple[Collection[GlobalId], int]]) -> None:
         """Hold the collections of tails from a time on, in one commit."""
-        if wanted:
-            requests = [(self._leased.get(identifier, ()), *request) for identifier, request in wanted.items()]
+        if desired:
+            requests = [(self._leased.get(identifier, ()), *request) for identifier, request in desired.items()]
             retained = self._store.capabilities.retain_all(requests, purpose="SUBSCRIBE")
-            self._leased.update(zip(wanted, retained, strict=True))
+            self._leased.update(zip(desired, retained, strict=True))
 
     def _check(self, needed: Mapping[str, int]) -> None:
         for name, as_of in needed.items():
