@@ -13,7 +13,7 @@ from derive.protocol.specs import CatalogSpec
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """The tasks of a run; an edit of its catalog creates another lineup.
+    """The tasks of a run; an edit of its catalog creates another graph.
 
     Attributes:
         catalog: the catalog.
