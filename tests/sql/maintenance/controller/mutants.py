@@ -97,7 +97,7 @@ def obeyed_whoever_it_is(original: Callable[..., Any], reconciler: Any, session:
 def last_upper(original: Callable[..., Any], controller: Any, replica: Any, response: Any) -> Any:
     turns = original(controller, replica, response)
     for known in response.uppers:
-        if controller._is_wanted(known):
+        if controller._is_requested(known):
             controller._uppers[known.id] = known.upper
     controller._learn(known.id for known in response.uppers)
     return turns
@@ -246,24 +246,24 @@ def attached_without(kind: str) -> Mutant:
 
 
 def remembered(original: Callable[..., Any], reconciler: Any, session: Any, command: Any) -> None:
-    told = dict(reconciler._told)
+    told = dict(reconciler._reported)
     original(reconciler, session, command)
     if isinstance(command, InitializationComplete):
-        reconciler._told.update(told)
+        reconciler._reported.update(told)
 
 
 def told_at_once(original: Callable[..., Any], reconciler: Any, session: Any, command: Any) -> None:
     original(reconciler, session, command)
     if isinstance(command, Hello):
         reconciler._welcomed = session
-        reconciler._told.clear()
+        reconciler._reported.clear()
 
 
 def named_quietly(original: Callable[..., Any], reconciler: Any, dataflow: Dataflow) -> None:
-    told = reconciler._told.get(dataflow.id)
+    told = reconciler._reported.get(dataflow.id)
     original(reconciler, dataflow)
     if told is not None:
-        reconciler._told[dataflow.id] = replace(told, number=dataflow.number)
+        reconciler._reported[dataflow.id] = replace(told, number=dataflow.number)
 
 
 def begun_from_before(original: Callable[..., Any], reconciler: Any, identifier: int, frontier: int) -> None:
