@@ -145,6 +145,21 @@ def test_rows_of_others_stay(tmp_path: Path) -> None:
     assert sorted(database.query('SELECT "account" FROM "balances"')) == [("b",), ("c",), ("d",), ("somebody",)]
 
 
+def test_refill_waits_for_references_to_rows_that_are_gone(tmp_path: Path) -> None:
+    """A foreign key refuses the replacement as a whole, and the rows stay until nothing refers to one that is gone."""
+    database = DATABASES["postgres"](tmp_path)
+    one, identity = refilled(database)
+    database.query('CREATE TABLE "payments" ("account" text REFERENCES "balances")')
+    database.query("""INSERT INTO "payments" VALUES ('a'), ('b')""")
+    with pytest.raises(EndpointError, match="violates foreign key constraint") as caught:
+        apply(database, one, completed=identity)
+    assert caught.value.heals
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+    database.query("""DELETE FROM "payments" WHERE "account" = 'a'""")
+    apply(database, one, completed=identity)
+    assert balances(database) == {"b": 2, "c": 2, "d": 2}
+
+
 @pytest.mark.parametrize(
     ("generation", "begun", "is_refilled"), [(FIRST, False, False), ("second", True, False), ("second", False, True)]
 )
