@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from connectors.kit.requests import Applied
 from derive.document.clock import format_rfc3339
 from derive.engine.acceptance import reset_command
 from derive.engine.executor import Executor
@@ -37,7 +38,7 @@ from derive.materialize.reset_marker import last_reset, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.endpoint import LocalEndpoint
-from derive.protocol.materialization import MaterializationSpec
+from derive.protocol.materialization import FIRST, MaterializationSpec
 from derive.shard.message import Message
 from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
@@ -207,6 +208,8 @@ class Materialization:
             self._log.write("info", applied.description)
         reach("refill.applied")
         inputs = self.spec.inputs
+        if not before:
+            self._require_own(prepared, applied)
         contents = {inputs[index].state_key: identity for index, identity in enumerate(applied.contents) if identity}
         noted = stored_contents(before)
         foreign = tuple(key for key in begun if contents.get(key, noted.get(key, "")) != noted.get(key, ""))
@@ -219,6 +222,21 @@ class Materialization:
         self._ready = _Ready(prepared, contents, {item.state_key: self._limit(item, state) for item in refilling})
         self._report_refills(self._ready.limits)
         return self._ready
+
+    def _require_own(self, prepared: PreparedMaterialization, applied: Applied) -> None:
+        """Require that a materialization that has never run or been reset here finds no rows of a later generation.
+
+        Raises:
+            TaskError: the endpoint has rows that another data folder has refilled.
+        """
+        if any(prepared.message.bindings[index].generation == FIRST for index in applied.refilling):
+            raise TaskError(
+                f"the endpoint has what was materialized as '{self.spec.name}' from another data folder, and nothing"
+                " was stored",
+                position=self.spec.endpoint.position,
+                hint="rename this materialization, or its resources; or, if the other data folder is gone, start over:"
+                f" {reset_command(self._store, self.spec.name)}",
+            )
 
     def _limit(self, item: InputSpec, state: TaskState | None) -> int:
         """Return the adjusted timestamp up to which a binding must be stored before its refill is complete."""

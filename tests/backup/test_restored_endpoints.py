@@ -173,19 +173,28 @@ def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_
 
 
 @pytest.mark.parametrize("documents", [0, 1])
-def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(documents: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [1, 2])
+def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(
+    documents: int, shards: int, tmp_path: Path
+) -> None:
     """The rows of the first folder are of a history that the other folder does not know, and stay."""
     world = world_of(tmp_path)
+    world.step(shards=shards)
     go_on(world, range(2))
     reset(world.catalog, world.store, ["m/out"])
+    world.step(shards=shards)
     go_on(world, range(2, 3))
     world.store.close()
 
     other = world_of(tmp_path, "other")
     with pytest.raises(TaskError, match="from another data folder"):
-        go_on(other, range(documents))
-        other.step()
+        if documents:
+            other.ingest("m/sums", [{"k": 7, "n": 1}], clock=None)
+        other.step(shards=1)
+    close_all()
     assert table(tmp_path) == [(0, 6), (1, 6)]
+    go_on(world_of(tmp_path), range(3, 4))
+    assert table(tmp_path) == [(0, 8), (1, 8)]
 
 
 def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> None:
