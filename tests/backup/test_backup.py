@@ -427,7 +427,7 @@ def test_a_run_over_a_folder_that_was_restored_in_place_ends_with_an_error(tmp_p
     go_on(world, range(2))
     take(world, tmp_path / "backup")
     run = world.run(shards=2)
-    shutil.rmtree(world.root)
+    world.root.rename(tmp_path / "removed")
 
     with pytest.raises(StorageError, match=r"metadata\.db was removed while this process used it"):
         run.step()

@@ -258,7 +258,7 @@ def test_another_source_waits_and_is_read_from_its_start_once_accepted(tmp_path:
     )
     changed = world_of(tmp_path, text, world.wall)
 
-    with pytest.raises(UnacceptedError, match="'count' reads 'e/beside' in the place of 'e/source'"):
+    with pytest.raises(UnacceptedError, match="'count' reads 'e/beside' in place of 'e/source'"):
         changed.step()
     assert len(changed.rows("e/counts")) == 1
 
