@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -120,9 +121,27 @@ class RowUpdate:
 def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
     """Return the updates of one commit ordered by timestamp, with retractions before insertions.
 
-    A reader with a unique key of its own therefore sees the inserted row last.
+    A reader with a unique key of its own therefore sees the inserted row last. A row that was inserted and retracted at
+    one time, as by a transaction that changes a table which it has created, has one update at most.
     """
-    return sorted(updates, key=lambda update: 2 * update.clock + (update.diff > 0))
+    return sorted(_net(list(updates)), key=lambda update: 2 * update.clock + (update.diff > 0))
+
+
+def _net(updates: list[RowUpdate]) -> list[RowUpdate]:
+    """Return the updates, those of a row that was both inserted and retracted at one time as their sum."""
+    retracted = {(update.clock, update.text, update.key) for update in updates if update.diff < 0}
+    counts = Counter[tuple[int, str, bytes]]()
+    if retracted:
+        for update in updates:
+            if update.diff > 0 and (row := (update.clock, update.text, update.key)) in retracted:
+                counts[row] += update.diff
+    if not counts:
+        return updates
+    for update in updates:
+        if update.diff < 0 and (row := (update.clock, update.text, update.key)) in counts:
+            counts[row] += update.diff
+    kept = [update for update in updates if (update.clock, update.text, update.key) not in counts]
+    return kept + [RowUpdate(*row, diff) for row, diff in counts.items() if diff]
 
 
 @dataclass(frozen=True, slots=True)

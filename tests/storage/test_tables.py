@@ -26,6 +26,7 @@ from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_compaction import TableCompaction
+from derive.storage.table_subscription import read_updates
 from derive.storage.tables import MANY_ROWS, Change
 from derive.time.frontier import END_OF_TIME
 
@@ -288,6 +289,17 @@ def test_l3_contents_are_exact_wherever_rows_are(
         found = Counter(document["id"] for document in contents(store, table, clock))
         assert found == +expected
     store.close()
+
+
+def test_a_row_that_is_inserted_and_retracted_at_one_time_was_never_there(store: Store) -> None:
+    """A reader is told of retractions first, so it would keep the row."""
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(
+        1_001, {table.id: [row(1, 1), row(2, 1), row(3, 1, 2), row(1, 1, -1), row(3, 1, -1), row(1, 9)]}
+    )
+
+    updates = [(update.diff, orjson.loads(update.text)) for update in read_updates(store, table.id, 0, 2_000)]
+    assert sorted(updates, key=str) == [(1, {"id": key, "v": value}) for key, value in ((1, 9), (2, 1), (3, 1))]
 
 
 def test_a_file_is_written_again_where_its_lease_ran_out_while_the_process_slept(store: Store) -> None:
