@@ -220,6 +220,7 @@ def test_texts_with_a_zone(data: st.DataObject) -> None:
         ),
         *(
             "europe/berlin",
+            "W-SU",  # its first word is one letter
             "EUROPE/BERLIN",
             "Etc/GMT+5",
             "etc/gmt-14",

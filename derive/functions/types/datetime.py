@@ -36,7 +36,7 @@ _TIMESTAMP = re.compile(
     (?:(?:\s*[Tt]\s*|\s+)(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?P<fraction>\.\d*)?)?
         (?:\s*(?P<half>[AaPp][Mm])\b)?)?
     (?:\s*(?P<zone>[Zz]|[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?
-        |(?!(?:[Bb][Cc]|[Aa][DdMm]|[Pp][Mm])\b)[A-Za-z][A-Za-z0-9_]+(?:[/+-][A-Za-z0-9_]+)*))?
+        |(?!(?:[Bb][Cc]|[Aa][DdMm]|[Pp][Mm])\b)[A-Za-z](?:[A-Za-z0-9_]+|(?=[/+-]))(?:[/+-][A-Za-z0-9_]+)*))?
     (?:\s*(?P<era>[Bb][Cc]|[Aa][Dd]))?\s*""",
     re.VERBOSE,
 )
