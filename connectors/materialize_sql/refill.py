@@ -1,7 +1,8 @@
 """Refills: a binding that starts over is stored in a table beside its own, and then replaces its rows at once.
 
-Readers of a table see the old rows until the transaction that replaces them commits. Rows that do not change stay where
-they are, and so do the table's indexes, views, rights and foreign keys.
+Readers of a table see the old rows until the transaction that replaces them commits. That transaction deletes the
+rows whose keys are gone and writes all others, changed or not. The table keeps its indexes, views, rights and foreign
+keys.
 
 The table of checkpoints has a row with a range that contains no key. It stores, for each table of a materialization,
 the generation of its rows and the running refill. Each refill has an identity, which its rows keep when they have

@@ -182,7 +182,7 @@ def test_first_refill_of_nothing_is_stored_into_the_table(database: Database) ->
 
 
 def test_table_whose_checkpoints_are_lost_is_refilled(database: Database) -> None:
-    """Nobody knows of which history its rows are, nor how far a refill had come."""
+    """Without its note, the table does not show the history of its rows, nor the progress of a refill."""
     one, identity = refilled(database)
     database.query('DELETE FROM "flow_checkpoints"')
     applied = apply(database, one, begun=True)

@@ -1,4 +1,4 @@
-"""What connectors that refill owe: readers see the rows of before until those beside them replace them, at once."""
+"""Law of connectors that refill: readers see the old rows until one transaction replaces them by the new rows."""
 
 from __future__ import annotations
 
