@@ -22,8 +22,7 @@ from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.preparation.point_lookup_plans import Lookups
-from derive.sql.preparation.prepare import Plans
+from derive.sql.preparation.prepare import Lookups, Plans
 from derive.sql.sources.file_access import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks

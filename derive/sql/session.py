@@ -11,15 +11,14 @@ from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.functions.cancellation import running
 from derive.sql.backends import Backends, SingleBackend
-from derive.sql.batches import ReadyRows
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.executor import carry_out, current, planned
-from derive.sql.execution.point_lookup import look_up
+from derive.sql.execution.query import look_up
 from derive.sql.execution.session_functions import SessionFunctions
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import LOCAL_USER, State, User
-from derive.sql.outcome import Prepared, Result, TransactionStatus
+from derive.sql.outcome import Prepared, ReadyRows, Result, TransactionStatus
 from derive.sql.parser.parse import split
 from derive.sql.parser.statement import Commit, Rollback, RollbackTo
 from derive.sql.parser.text_cache import MOST_CHARACTERS

@@ -9,7 +9,7 @@ from psycopg import Connection, Error, sql
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
-from derive.sql.copy_format.text import CopyIn, copy_out
+from derive.sql.copy_format import CopyIn, copy_out
 from derive.sql.outcome import ResultColumn
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.pg_types import OID_OF

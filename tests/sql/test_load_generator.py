@@ -3,7 +3,7 @@ from collections import Counter as Multiset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.sql.sources.load_generator import Counter, CounterPosition
+from derive.sql.sources.definitions import Counter, CounterPosition
 
 
 @given(st.integers(1, 50), st.none() | st.integers(1, 5), st.lists(st.integers(0, 400)))

@@ -15,7 +15,7 @@ from derive.algebra.types import Row, Type
 from derive.compute.protocol.messages import Command, Dataflow, Import, Peek, PeekResponse, Query, Tail, TailResponse
 from derive.sql.catalog.replica_place import ReplicaPlace
 from derive.sql.coordinator import Coordinator
-from derive.sql.maintenance.controller.answers import PendingPeek
+from derive.sql.maintenance.controller.peeks import PendingPeek
 from derive.sql.maintenance.controller.replica import Replica
 from derive.sql.maintenance.instance_options import Instances
 

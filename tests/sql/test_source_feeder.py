@@ -25,7 +25,7 @@ from derive import failpoint
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.sources.definitions import SourceDefinition
-from derive.sql.sources.feed_thread import IngestionThread
+from derive.sql.sources.source_feeder import IngestionThread
 from derive.sql.transactions.timeline import Write
 
 T = TypeVar("T")

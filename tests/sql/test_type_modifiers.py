@@ -11,7 +11,7 @@ from derive.algebra.type_modifier import ModifiedType, TypeModifier
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.copy_format.text import CopyIn
+from derive.sql.copy_format import CopyIn
 from derive.sql.parser.statement import CopyFormat
 
 

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from derive.algebra.expression import Literal
 from derive.algebra.types import Datum, Row
 from derive.functions.registry import evaluate
-from derive.sql.copy_format.binary import BinaryCopyIn
-from derive.sql.copy_format.text import CopyIn, copy_out
+from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import query, subscribe
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, ResultColumn
@@ -16,7 +15,7 @@ from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
 from derive.sql.pg_types import oid_of
 from derive.sql.planner.ddl import copied_table, indexes_of
-from derive.sql.planner.defaults import default_of
+from derive.sql.planner.dml import default_of
 from derive.sql.planner.names import NamedRelation
 from derive.sql.planner.planned import check_rows, in_session
 from derive.sql.preparation.prepare import Plan

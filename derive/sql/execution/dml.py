@@ -12,10 +12,9 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
 from derive.compute import oneshot
 from derive.errors import SqlError
-from derive.sql.batches import in_thread, of_rows
 from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result
+from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, check_rows
 from derive.sql.preparation.prepare import result_columns
 from derive.sql.transactions.group_commit import Shape, shape_of

@@ -9,14 +9,13 @@ from dataclasses import replace
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
-from derive.sql.batches import of_rows
-from derive.sql.execution import copy_statement, ddl, dml, explain, show, subscribe
+from derive.sql.execution import copy_statement, ddl, dml, show, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.cursors import Cursor
-from derive.sql.execution.replica_statements import change_replicas
+from derive.sql.execution.ddl import change_replicas
 from derive.sql.execution.session_statements import control
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result, ResultColumn
+from derive.sql.outcome import Result, ResultColumn, of_rows
 from derive.sql.parser.statement import (
     Close,
     Copy,
@@ -107,9 +106,9 @@ async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
     inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
     if statement.explanation is Explanation.TIMESTAMP:
         with state.interruptible():
-            rows = await explain.timed(state, inner)
+            rows = await show.timed(state, inner)
     else:
-        rows = explain.explained(state, inner)
+        rows = show.explained(state, inner)
     return Result(lambda _: "EXPLAIN", (text_column("Explanation"),), of_rows(rows))
 
 

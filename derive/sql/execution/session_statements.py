@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from derive.errors import SqlError
-from derive.sql.batches import of_rows
 from derive.sql.execution.state import State
-from derive.sql.outcome import Notice, Result
+from derive.sql.outcome import Notice, Result, of_rows
 from derive.sql.parser.session import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
     Begin,

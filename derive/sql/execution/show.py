@@ -1,22 +1,68 @@
-"""SHOW: lists of objects."""
+"""SHOW and EXPLAIN: lists of objects, and the operators of a query with the time of its read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.relation import GlobalId
+from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
+from derive.compute.instance import explanation_of
 from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
 from derive.sql.catalog.snapshot import Objects, listing
-from derive.sql.maintenance.controller.replica_status import ReplicaState
+from derive.sql.execution.query import time_of
+from derive.sql.execution.state import State
+from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.outcome import ResultColumn
-from derive.sql.parser.statement import ObjectKind, ShowObjects
+from derive.sql.parser.statement import ObjectKind, SelectStatement, ShowObjects
 from derive.sql.planner.ddl import relation_named
+from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.names import RelationKind
-from derive.sql.preparation.prepare import text_column
+from derive.sql.preparation.prepare import Plan, text_column
 from derive.sql.sources.source_feeder import SourceFeeder
+from derive.sql.transactions.timeline import time_text
+
+
+def explained(state: State, plan: Plan) -> Sequence[Row]:
+    """Return a line for each operator of a query."""
+    relation = _relation(plan)
+    names = {identifier: _name(state, identifier) for identifier in ids_of(relation)}
+    text = explanation_of(relation, names)
+    return [(line,) for line in text.splitlines()]
+
+
+async def timed(state: State, plan: Plan) -> Sequence[Row]:
+    """Return lines about the time of a query's read, and the relations read."""
+    coordinator = state.coordinator
+    ids = coordinator.maintained.sources(ids_of(_relation(plan)))
+    as_of = plan.statement.as_of if isinstance(plan.statement, SelectStatement) else None
+    time = await time_of(state, ids, as_of)
+    lines = [
+        f"query time: {time_text(time)}",
+        f"isolation: {state.transaction.modes.isolation.value}",
+        f"latest time of the timeline: {time_text(coordinator.timeline.latest)}",
+    ]
+    for identifier in sorted(ids):
+        since, upper = coordinator.storage_clock.frontiers_of(identifier)
+        lines.append(f"{_name(state, identifier)}: since {time_text(since)}, upper {time_text(upper)}")
+    return [(line,) for line in lines]
+
+
+def _relation(plan: Plan) -> Relation:
+    if plan.query is not None:
+        return plan.query.relation
+    if plan.view is not None:
+        return plan.view.relation
+    if plan.write is not None:
+        return plan.write.query.relation
+    raise SqlError("0A000", "only what reads can be explained")
+
+
+def _name(state: State, identifier: GlobalId) -> str:
+    named = state.objects.described(identifier)
+    return named.name if named else str(identifier)
+
 
 _KINDS = {
     "tables": {RelationKind.TABLE},

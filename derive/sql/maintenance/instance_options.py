@@ -13,7 +13,7 @@ from pathlib import Path
 from derive.compute.protocol.transport import OPEN, Security
 from derive.durable import make_folders
 from derive.materialize.process import installed_env
-from derive.sql.maintenance.controller.process import ReplicaProcess
+from derive.sql.maintenance.controller.remote import ReplicaProcess
 
 PROCESSES = "compute"
 """Folder of replica processes, in the data folder."""

@@ -18,12 +18,11 @@ from derive.compute.replica.folder_lock import locked
 from derive.compute.replica.worker import Worker
 from derive.errors import BusyError
 from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace
-from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID, Controller
+from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID, Controller, lag_of, replica_states
 from derive.sql.maintenance.controller.dataflow_holds import DataflowHolds
 from derive.sql.maintenance.controller.local import LocalReplica
-from derive.sql.maintenance.controller.process import ReplicaProcess
-from derive.sql.maintenance.controller.remote import RemoteReplica
-from derive.sql.maintenance.controller.replica_status import ReplicaState, lag_of, replica_states
+from derive.sql.maintenance.controller.remote import RemoteReplica, ReplicaProcess
+from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.instance_options import PROCESSES, Instances
 from derive.sql.maintenance.recording import LOG
 from derive.storage.folder_id import folder_id

@@ -18,7 +18,7 @@ from derive.errors import FencedError, FlowError, FrontierError
 from derive.relations.columns import Source
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.controller.controller import Controller
-from derive.sql.maintenance.controller.replica_status import ReplicaState
+from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.desired_dataflows import desired_dataflows
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG

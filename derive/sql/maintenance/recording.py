@@ -25,7 +25,7 @@ from derive.storage.timeline import wall_clock
 if TYPE_CHECKING:
     from derive.algebra.relation import GlobalId
     from derive.sql.catalog.items import Item
-    from derive.sql.maintenance.controller.replica_status import ReplicaState
+    from derive.sql.maintenance.controller.replica import ReplicaState
 
 FILE = "instances.json"
 """Name of the file in the data folder."""

@@ -31,8 +31,7 @@ from derive.sql.parser.statement import (
     SetNullable,
     TableAction,
 )
-from derive.sql.parser.token_reader import TokenReader
-from derive.sql.parser.tokens import TokenKind
+from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import parse_type
 
 

@@ -1,12 +1,23 @@
-"""`INSERT`, `UPDATE` and `DELETE`."""
+"""Parser of statements that change, copy or stream rows: INSERT, UPDATE, DELETE, COPY and SUBSCRIBE."""
 
 from __future__ import annotations
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import Alias, FromItem, RowValue, SelectItem, SyntaxNode
+from derive.sql.parser.ast import Alias, FromItem, QualifiedName, Query, RowValue, SelectItem, SyntaxNode
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.statement import Assignment, Delete, Insert, Truncate, Update
-from derive.sql.parser.token_reader import TokenReader
+from derive.sql.parser.statement import (
+    AsOf,
+    Assignment,
+    Copy,
+    CopyFormat,
+    Delete,
+    Insert,
+    SelectStatement,
+    Subscribe,
+    Truncate,
+    Update,
+)
+from derive.sql.parser.tokens import TokenKind, TokenReader
 
 
 def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
@@ -95,3 +106,151 @@ def _condition(reader: TokenReader, queries: QueryParser) -> SyntaxNode | None:
 
 def _returning(reader: TokenReader, queries: QueryParser) -> tuple[SelectItem, ...]:
     return reader.list_of(queries.item) if reader.accept_word("returning") else ()
+
+
+_TRUE = frozenset({"true", "on", "1"})
+_FALSE = frozenset({"false", "off", "0"})
+
+
+def parse_as_of(reader: TokenReader, queries: QueryParser) -> AsOf:
+    """Read `AS OF [AT LEAST] time`."""
+    offset = reader.offset
+    reader.expect_words("as", "of")
+    is_at_least = reader.accept_words("at", "least")
+    return AsOf(queries.expressions.parse(), is_at_least, offset)
+
+
+def parse_subscribe(reader: TokenReader, queries: QueryParser) -> Subscribe:
+    """Read a `SUBSCRIBE` statement, or its synonym `TAIL`."""
+    reader.expect_word("subscribe", "tail")
+    reader.accept_word("to")
+    target: QualifiedName | Query
+    target = reader.in_parentheses(queries.parse)[0] if reader.is_symbol("(") else reader.qualified_name()
+    options = _subscribe_options(reader)
+    as_of = parse_as_of(reader, queries) if reader.is_words("as", "of") else None
+    options |= _subscribe_options(reader)
+    up_to = queries.expressions.parse() if reader.accept_words("up", "to") else None
+    options |= _subscribe_options(reader)
+    return Subscribe(target, options.get("snapshot", True), options.get("progress", False), as_of, up_to)
+
+
+def _subscribe_options(reader: TokenReader) -> dict[str, bool]:
+    if not reader.accept_word("with"):
+        return {}
+    return dict(reader.in_parentheses(lambda: _subscribe_option(reader)))
+
+
+def _subscribe_option(reader: TokenReader) -> tuple[str, bool]:
+    offset = reader.offset
+    name = reader.any_name()
+    if name not in {"snapshot", "progress"}:
+        hint = "SUBSCRIBE has the options SNAPSHOT and PROGRESS."
+        raise SqlError("42601", f'unrecognized SUBSCRIBE option "{name}"', offset=offset, hint=hint)
+    if not reader.accept_symbol("=") and not reader.is_word(*_TRUE, *_FALSE):
+        return name, True
+    offset = reader.offset
+    value = reader.next().value.lower()
+    if value not in _TRUE | _FALSE:
+        raise SqlError("22023", f"{name} requires a Boolean value", offset=offset)
+    return name, value in _TRUE
+
+
+_COPY_OPTIONS = frozenset({"format", "delimiter", "null", "header", "quote", "escape", "encoding"})
+_HEADER_TRUE = frozenset({"true", "on", "1", "match"})
+
+_FORMATS = frozenset({"text", "csv", "binary"})
+
+
+def parse_copy(reader: TokenReader, queries: QueryParser) -> Copy:
+    """Read a `COPY` statement."""
+    reader.expect_word("copy")
+    source: QualifiedName | SelectStatement | Subscribe
+    columns: tuple[tuple[str, int], ...] = ()
+    if reader.accept_symbol("("):
+        source = _rows(reader, queries)
+        reader.expect_symbol(")")
+        reader.expect_word("to")
+        is_from = False
+    else:
+        source = reader.qualified_name()
+        if reader.is_symbol("("):
+            columns = reader.in_parentheses(reader.located_name)
+        is_from = reader.expect_word("from", "to").value == "from"
+    offset = reader.offset
+    if not reader.accept_word("stdin" if is_from else "stdout"):
+        if reader.token.kind is TokenKind.STRING or reader.is_word("program"):
+            hint = "Use COPY … FROM STDIN or TO STDOUT; psql's \\copy reads and writes files."
+            raise SqlError("0A000", "COPY with a file of the server is not supported", hint=hint, offset=offset)
+        raise reader.error()
+    options = _copy_options(reader)
+    if reader.is_word("where"):
+        raise SqlError("0A000", "COPY FROM with WHERE is not supported", offset=reader.offset)
+    return Copy(source, columns, is_from, _format(options))
+
+
+def _rows(reader: TokenReader, queries: QueryParser) -> SelectStatement | Subscribe:
+    if reader.is_word("subscribe", "tail"):
+        return parse_subscribe(reader, queries)
+    if not queries.begins_query():
+        raise reader.error()
+    query = queries.parse()
+    return SelectStatement(query, parse_as_of(reader, queries) if queries.begins_as_of() else None)
+
+
+def _copy_options(reader: TokenReader) -> dict[str, tuple[str, int]]:
+    options: dict[str, tuple[str, int]] = {}
+
+    def add() -> None:
+        name, value, offset = _copy_option(reader)
+        if name in options:
+            raise SqlError("42601", "conflicting or redundant options", offset=offset)
+        options[name] = (value, offset)
+
+    reader.accept_word("with")
+    if reader.is_symbol("("):
+        reader.in_parentheses(add)
+        return options
+    while not reader.is_end() and not reader.is_symbol(";") and not reader.is_word("where"):
+        add()
+    return options
+
+
+def _copy_option(reader: TokenReader) -> tuple[str, str, int]:
+    offset = reader.offset
+    name = reader.any_name()
+    if name in {"csv", "binary"}:
+        return "format", name, offset
+    if name not in _COPY_OPTIONS:
+        raise SqlError("42601", f'option "{name}" not recognized', offset=offset)
+    reader.accept_word("as")
+    if name == "header" and reader.token.value not in _HEADER_TRUE | _FALSE:
+        return name, "true", offset
+    if reader.token.kind not in {TokenKind.STRING, TokenKind.WORD, TokenKind.NAME, TokenKind.NUMBER}:
+        raise reader.error()
+    return name, reader.next().value, offset
+
+
+def _format(options: dict[str, tuple[str, int]]) -> CopyFormat:
+    def option(name: str, default: str) -> str:
+        return options[name][0] if name in options else default
+
+    name, offset = options.get("format", ("text", 0))
+    if name not in _FORMATS:
+        raise SqlError("22023", f'COPY format "{name}" not recognized', offset=offset)
+    for text_only in ("delimiter", "null", "header") if name == "binary" else ():
+        if text_only in options:
+            message = f"cannot specify {text_only.upper()} in BINARY mode"
+            raise SqlError("42601", message, offset=options[text_only][1])
+    is_csv = name == "csv"
+    for csv_only in ("quote", "escape"):
+        if csv_only in options and not is_csv:
+            message = f"COPY {csv_only} available only in CSV mode"
+            raise SqlError("0A000", message, offset=options[csv_only][1])
+    quote = option("quote", '"')
+    delimiter = option("delimiter", "," if is_csv else "\t")
+    for what, value in (("delimiter", delimiter), ("quote", quote), ("escape", option("escape", quote))):
+        if len(value.encode()) != 1:
+            raise SqlError("0A000", f"COPY {what} must be a single one-byte character", offset=options[what][1])
+    null = option("null", "" if is_csv else "\\N")
+    has_header = option("header", "false") in _HEADER_TRUE
+    return CopyFormat(name, delimiter, null, has_header, quote, option("escape", quote))

@@ -40,8 +40,7 @@ from derive.sql.parser.ast import (
     WindowFrame,
     WindowReference,
 )
-from derive.sql.parser.token_reader import TokenReader
-from derive.sql.parser.tokens import TokenKind
+from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import begins_type, parse_type
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from derive.sql.parser.ast import (
     With,
 )
 from derive.sql.parser.expressions import ExpressionParser, parse_sort_items, parse_window
-from derive.sql.parser.token_reader import TokenReader
-from derive.sql.parser.tokens import TokenKind
+from derive.sql.parser.tokens import TokenKind, TokenReader
 
 GroupingSet: TypeAlias = tuple[SyntaxNode, ...]
 """Expressions of one grouping set."""

@@ -20,8 +20,7 @@ from derive.sql.parser.statement import (
     Statement,
     TransactionModes,
 )
-from derive.sql.parser.token_reader import TokenReader
-from derive.sql.parser.tokens import TokenKind
+from derive.sql.parser.tokens import TokenKind, TokenReader
 
 _WORDS = (
     "tables views sources indexes columns objects schemas databases connections clusters roles create hydrations"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from derive.errors import SqlError
 from derive.sql.parser.ast import TypeName
-from derive.sql.parser.token_reader import TokenReader
-from derive.sql.parser.tokens import TokenKind
+from derive.sql.parser.tokens import TokenKind, TokenReader
 
 _SHORT = {
     "int": "int4",

@@ -1,21 +1,165 @@
-"""The conversation after login: simple and extended queries, answered in turn."""
+"""The conversation after login: simple and extended queries, answered in turn, and a fast path for point lookups.
+
+A client sends Bind, Execute and Sync for a prepared statement together, as most clients do for repeated lookups. If the
+session has the rows without awaiting, the answer is written at once, without waking the conversation's task. The answer
+is byte for byte that of the conversation.
+
+All other messages, and errors, take the normal path: the fast path changes no state before.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
+from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
 from derive.sql.outcome import Prepared, Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.delivery import Delivery
-from derive.sql.pgwire.fast_path import FastPath
+from derive.sql.pgwire.messages import bind_of, execute_of, formats_for, named_of, parse_of, query_of
 from derive.sql.pgwire.portal import Portal, PreparedStatement
-from derive.sql.pgwire.requests import bind_of, execute_of, named_of, parse_of, query_of
+from derive.sql.pgwire.values import Encoder, data_rows, decoder_of
 from derive.sql.pgwire.wire import Wire
 from derive.sql.pgwire.work import Work
+
+_EXECUTE_AND_SYNC = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4"
+"""Execute of the unnamed portal for all rows, and Sync."""
+_DESCRIBE_EXECUTE_AND_SYNC = b"D\0\0\0\6P\0" + _EXECUTE_AND_SYNC
+_length = struct.Struct("!i").unpack_from
+_PORTAL = 5
+"""Offset of the portal's name in `Bind`, after kind and length."""
+_MOST_FORMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of a client's messages for a statement, and of the answer.
+
+    Attributes:
+        statement: the statement.
+        name: name of the statement.
+        head: bytes of `Bind` between its length and its arguments.
+        tail: bytes after the arguments.
+        behind: number of bytes of the tail after `Bind`.
+        decoders: decoders of the arguments.
+        beginning: answer before the rows.
+        encoders: encoders of the rows.
+    """
+
+    statement: PreparedStatement
+    name: str
+    head: bytes
+    tail: bytes
+    behind: int
+    decoders: tuple[Callable[[bytes], Datum], ...]
+    beginning: bytes
+    encoders: tuple[Encoder, ...]
+
+
+class FastPath:
+    """The fast path of one conversation.
+
+    Args:
+        statements: prepared statements of the client, by name.
+        session: session of the client.
+    """
+
+    def __init__(self, statements: Mapping[str, PreparedStatement], session: Session) -> None:
+        self._statements, self._session = statements, session
+        self._forms: RecentlyUsed[bytes, _Form] = RecentlyUsed(_MOST_FORMS)  # by statement name; the latest form
+
+    def answer(self, data: bytes) -> tuple[PreparedStatement, bytes] | None:
+        """Return the statement and the answer outside a transaction; None if the bytes take the normal path.
+
+        Args:
+            data: bytes since the last answer.
+
+        Raises:
+            SqlError: the lookup fails.
+        """
+        if not data.startswith(b"B") or data[_PORTAL : _PORTAL + 1] != b"\0":
+            return None
+        name = data[_PORTAL + 1 : data.find(b"\0", _PORTAL + 1)]
+        form = self._forms.get(name)
+        arguments = None
+        if form is not None and self._statements.get(form.name) is form.statement:
+            arguments = _arguments(data, form)
+        if arguments is None:
+            form = self._form(data)
+            if form is None:
+                return None
+            self._forms.put(name, form)
+            arguments = _arguments(data, form)
+        if form is None or arguments is None:
+            return None
+        rows = self._session.look_up(form.statement.prepared, arguments)
+        if rows is None:
+            return None
+        return form.statement, b"".join((form.beginning, data_rows(rows, form.encoders), _ending(len(rows))))
+
+    def _form(self, data: bytes) -> _Form | None:
+        """Return the form of a client's messages, from an example; None if they take the normal path."""
+        end = 1 + _length(data, 1)[0]
+        rest = data[end:]
+        if rest not in (_EXECUTE_AND_SYNC, _DESCRIBE_EXECUTE_AND_SYNC):
+            return None
+        request = bind_of(data[_PORTAL:end])
+        statement = self._statements.get(request.statement)
+        if statement is None or len(statement.prepared.parameters) != len(request.arguments):
+            return None
+        shape = statement.shape(request.result_formats)
+        formats = formats_for(request.formats, len(request.arguments), "arguments")
+        oids = statement.prepared.parameters
+        begin = data.index(b"\0", _PORTAL + 1) + 1 + 2 + 2 * len(request.formats) + 2
+        tail = end - 2 - 2 * len(request.result_formats)
+        description = b"" if rest == _EXECUTE_AND_SYNC else shape.description
+        return _Form(
+            statement,
+            request.statement,
+            data[_PORTAL:begin],
+            data[tail:],
+            len(rest),
+            tuple(decoder_of(oid, form) for oid, form in zip(oids, formats, strict=True)),
+            messages.BIND_COMPLETE + description,
+            shape.encoders,
+        )
+
+
+def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
+    """Return the arguments of messages in a form; None for another form, or for invalid messages."""
+    if not (data.startswith(form.head, _PORTAL) and data.endswith(form.tail)):
+        return None
+    at, end = _PORTAL + len(form.head), len(data) - len(form.tail)
+    if _length(data, 1)[0] != len(data) - form.behind - 1:
+        return None
+    arguments: list[Datum] = []
+    for decode in form.decoders:
+        if at > end:
+            return None
+        size = _length(data, at)[0]
+        begin = at + 4
+        if size >= 0:
+            at = begin + size
+            arguments.append(decode(data[begin:at]))
+        elif size == -1:
+            at = begin
+            arguments.append(None)
+        else:
+            return None
+    return arguments if at == end else None
+
+
+@lru_cache
+def _ending(rows: int) -> bytes:
+    """Return the messages after a number of rows."""
+    return messages.command_complete(f"SELECT {rows}") + messages.ready(TransactionStatus.IDLE.value)
+
 
 _SHORT = 4096
 """Greatest length of a text that is split on the event loop, in characters."""

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from derive.errors import SqlError
 from derive.sql.outcome import Result, Session
 from derive.sql.pgwire import messages
+from derive.sql.pgwire.messages import Body
 from derive.sql.pgwire.portal import Portal
-from derive.sql.pgwire.requests import Body
 from derive.sql.pgwire.values import data_rows
 from derive.sql.pgwire.wire import Wire
 from derive.sql.pgwire.work import Work

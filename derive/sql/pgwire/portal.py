@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
-from derive.sql.batches import ReadyRows
-from derive.sql.outcome import Prepared, Result, ResultColumn, Session
+from derive.sql.outcome import Prepared, ReadyRows, Result, ResultColumn, Session
 from derive.sql.pgwire import messages
-from derive.sql.pgwire.requests import formats_for
+from derive.sql.pgwire.messages import formats_for
 from derive.sql.pgwire.values import Encoder, argument_of, encoder_of
 
 _MOST_SHAPES = 16

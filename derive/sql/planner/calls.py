@@ -15,9 +15,8 @@ from derive.functions.aggregates.calls import is_aggregate, is_window_function
 from derive.functions.aggregates.ordered_sets import ORDERED_SETS
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.sql.parser.ast import FunctionCall, SyntaxNode
-from derive.sql.planner.extent import start_of
 from derive.sql.planner.interfaces import Expressions
-from derive.sql.planner.output import orders_of
+from derive.sql.planner.output import orders_of, start_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import check_no_rows, is_row_function, row_target
 from derive.sql.planner.windows import WindowPlanner

@@ -21,8 +21,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.planner.building import projected
 from derive.sql.planner.coercion import ParameterTypes
-from derive.sql.planner.defaults import default_of, plan_default
-from derive.sql.planner.dml import column_named, writable_table
+from derive.sql.planner.dml import column_named, default_of, plan_default, writable_table
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names
 from derive.sql.planner.plan import PlannedView

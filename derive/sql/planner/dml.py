@@ -1,32 +1,73 @@
-"""Planner of INSERT, UPDATE and DELETE."""
+"""Planner of INSERT, UPDATE and DELETE, and the defaults of columns, which are evaluated for each new row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expression import Expression
+from derive.algebra.expression import Expression, Literal
 from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Finishing, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import Alias, DefaultMarker, FromItem, QualifiedName, SelectItem, Star, SyntaxNode, Values
-from derive.sql.parser.parse import too_complex
+from derive.sql.parser.parse import parse_expression, too_complex
 from derive.sql.parser.statement import Delete, Insert, Update
-from derive.sql.planner.building import columns_of, filtered, joined, projected
+from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
 from derive.sql.planner.coercion import ParameterTypes
-from derive.sql.planner.defaults import default_of
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.extent import name_of, start_of
-from derive.sql.planner.from_clause import TablePlanner, check_names
-from derive.sql.planner.joins import beside
-from derive.sql.planner.names import NamedRelation, Names, RelationKind
+from derive.sql.planner.from_clause import TablePlanner, beside, check_names
+from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.output import name_of, start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite, WriteKind, is_of_session
-from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.queries import QueryPlanner, rows_of
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
-from derive.sql.planner.set_operations import rows_of
 from derive.suggest import suggest
+
+_DEFAULT = Clause("DEFAULT expressions")
+
+
+def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Expression:
+    """Plan a DEFAULT expression.
+
+    Args:
+        node: the expression.
+        column: the column.
+        names: names of relations; a default may not refer to any.
+
+    Raises:
+        SqlError: 42804, the type does not fit; 0A000, the expression refers to columns or relations; and others.
+    """
+    parameters = ParameterTypes()
+    queries = QueryPlanner(names, parameters)
+    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, _DEFAULT))
+    try:
+        value = expressions.plan(node)
+    except SqlError as error:
+        if error.sqlstate != "42703":
+            raise
+        message = "cannot use column reference in DEFAULT expression"
+        raise SqlError("0A000", message, offset=error.offset, hint="Quote texts as in 'text'.") from error
+    if has_subquery(value):
+        raise SqlError("0A000", "cannot use subquery in DEFAULT expression", offset=start_of(node))
+    cast = queries.coercion.cast(value, column.type, start_of(node), "assignment")
+    if parameters.finish():
+        raise SqlError("42P02", "there is no parameter $1 in a default", offset=start_of(node))
+    if cast is None:
+        message = f'column "{column.name}" is of type {column.type.value}'
+        message += f" but default expression is of type {value.type.value}"
+        hint = "You will need to rewrite or cast the expression."
+        raise SqlError("42804", message, offset=start_of(node), hint=hint)
+    return queries.coercion.fitted(cast, column.modifier)
+
+
+def default_of(column: NamedColumn, names: Names) -> Expression:
+    """Return the default expression of a column; NULL without a default."""
+    if column.default is None:
+        return Literal(None, column.type)
+    return plan_default(parse_expression(column.default), column, names)
+
 
 RETURNING = Clause("RETURNING")
 SET = Clause("UPDATE")

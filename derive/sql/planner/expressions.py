@@ -43,11 +43,10 @@ from derive.sql.parser.ast import (
     Test,
     TypeCast,
 )
-from derive.sql.planner.body import limited
 from derive.sql.planner.calls import CallPlanner
 from derive.sql.planner.coercion import folded, located
-from derive.sql.planner.extent import start_of
-from derive.sql.planner.interfaces import Expressions, Queries
+from derive.sql.planner.interfaces import Expressions, Queries, limited
+from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
 from derive.sql.planner.scope import Frame
 from derive.sql.planner.set_returning import check_no_rows

@@ -1,13 +1,51 @@
-"""Planner of FROM: named relations, subqueries, and joins."""
+"""Planner of FROM: named relations, subqueries, joins with ON, USING and NATURAL, and LATERAL by unnesting.
+
+A lateral query is evaluated once for all combinations of the outer columns that it refers to. These columns are passed
+through it in front of its own, and are keys of all its groups, windows and limits. At the end the query is joined to
+the left side by these columns. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
+
+If the lateral query only filters and computes, the rows of the left side pass through it, and no join is needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.relation import Relation
-from derive.algebra.rewrite import deepened_relation
+from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
+from derive.algebra.relation import (
+    Constant,
+    Distinct,
+    Filter,
+    Get,
+    Join,
+    OuterJoin,
+    Project,
+    Recurring,
+    Recursion,
+    Reduce,
+    Relation,
+    SetOperation,
+    Side,
+    TopK,
+    UnionAll,
+    Unnest,
+    Window,
+)
+from derive.algebra.rewrite import (
+    deepened_relation,
+    outer_columns_of,
+    rewritten,
+    rewritten_aggregate,
+    rewritten_order,
+    rewritten_relation,
+    rewritten_window,
+    shifted,
+    with_columns,
+)
+from derive.algebra.types import Type
 from derive.errors import SqlError
+from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import (
     Alias,
     DerivedTable,
@@ -18,14 +56,291 @@ from derive.sql.parser.ast import (
     QualifiedName,
     RelationReference,
 )
-from derive.sql.planner.building import columns_of, joined
+from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
 from derive.sql.planner.interfaces import Queries
-from derive.sql.planner.joins import Joiner, beside
-from derive.sql.planner.lateral import with_lateral
 from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function
 from derive.suggest import suggest
+
+ON = Clause("JOIN conditions")
+TRUE = Literal(1, Type.BOOLEAN)
+
+
+def beside(relation: Relation, left: Source, right: Source) -> Source:
+    """Return two sources side by side."""
+    tables, columns = right.shifted(len(left.relation.types))
+    return Source(relation, (*left.tables, *tables), (*left.columns, *columns))
+
+
+def joined_by(kind: JoinKind, left: Relation, right: Relation, predicate: Expression) -> Relation:
+    """Return the join of two relations by a predicate over the columns of both."""
+    if kind in {JoinKind.CROSS, JoinKind.INNER}:
+        conjuncts = [part for part in conjuncts_of(predicate) if part != TRUE]
+        plain = [part for part in conjuncts if not has_subquery(part)]
+        others = [part for part in conjuncts if has_subquery(part)]
+        relation = joined(left, right, plain)
+        return filtered(relation, connected("and", others)) if others else relation
+    return OuterJoin(Side(kind.value.lower()), left, right, predicate)
+
+
+class Joiner:
+    """Planner of joins."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    def join(self, item: JoinedTable, left: Source, right: Source, parent: Frame | None) -> Source:
+        """Plan the join of two sources."""
+        both = beside(joined(left.relation, right.relation), left, right)
+        if item.using is not None or item.is_natural:
+            return self._using(item, left, right, both)
+        predicate = self.condition(item, both, parent)
+        return beside(joined_by(item.kind, left.relation, right.relation, predicate), left, right)
+
+    def condition(self, item: JoinedTable, both: Source, parent: Frame | None) -> Expression:
+        """Plan an ON condition."""
+        if item.condition is None:
+            return TRUE
+        expressions = self._queries.expressions(Frame(both, parent, ON))
+        return expressions.boolean(item.condition, "JOIN/ON")
+
+    def _using(self, item: JoinedTable, left: Source, right: Source, both: Source) -> Source:
+        names = item.using
+        if names is None:
+            right_names = {column.name for column in right.columns}
+            names = tuple((column.name, item.offset) for column in left.columns if column.name in right_names)
+        _, right_columns = right.shifted(len(left.relation.types))
+        predicates, merged = [], []
+        for name, offset in names:
+            one = _only(left.columns, name, "left", offset)
+            other = _only(right_columns, name, "right", offset)
+            predicate, column = self._merged(item.kind, name, one.expression, other.expression, offset)
+            predicates.append(predicate)
+            merged.append(column)
+        predicate = connected("and", predicates) if predicates else TRUE
+        relation = joined_by(item.kind, left.relation, right.relation, predicate)
+        taken = {name for name, _ in names}
+        rest = [column for column in (*left.columns, *right_columns) if column.name not in taken]
+        return Source(relation, both.tables, (*merged, *rest))
+
+    def _merged(
+        self, kind: JoinKind, name: str, left: Expression, right: Expression, offset: int
+    ) -> tuple[Expression, VisibleColumn]:
+        """Return the equality of two columns, and the merged column."""
+        coercion = self._queries.coercion
+        resolution = resolve_operator("=", (left.type, right.type), offset)
+        pair = coercion.arguments((left, right), resolution.argument_types, (offset, offset))
+        predicate = Call(resolution.function, pair, Type.BOOLEAN)
+        alike = coercion.alike((left, right), (offset, offset), "JOIN/USING")
+        if kind is JoinKind.FULL:
+            return predicate, VisibleColumn(name, Call("coalesce", alike, alike[0].type))
+        return predicate, VisibleColumn(name, alike[1] if kind is JoinKind.RIGHT else alike[0])
+
+
+def _only(columns: tuple[VisibleColumn, ...], name: str, side: str, offset: int) -> VisibleColumn:
+    matching = [column for column in columns if column.name == name]
+    if not matching:
+        message = f'column "{name}" specified in USING clause does not exist in {side} table'
+        raise SqlError("42703", message, offset=offset)
+    if len(matching) > 1:
+        message = f'common column name "{name}" appears more than once in {side} table'
+        raise SqlError("42702", message, offset=offset)
+    return matching[0]
+
+
+def with_lateral(
+    left: Relation, right: Relation, predicate: Expression = TRUE, kind: JoinKind = JoinKind.INNER
+) -> Relation:
+    """Return a join with a query that refers to the rows of the left side.
+
+    Args:
+        left: left side.
+        right: the lateral query.
+        predicate: predicate over the columns of both.
+        kind: `INNER`, `CROSS` or `LEFT`.
+    """
+    indexes = sorted(outer_columns_of(right))
+    if not indexes:
+        return joined_by(kind, left, _raised(right), predicate)
+    if kind is not JoinKind.LEFT and _keeps_rows(right):
+        both = _Unnesting(left, range(len(left.types))).of(right)
+        return both if predicate == TRUE else filtered(both, predicate)
+    keys = tuple(Column(index, left.types[index]) for index in indexes)
+    domain = Distinct(Project(left, keys))
+    unnested = _Unnesting(domain, indexes).of(right)
+    width, count = len(left.types), len(indexes)
+    own = with_columns(predicate, lambda column: _past(column, width, count))
+    same = [_same(key, Column(width + position, key.type)) for position, key in enumerate(keys)]
+    conjuncts = same if own == TRUE else [*same, own]
+    relation = joined_by(kind, left, unnested, connected("and", conjuncts))
+    columns = columns_of(relation)
+    return Project(relation, (*columns[:width], *columns[width + count :]))
+
+
+def _keeps_rows(relation: Relation) -> bool:
+    """Return whether a query maps single rows, so that rows of the left side can pass through it."""
+    if not outer_columns_of(relation):
+        return True
+    match relation:
+        case Project() | Filter() | Unnest():
+            return _keeps_rows(relation.input)
+        case UnionAll():
+            return all(map(_keeps_rows, relation.inputs))
+        case Join():
+            return not any(map(outer_columns_of, relation.inputs))
+    return False
+
+
+def _past(column: Column, width: int, count: int) -> Expression:
+    return replace(column, index=column.index + count) if column.index >= width else column
+
+
+def _same(left: Expression, right: Expression) -> Expression:
+    function = resolve_operator("is not distinct from", (left.type, right.type)).function
+    return Call(function, (left, right), Type.BOOLEAN)
+
+
+def _raised(relation: Relation) -> Relation:
+    """Return a query that refers to no columns of the left side, moved outwards by one level."""
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, OuterColumn) and part.depth > depth + 1:
+            return replace(part, depth=part.depth - 1)
+        return None
+
+    return rewritten_relation(relation, replacement)
+
+
+class _Unnesting:
+    """Rewriter of relations: puts the columns of the outer query that they refer to in front."""
+
+    def __init__(self, domain: Relation, indexes: Sequence[int]) -> None:
+        self._domain = domain
+        self._positions = {index: position for position, index in enumerate(indexes)}
+        self._count = len(indexes)
+
+    @property
+    def _keys(self) -> tuple[Column, ...]:
+        return columns_of(self._domain)
+
+    def _expression(self, expression: Expression) -> Expression:
+        """Return an expression over rows with the further columns in front."""
+        return rewritten(expression, self._replacement)
+
+    def _replacement(self, part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, Column) and depth == 0:
+            return replace(part, index=part.index + self._count)
+        if not isinstance(part, OuterColumn) or part.depth < depth:
+            return None
+        if part.depth == depth:
+            return replace(part, index=part.index + self._count)
+        if part.depth > depth + 1:
+            return replace(part, depth=part.depth - 1)
+        position = self._positions[part.index]
+        return OuterColumn(depth, position, part.type) if depth else Column(position, part.type)
+
+    def of(self, relation: Relation) -> Relation:  # noqa: PLR0911 (one for each kind)
+        """Return a relation for all rows of the domain, whose columns come first."""
+        if not outer_columns_of(relation):
+            return joined(self._domain, _raised(relation))
+        match relation:
+            case Project():
+                expressions = tuple(self._expression(expression) for expression in relation.expressions)
+                return Project(self.of(relation.input), (*self._keys, *expressions))
+            case Filter():
+                return filtered(self.of(relation.input), self._expression(relation.predicate))
+            case Join():
+                return self._join(relation)
+            case OuterJoin():
+                return self._outer_join(relation)
+            case Unnest():
+                return Unnest(self.of(relation.input), self._expression(relation.array))
+            case UnionAll():
+                return UnionAll(tuple(self.of(child) for child in relation.inputs))
+            case Distinct():
+                return Distinct(self.of(relation.input))
+            case SetOperation():
+                return replace(relation, left=self.of(relation.left), right=self.of(relation.right))
+            case Recursion() | Recurring():  # has no outer references
+                return joined(self._domain, relation)
+            case _:
+                return self._grouped(relation)
+
+    def _grouped(self, relation: Reduce | Window | TopK | Get | Constant) -> Relation:
+        match relation:
+            case Reduce():
+                return self._reduce(relation)
+            case Window():
+                functions = [rewritten_window(function, self._replacement) for function in relation.functions]
+                by_key = tuple(
+                    replace(function, partition=(*self._keys, *function.partition)) for function in functions
+                )
+                return Window(self.of(relation.input), by_key)
+            case TopK():
+                keys = (*self._keys, *(self._expression(key) for key in relation.keys))
+                order = rewritten_order(relation.order, self._replacement)
+                return TopK(self.of(relation.input), keys, order, relation.limit, relation.offset)
+            case Get() | Constant():
+                return joined(self._domain, relation)
+
+    def _reduce(self, relation: Reduce) -> Relation:
+        aggregates = tuple(rewritten_aggregate(aggregate, self._replacement) for aggregate in relation.aggregates)
+        keys = (*self._keys, *(self._expression(key) for key in relation.keys))
+        reduced = Reduce(self.of(relation.input), keys, aggregates)
+        if relation.keys:
+            return reduced
+        # Without keys, an empty input has a row, too: NULLs, and 0 for counts.
+        same = [_same(key, Column(self._count + key.index, key.type)) for key in self._keys]
+        outer = OuterJoin(Side.LEFT, self._domain, reduced, connected("and", same))
+        results: list[Expression] = []
+        for index, aggregate in enumerate(aggregates):
+            column = Column(2 * self._count + index, aggregate.type)
+            is_count = aggregate.function.startswith("count")
+            zero = Literal(0, aggregate.type)
+            results.append(Call("coalesce", (column, zero), aggregate.type) if is_count else column)
+        return Project(outer, (*self._keys, *results))
+
+    def _join(self, relation: Join) -> Relation:
+        """Return a join in which the domain is joined to all inputs that refer to it, or else beside them."""
+        if not any(outer_columns_of(child) for child in relation.inputs):
+            inputs = (self._domain, *(_raised(child) for child in relation.inputs))
+            return Join(inputs, tuple(self._expression(predicate) for predicate in relation.predicates))
+        joint = self._domain
+        predicates: list[Expression] = []
+        kept = list(self._keys)
+        for child in relation.inputs:
+            width = len(joint.types)
+            needs = bool(outer_columns_of(child))
+            part = self.of(child) if needs else _raised(child)
+            skipped = self._count if needs else 0
+            if needs:
+                predicates += [_same(key, Column(width + key.index, key.type)) for key in self._keys]
+            kept += [Column(width + skipped + index, kind) for index, kind in enumerate(child.types)]
+            joint = joined(joint, part)
+        rows = Project(joined(joint, Constant(((),), ()), predicates), tuple(kept))
+        own = [self._expression(predicate) for predicate in relation.predicates]
+        return Filter(rows, connected("and", own)) if own else rows
+
+    def _outer_join(self, relation: OuterJoin) -> Relation:
+        left, right = self.of(relation.left), self.of(relation.right)
+        width, own = len(left.types), len(relation.left.types)
+        behind = [_same(key, Column(width + key.index, key.type)) for key in self._keys]
+        predicate = self._expression(relation.predicate)
+        predicate = with_columns(
+            predicate,
+            lambda column: shifted(column, self._count) if column.index >= self._count + own else column,
+        )
+        relation = OuterJoin(relation.side, left, right, connected("and", [*behind, predicate]))
+        columns = columns_of(relation)
+        others = columns[width : width + self._count]
+        pairs = zip(columns[: self._count], others, strict=True)
+        keys: tuple[Expression, ...] = tuple(Call("coalesce", pair, pair[0].type) for pair in pairs)
+        if relation.side is Side.LEFT:
+            keys = columns[: self._count]
+        return Project(relation, (*keys, *columns[self._count : width], *columns[width + self._count :]))
+
 
 LATERAL = Clause("FROM clause of their own query level")
 

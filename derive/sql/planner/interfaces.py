@@ -1,4 +1,4 @@
-"""Interfaces between the planners of queries, expressions and clauses.
+"""Interfaces between the planners of clauses, and a planned query before its context is known.
 
 A query has expressions, and an expression may have a query. Planners of clauses take these interfaces, so imports go
 one way: from `queries` to `expressions`, and from both to the planners of clauses.
@@ -10,13 +10,103 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from derive.algebra.expression import Expression
-from derive.algebra.relation import Relation
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.relation import Filter, Order, Relation, TopK, Window, WindowFunction
+from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import Query, QueryBody, SyntaxNode, With
-from derive.sql.planner.body import Body
+from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.names import Names
 from derive.sql.planner.scope import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The rows of a query, with order and limits.
+
+    Attributes:
+        relation: the rows; the result columns come first, and further columns serve the order.
+        names: names of the result columns.
+        order: order of the rows, over all columns.
+        limit: greatest number of rows, a bigint; None for all.
+        offset: number of rows to skip, a bigint; None for none.
+        offsets: offsets of the result columns in the statement, if known.
+    """
+
+    relation: Relation
+    names: tuple[str, ...]
+    order: tuple[Order, ...] = ()
+    limit: Expression | None = None
+    offset: Expression | None = None
+    offsets: tuple[int, ...] = ()
+
+    def settled(self) -> Relation:
+        """Return the rows as a relation with the limits applied; the order is lost."""
+        relation = self.relation
+        if self.limit is not None or self.offset is not None:
+            relation = limited(relation, self.order, self.limit, self.offset)
+        return projected(relation, columns_of(relation)[: len(self.names)])
+
+
+def limited(
+    relation: Relation, order: tuple[Order, ...], limit: Expression | None, offset: Expression | None
+) -> Relation:
+    """Return the first rows in an order; by row numbers if a limit depends on parameters."""
+    check_counts(limit, offset)
+    if is_known(limit) and is_known(offset):
+        return TopK(relation, (), order, count_of(limit), count_of(offset) or 0)
+    number: Expression = Column(len(relation.types), Type.BIGINT)
+    numbered = Window(relation, (WindowFunction("row_number", (), Type.BIGINT, (), order),))
+    zero = Literal(0, Type.BIGINT)
+    after = zero if offset is None else _called("coalesce", (offset, zero))
+    predicate = _compared(">", number, after)
+    if limit is not None:
+        bound = _called("coalesce", (limit, Literal((1 << 62) - 1, Type.BIGINT)))
+        behind = _compared("<=", _minus(number, after), bound)
+        predicate = Call("and", (predicate, behind), Type.BOOLEAN)
+    filtered = Filter(numbered, predicate)
+    return projected(filtered, columns_of(relation))
+
+
+def check_counts(limit: Expression | None, offset: Expression | None) -> None:
+    """Check that limits without parameters are not negative.
+
+    Raises:
+        SqlError: 2201W or 2201X for a negative limit or offset.
+    """
+    for count, sqlstate, clause in ((limit, "2201W", "LIMIT"), (offset, "2201X", "OFFSET")):
+        if is_known(count) and (count_of(count) or 0) < 0:
+            raise SqlError(sqlstate, f"{clause} must not be negative")
+
+
+def is_known(count: Expression | None) -> bool:
+    """Return whether a limit does not depend on parameters."""
+    return count is None or isinstance(count, Literal)
+
+
+def is_sound(count: Expression | None) -> bool:
+    """Return whether a limit does not depend on parameters and is not negative."""
+    return is_known(count) and (count_of(count) or 0) >= 0
+
+
+def count_of(count: Expression | None) -> int | None:
+    """Return the value of a known limit; None without one."""
+    return int(count.value) if isinstance(count, Literal) and count.value is not None else None
+
+
+def _compared(symbol: str, left: Expression, right: Expression) -> Expression:
+    function = resolve_operator(symbol, (Type.BIGINT, Type.BIGINT)).function
+    return Call(function, (left, right), Type.BOOLEAN)
+
+
+def _minus(left: Expression, right: Expression) -> Expression:
+    return Call(resolve_operator("-", (Type.BIGINT, Type.BIGINT)).function, (left, right), Type.BIGINT)
+
+
+def _called(function: str, arguments: tuple[Expression, ...]) -> Expression:
+    return Call(function, arguments, Type.BIGINT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import Query, SyntaxNode
 from derive.sql.parser.parse import too_complex
-from derive.sql.planner.body import Body, count_of, is_sound
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import require_small
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.extent import start_of
+from derive.sql.planner.interfaces import Body, count_of, is_sound
 from derive.sql.planner.names import Names
+from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
-from derive.sql.planner.queries import QueryPlanner
-from derive.sql.planner.recursive import renamed
+from derive.sql.planner.queries import QueryPlanner, renamed
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
 
 

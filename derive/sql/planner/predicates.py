@@ -25,8 +25,8 @@ from derive.sql.parser.ast import (
     Test,
 )
 from derive.sql.planner.building import among
-from derive.sql.planner.extent import start_of
 from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.output import start_of
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})

@@ -14,8 +14,8 @@ from derive.functions.scalar.row_functions import ROW_FUNCTIONS
 from derive.functions.types.array import elements_of
 from derive.sql.parser.ast import FunctionCall, FunctionTable, SyntaxNode
 from derive.sql.planner.building import columns_of, projected
-from derive.sql.planner.extent import start_of
 from derive.sql.planner.interfaces import Expressions, Queries
+from derive.sql.planner.output import start_of
 from derive.sql.planner.scope import NO_SOURCE, ROWS, Clause, Frame, RowTarget
 
 _FROM = Clause("functions in FROM")

@@ -1,11 +1,11 @@
-"""Definitions of sources: relations whose rows come from collections, files or a load generator."""
+"""Definitions of sources: relations whose rows come from collections, files or the load generator COUNTER."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row, Type
@@ -17,11 +17,66 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import CollectionSource, CounterSource, CreateSource, FileSource
 from derive.sql.planner.ddl import columns_of_definitions
 from derive.sql.planner.names import NamedColumn, RelationKind
-from derive.sql.sources import followed_file, load_generator
+from derive.sql.sources import followed_file
 from derive.sql.sources.file_access import FileAccess
 from derive.sql.sources.followed_file import FileFormat, FilePosition, FollowedFile
-from derive.sql.sources.load_generator import Counter, CounterPosition
 from derive.suggest import suggest
+
+COUNTER_COLUMNS = (("counter", Type.BIGINT),)
+"""Name and type of the source's column."""
+
+_MOST_ROWS = 10_000
+
+
+class CounterPosition(NamedTuple):
+    """The position of a counter; its fields are the columns of the position table.
+
+    Attributes:
+        added: number of rows added so far.
+        begin: time of the start, in microseconds.
+    """
+
+    added: int
+    begin: int
+
+
+COUNTER_POSITION_COLUMNS = tuple((name, Type.BIGINT) for name in CounterPosition._fields)
+"""Names and types of the columns of the position table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter that starts at 1.
+
+    Attributes:
+        interval: interval between two rows, in microseconds.
+        most: greatest number of rows, of which the last ones stay; None for all.
+    """
+
+    interval: int
+    most: int | None = None
+
+    def due(self, position: CounterPosition, now: int) -> int:
+        """Return the time of the next row."""
+        return max(now, position.begin + (position.added + 1) * self.interval)
+
+    def poll(self, position: CounterPosition, now: int) -> tuple[list[tuple[Row, int]], CounterPosition]:
+        """Return the changes of rows up to a time, and the new position.
+
+        A row is added for each past interval, also if there was no poll.
+
+        Args:
+            position: position of the last poll.
+            now: the present, in microseconds.
+        """
+        passed = max(0, (now - position.begin) // self.interval)
+        count = min(passed, position.added + _MOST_ROWS)
+        numbers = range(position.added + 1, count + 1)
+        changes: list[tuple[Row, int]] = [((number,), 1) for number in numbers]
+        if self.most is not None:
+            changes += [((number - self.most,), -1) for number in numbers if number > self.most]
+        return changes, CounterPosition(max(count, position.added), position.begin)
+
 
 _UNITS = {"day": 86_400_000_000, "days": 86_400_000_000}
 
@@ -89,7 +144,7 @@ def described(statement: CreateSource, objects: Objects, now: int, files: FileAc
             if micros <= 0 or (most is not None and most <= 0):
                 raise SqlError("22023", "a counter has an interval and a cardinality above 0", offset=offset)
             counter = {"counter": micros, "most": most}
-            columns = _columns(load_generator.COUNTER_COLUMNS)
+            columns = _columns(COUNTER_COLUMNS)
             return Described(columns, counter, None, CounterPosition(0, now))
 
 
@@ -128,7 +183,7 @@ def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
 
 def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
     """Return the columns of a source's position table, which records how far the source has read."""
-    return load_generator.POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
+    return COUNTER_POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from derive.document.pointer import JSON
 from derive.errors import SqlError
 from derive.functions.types.jsonb import jsonb_datum, jsonb_of_text, parsed_json
 from derive.functions.types.values import datum_of_text
-from derive.sql.copy_format.text import CopyIn
+from derive.sql.copy_format import CopyIn
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.sources.file_access import ALL_FILES, FileAccess
 

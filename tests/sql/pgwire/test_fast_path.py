@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.sql.outcome import Prepared, ResultColumn, Session
-from derive.sql.pgwire.fast_path import FastPath
+from derive.sql.pgwire.conversation import FastPath
+from derive.sql.pgwire.messages import bind_of, execute_of, named_of
 from derive.sql.pgwire.portal import Portal, PreparedStatement
-from derive.sql.pgwire.requests import bind_of, execute_of, named_of
 
 COLUMNS = (ResultColumn("id", Type.BIGINT, 20), ResultColumn("name", Type.TEXT, 25))
 STATEMENTS = {

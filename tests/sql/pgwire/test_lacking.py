@@ -15,7 +15,7 @@ import pytest
 from forked_flowctl import Flowctl
 
 from derive.errors import BusyError, DiskFullError, FlowError, StorageError
-from derive.sql.pgwire.failure import sql_error_of
+from derive.sql.pgwire.work import sql_error_of
 from derive.storage.disk_errors import translated
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from derive.errors import UsageError
-from derive.sql.pgwire.passwords import Passwords
-from derive.sql.pgwire.scram import Verifier
+from derive.sql.pgwire.passwords import Passwords, Verifier
 
 VERIFIER = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from derive.errors import SqlError
-from derive.sql.pgwire.scram import Exchange, Verifier, prepared
+from derive.sql.pgwire.passwords import Exchange, Verifier, prepared
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

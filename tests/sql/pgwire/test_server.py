@@ -17,8 +17,7 @@ from toy_server import ToyServer, toy_server
 from toy_session import ToySession, toy_database
 
 from derive.errors import FlowError, UsageError
-from derive.sql.pgwire.passwords import Passwords
-from derive.sql.pgwire.scram import Verifier
+from derive.sql.pgwire.passwords import Passwords, Verifier
 from derive.sql.pgwire.server import Server, tls_context
 
 PASSWORDS = Passwords({"flow": Verifier.of_password("it's a secret")})

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from test_server import certify, wait_until
 from toy_server import ToyServer, toy_server
 
-from derive.sql.pgwire.passwords import Passwords
-from derive.sql.pgwire.scram import Verifier
+from derive.sql.pgwire.passwords import Passwords, Verifier
 from derive.sql.pgwire.server import shares, tls_context
 
 PASSWORDS = Passwords({"flow": Verifier.of_password("secret")})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -34,10 +35,9 @@ from derive.compute.protocol.messages import (
     reads_of,
 )
 from derive.errors import FlowError, FrontierError
-from derive.sql.maintenance.controller.answers import PeekReceiver, PendingTail, TailReceiver
 from derive.sql.maintenance.controller.dataflow_holds import Holds
-from derive.sql.maintenance.controller.peeks import Peeks, Turn
-from derive.sql.maintenance.controller.replica import Link, Replica
+from derive.sql.maintenance.controller.peeks import PeekReceiver, Peeks, PendingTail, TailReceiver, Turn
+from derive.sql.maintenance.controller.replica import Link, Replica, ReplicaState
 from derive.time.frontier import END_OF_TIME
 
 FIRST_TRANSIENT_ID: GlobalId = 1 << 40
@@ -396,3 +396,31 @@ class Controller:
             return
         replica.note(response)
         self._learn([response.id])
+
+
+def replica_states(controller: Controller, places: Iterable[tuple[str, str, str]]) -> list[ReplicaState]:
+    """Return the status of replicas.
+
+    Args:
+        controller: the controller.
+        places: name, address, and reason of the missing connection of each replica.
+    """
+    connected = controller.replicas()
+    states = []
+    for name, address, trouble in places:
+        replica = connected.get(name)
+        if replica is None or replica.welcome is None:
+            states.append(ReplicaState(name, address, trouble))
+        else:
+            lag, known = lag_of(controller, replica), (replica.uppers.copy(), replica.failures.copy())
+            states.append(ReplicaState(name, address, "", replica.welcome, replica.report, *known, lag))
+    return states
+
+
+def lag_of(controller: Controller, replica: Replica) -> int:
+    """Return the lag of a replica's slowest dataflow behind the other replicas, in microseconds."""
+    lag = 0
+    for identifier, known in list(replica.uppers.items()):
+        with suppress(FlowError):
+            lag = max(lag, controller.frontiers(identifier)[1] - known.upper)
+    return lag

@@ -1,15 +1,177 @@
-"""Pending peeks: the choice of replicas, and of the answer."""
+"""Pending peeks: the choice of replicas, and one answer from several responses; tails without gaps."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import count
 
 from derive.algebra.relation import GlobalId
-from derive.compute.protocol.messages import CancelPeeks, Peek, PeekResponse
-from derive.sql.maintenance.controller.answers import PeekReceiver, PendingPeek
+from derive.algebra.types import Row
+from derive.compute.protocol.messages import CancelPeeks, Dataflow, Peek, PeekResponse, Tail, TailResponse, Update
+from derive.errors import FlowError, SqlError
 from derive.sql.maintenance.controller.replica import Replica
+
+PeekReceiver = Callable[[PeekResponse], None]
+TailReceiver = Callable[[TailResponse], None]
+
+
+class PendingPeek:
+    """A pending peek.
+
+    The first complete answer is delivered. Parts are buffered until the last one has come, since the replica may be
+    lost before. Parts of a local replica are delivered at once, unless earlier parts are buffered, from a time when
+    the replica was about to leave.
+
+    Args:
+        peek: the peek.
+        receive: function that takes the answer, maybe in several parts.
+
+    Attributes:
+        asked: replicas that the peek was sent to.
+        is_streamed: whether a part was delivered, so that the rest must come from the same replica.
+    """
+
+    def __init__(self, peek: Peek, receive: PeekReceiver) -> None:
+        self.peek, self.receive = peek, receive
+        self.asked: set[Replica] = set()
+        self.is_streamed = False
+        self._parts: dict[Replica, list[Row]] = {}
+        self._refusals: dict[Replica, FlowError] = {}
+
+    def take(self, replica: Replica, response: PeekResponse, replicas: Collection[Replica]) -> PeekResponse | None:
+        """Take a response of a replica; return the response to deliver, or None."""
+        if isinstance(response.result, FlowError) and not isinstance(response.result, SqlError):
+            self._refusals[replica] = response.result
+            return self.refused(replicas)
+        if isinstance(response.result, SqlError):
+            return response
+        if replica.link.is_local and replica not in self._parts:
+            self.is_streamed = True
+            return response
+        if not response.is_last:
+            self._parts.setdefault(replica, []).extend(response.result)
+            return None
+        parts = self._parts.pop(replica, None)
+        if parts is None:
+            return response
+        return PeekResponse(response.uuid, [*parts, *response.result])
+
+    def lose(self, replica: Replica) -> None:
+        """Discard the state of a lost replica."""
+        self.asked.discard(replica)
+        self._parts.pop(replica, None)
+        self._refusals.pop(replica, None)
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether a replica has refused the peek."""
+        return bool(self._refusals)
+
+    def refused(self, replicas: Collection[Replica]) -> PeekResponse | None:
+        """Return an error if there are replicas and all have refused; else None."""
+        if replicas and all(replica in self._refusals for replica in replicas):
+            return PeekResponse(self.peek.uuid, next(iter(self._refusals.values())))
+        return None
+
+
+class PendingTail:
+    """A tail with a subscriber.
+
+    Args:
+        dataflow: the dataflow that exports the tail.
+        receive: function that takes the updates.
+
+    Attributes:
+        frontier: time below which all updates were delivered.
+        reads: the dataflow that the tail may follow.
+        is_streamed: whether a part of the snapshot was delivered, so that the rest must come from the same replica.
+    """
+
+    def __init__(self, dataflow: Dataflow, receive: TailReceiver) -> None:
+        assert isinstance(dataflow.export, Tail)
+        self._dataflow, self._export, self.receive = dataflow, dataflow.export, receive
+        self.frontier = dataflow.as_of
+        of = dataflow.export.of
+        self.reads: frozenset[GlobalId] = frozenset() if of is None else frozenset({of})
+        self._parts: dict[Replica, list[Update]] = {}
+        self._failures: dict[Replica, FlowError] = {}
+        self._begun: set[Replica] = set()
+        self.is_streamed = False
+        self._lock = threading.Lock()
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """Return the dataflow of the rest of the tail, for a replica that begins now."""
+        if self.frontier == self._dataflow.as_of:
+            return self._dataflow
+        rest = Tail(has_snapshot=False, of=self._export.of, up_to=self._export.up_to)
+        before = self._dataflow
+        return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1, name=before.name)
+
+    def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> bool:
+        """Deliver the new updates in a response of a replica.
+
+        Args:
+            replica: the replica.
+            response: its response.
+            replicas: all replicas, which may continue if this one cannot.
+
+        Returns:
+            True if the replica must begin again, since it failed while another replica is ahead.
+        """
+        if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
+            if replica in self._begun and response.upper < self.frontier:
+                self._begun.discard(replica)
+                return True
+            self._failures[replica] = response.failure
+            self.give_up(replicas)
+            return False
+        self._begun.add(replica)
+        with self._lock:
+            spliced = self._spliced(replica, response)
+            if spliced is not None:
+                self.receive(spliced)
+        return False
+
+    def give_up(self, replicas: Collection[Replica]) -> None:
+        """Deliver the failure of the tail, if there are replicas and all of them have failed."""
+        failures = dict(self._failures)
+        if replicas and all(replica in failures for replica in replicas):
+            with self._lock:
+                failure = next(iter(failures.values()))
+                self.receive(TailResponse(self._dataflow.id, self.frontier, self.frontier, (), failure))
+
+    def _spliced(self, replica: Replica, response: TailResponse) -> TailResponse | None:
+        if response.failure is not None:
+            return response if response.upper >= self.frontier else None
+        if response.upper == response.lower:  # a part of the snapshot
+            if response.upper < self.frontier:
+                return None
+            if replica.link.is_local and replica not in self._parts:
+                self.is_streamed = True
+                return response
+            self._parts.setdefault(replica, []).extend(response.updates)
+            return None
+        parts = self._parts.pop(replica, [])
+        if response.upper <= self.frontier:
+            return None
+        assert response.lower <= self.frontier, "a replica left a gap in a tail"
+        updates = [*parts, *response.updates]
+        if response.lower < self.frontier:
+            updates = [update for update in updates if update[0] >= self.frontier]
+        lower, self.frontier = self.frontier, response.upper
+        if self.frontier > self._dataflow.as_of:
+            self._parts.clear()
+            self.is_streamed = False
+        return TailResponse(response.id, lower, response.upper, tuple(updates))
+
+    def lose(self, replica: Replica) -> None:
+        """Discard the state of a lost replica."""
+        self._parts.pop(replica, None)
+        self._failures.pop(replica, None)
+        self._begun.discard(replica)
 
 
 @dataclass(frozen=True, slots=True)

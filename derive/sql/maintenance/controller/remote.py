@@ -1,15 +1,17 @@
-"""Remote replicas: connections to other processes that reconnect until they are closed.
+"""Replicas in other processes: connections that reconnect, and processes that the server starts and restarts.
 
-All work happens in the event loop that serves clients: so sending a peek and taking its answer needs no thread but
-gRPC's own.
+All work of a connection happens in the event loop that serves clients: so sending a peek and taking its answer needs no
+thread but gRPC's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -18,12 +20,15 @@ from derive.backoff import Backoff
 from derive.compute.protocol.messages import Command
 from derive.compute.protocol.transport import Security, SessionCall, open_channel, open_session
 from derive.compute.protocol.wire import command_message, response_of
-from derive.errors import ProtocolError
+from derive.compute.replica.folder_lock import holder_of
+from derive.errors import FlowError, ProtocolError
 from derive.handover import Handover
+from derive.materialize.process import ConnectorProcess
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.sql.maintenance.controller.controller import Controller
+from derive.storage.metadata.process import is_dead, kill, show_process
 
-_BACKOFF = Backoff(0.05, 2.0, jitter=0.5)
+_RECONNECT_BACKOFF = Backoff(0.05, 2.0, jitter=0.5)
 """Pauses, in seconds, before a lost connection is opened again."""
 
 
@@ -71,7 +76,7 @@ class RemoteReplica:
                 message = f"replica {self.name} is connected to again, after a defect"
                 asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
             failures += 1
-            await asyncio.sleep(_BACKOFF.pause(failures))
+            await asyncio.sleep(_RECONNECT_BACKOFF.pause(failures))
 
     async def _connect(self) -> bool:
         """Stay connected while the session lasts; return whether it began."""
@@ -135,3 +140,151 @@ class _GrpcLink:
         except Exception as error:
             self.defect = error
             raise
+
+
+_RESTART_BACKOFF = Backoff(0.2, 20.0)
+"""Pauses, in seconds, before a process is restarted."""
+
+_STEADY_SECONDS = 30.0
+"""Lifetime after which the pauses start again from the shortest, in seconds."""
+
+_LOOK_SECONDS, _KILLED_SECONDS = 0.2, 0.01
+"""Intervals at which a running and a killed process is checked, in seconds."""
+
+_STOPPED_SECONDS = 5.0
+"""Time after which a stopped process is killed, since others may wait for its transaction, in seconds."""
+
+
+class ReplicaProcess:
+    """A thread that keeps a replica process alive, and a controller connected to it.
+
+    The process ends with this one in any case, since its standard input is closed. A stopped process does not notice
+    that: the next server kills it, since it occupies the replica's folder.
+
+    Args:
+        name: name of the replica.
+        command: command that starts the process, which prints its address.
+        environment: environment of the process.
+        folder: working folder of the process, for its state; no other process uses it.
+        security: credentials of this process.
+        log: function that takes the lines that the process writes to standard error.
+        report: function that takes the reason of each end of the process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        security: Security,
+        *,
+        log: Callable[[str], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.name, self._command = name, command
+        self._environment, self._folder, self._security = environment, folder, security
+        self._log, self._report = log, report
+        self._trouble = "is being started"
+        self._lock = threading.Lock()
+        self._controller: Controller | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._address = ""
+        self._replica: RemoteReplica | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name=f"flowctl-process-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """Return `host:port`; empty without a connection."""
+        replica = self._replica
+        return replica.address if replica is not None else ""
+
+    @property
+    def trouble(self) -> str:
+        """Return the reason why there is no connection; empty with a connection."""
+        replica = self._replica
+        return replica.trouble if replica is not None else self._trouble
+
+    def connect(self, controller: Controller, loop: asyncio.AbstractEventLoop) -> None:
+        """Connect a controller to the process once it has printed its address, and to its successors.
+
+        Args:
+            controller: controller of the replica.
+            loop: running event loop of the connection.
+        """
+        with self._lock:
+            self._controller, self._loop = controller, loop
+            self._link()
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed.set()
+        self._thread.join()
+
+    def _keep_alive(self) -> None:
+        failures = 0
+        while not self._closed.is_set():
+            begun = time.monotonic()
+            try:
+                self._trouble = self._live()
+            except FlowError as error:
+                self._trouble = error.message
+            if self._closed.is_set():
+                return
+            self._report(self._trouble)
+            if time.monotonic() - begun > _STEADY_SECONDS:
+                failures = 0
+            failures += 1
+            self._closed.wait(_RESTART_BACKOFF.pause(failures))
+
+    def _live(self) -> str:
+        """Start the process, stay connected until it ends, and return the reason of its end.
+
+        Raises:
+            TaskError: the process could not be started.
+        """
+        self._end_orphan()
+        process = ConnectorProcess(
+            f"replica {self.name}",
+            self._command,
+            str(self._folder),
+            self._environment,
+            report=self._log,
+            should_wait=lambda: not self._closed.is_set(),
+        )
+        try:
+            with self._lock:
+                self._address = process.address
+                self._link()
+            stopped = 0.0
+            while not self._closed.wait(_LOOK_SECONDS):
+                if (death := process.death()) is not None:
+                    return death
+                stopped = stopped + _LOOK_SECONDS if process.is_stopped else 0.0
+                if stopped > _STOPPED_SECONDS:
+                    return f"replica {self.name} was stopped by a signal for {_STOPPED_SECONDS:g} s, and is killed"
+            return ""
+        finally:
+            with self._lock:
+                replica, self._replica, self._address = self._replica, None, ""
+            if replica is not None:
+                replica.close()
+            process.close()
+
+    def _link(self) -> None:
+        if self._controller is not None and self._loop is not None and self._address:
+            # Imported only with a controller: the import of gRPC takes as long as the start of the process.
+            self._replica = RemoteReplica(self._controller, self.name, self._address, self._security, self._loop)
+
+    def _end_orphan(self) -> None:
+        """Kill a process that occupies the folder: an earlier server has started it and is gone."""
+        orphan = holder_of(self._folder)
+        if orphan is None or not kill(orphan):
+            return
+        self._report(
+            f"replica {self.name} of an earlier server ({show_process(orphan)}) was still there, and was killed"
+        )
+        while not is_dead(orphan) and not self._closed.wait(_KILLED_SECONDS):
+            pass

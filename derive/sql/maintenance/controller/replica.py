@@ -1,8 +1,8 @@
-"""The controller's knowledge of a replica, and the connection to it."""
+"""The controller's knowledge of a replica, and its status for display."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,3 +98,28 @@ class Replica:
         self.uppers.pop(identifier, None)
         self.failures.pop(identifier, None)
         self.begun.pop(identifier, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """The status of a replica.
+
+    Attributes:
+        name: name of the replica.
+        address: `host:port`; empty in this process, or without an address.
+        trouble: reason why the replica is not connected; empty if it is, or if the reason is unknown.
+        welcome: items kept, rebuilt and dropped when it connected; None without a connection.
+        report: state of its process; None before the first report.
+        uppers: known frontiers of its dataflows.
+        failures: failures of its dataflows.
+        lag: lag of its slowest dataflow behind the other replicas, in microseconds.
+    """
+
+    name: str
+    address: str
+    trouble: str
+    welcome: Welcome | None = None
+    report: Report | None = None
+    uppers: Mapping[GlobalId, Upper] = field(default_factory=dict)
+    failures: Mapping[GlobalId, FlowError] = field(default_factory=dict)
+    lag: int = 0

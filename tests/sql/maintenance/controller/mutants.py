@@ -24,9 +24,8 @@ from derive.compute.protocol.messages import (
 )
 from derive.compute.replica.reconciler import Reconciler
 from derive.reconcile.reconciliation import Reconciliation
-from derive.sql.maintenance.controller.answers import PendingTail
 from derive.sql.maintenance.controller.controller import Controller
-from derive.sql.maintenance.controller.peeks import Peeks
+from derive.sql.maintenance.controller.peeks import Peeks, PendingTail
 from derive.sql.maintenance.controller.replica import Replica
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]

@@ -1,1 +1,0 @@
-"""Formats of COPY: text, CSV and binary."""
