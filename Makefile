@@ -1,10 +1,12 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check catalogs room bench transactions torture clean
+.PHONY: help demo test check catalogs modules room bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Without compiled modules, every process of a test would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,15 +14,21 @@ help: ## List the targets
 demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
 
+# One process more than there are processors, at most 4: tests wait for other processes about a third of their time.
 # A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
-	@$(MAKE) --no-print-directory -j 2 check catalogs
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+	@$(MAKE) --no-print-directory -j 2 check catalogs modules
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 1)') \
+	    --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
 catalogs: $(READY)
 	@$(BIN)/flowctl prepare
 	@$(BIN)/flowctl generate --cache --source flow.yaml > /dev/null
 	@$(BIN)/flowctl test --source flow.yaml
+
+# Each process of pytest would compile the modules of all tests again. What fails here fails in pytest, which says more.
+modules: $(READY)
+	@$(BIN)/python -m pytest --collect-only -q > /dev/null 2>&1 || true
 
 check: $(READY) ## Lint, formatting, types, and the direction of imports
 	@$(BIN)/ruff check

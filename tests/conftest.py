@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,15 +43,17 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     tempfile.tempdir = str(MEMORY)
 
-# How fast a loaded machine makes up an example says nothing about the code.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
-
 
 def examples(all_: int) -> int:
     """Return how many examples a law has: all of them in `make torture`, otherwise a quarter, but at least 25."""
     return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(25, all_ // 4)
 
+
+# How fast a loaded machine makes up an example says nothing about the code.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
+settings.load_profile("any machine")
 
 LATER = 1_800_000_000_000_000
 """A wall clock long after every document in these tests."""
@@ -141,11 +144,37 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     executor.close()
 
 
+def leave_to_torture(items: Sequence[pytest.Item]) -> None:
+    """Mark the cases of tests with `sampled(n)` as `torture`, except n cases.
+
+    These have each value of a parameter about equally often; among equals, the text of the file decides. So a commit has
+    one sample.
+    """
+    tests: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        mark, seed = cases[0].get_closest_marker("sampled"), cases[0].path.read_bytes()
+        assert mark
+        values = {case: list(enumerate(case.callspec.id.split("-"))) for case in cases}
+        cases.sort(key=lambda case: hashlib.sha256(seed + case.callspec.id.encode()).digest())
+        times = Counter[tuple[int, str]]()
+        for _ in range(min(mark.args[0], len(cases))):
+            chosen = min(cases, key=lambda case: sum(times[value] for value in values[case]))
+            times.update(values[chosen])
+            cases.remove(chosen)
+        for case in cases:
+            case.add_marker(pytest.mark.torture)
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases marked `torture` are deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give fixtures that cost much to one of the processes that share the tests (pytest-xdist), and begin with these.
 
     One process has the Spark of all; and one has all tests of a file that share a fixture.
     """
+    leave_to_torture(items)
     if not config.getoption("loadgroup", default=False):
         return
     for item in items:

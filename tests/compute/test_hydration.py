@@ -333,6 +333,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", ["staged", "loaded", "completing", "completed"])
 def test_killed_while_it_hydrates(tmp_path: Path, failpoint: str) -> None:
     """Whatever was done by then is removed or complete, and the process that works out rows ends as well."""

@@ -84,6 +84,7 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
     return count
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
 def test_a_few_kills(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 4, seed=13, stops=stops) > 0
@@ -95,6 +96,7 @@ def test_a_hundred_kills(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 100, seed=random.randrange(1 << 30), stops=stops) > 100
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(DATABASES))
 def test_of_two_at_once_one_goes_on(name: str, tmp_path: Path) -> None:
     database = DATABASES[name](tmp_path)

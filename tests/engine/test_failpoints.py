@@ -123,6 +123,7 @@ DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 AFTER_A_CRASH = {"state.discarded", "state.discarding"}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expected: dict[str, str]) -> None:
     data = home.folder / failpoint

@@ -187,6 +187,7 @@ def test_spark_gives_the_same_bytes_with_little_memory(spark: SparkExecutor) -> 
     same_at_any_memory(SHAPES, one_tick(400), spark, [1, 2], [10_000])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", ["sliced", "single", "loop"])
 def test_what_is_in_memory_does_not_grow_with_the_tick(shape: str) -> None:
     script = Path(__file__).with_name("peak_memory.py")

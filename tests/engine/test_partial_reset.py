@@ -216,6 +216,7 @@ def test_a_reset_in_part_that_is_killed_is_done_or_not(
     check(world, is_done=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("failpoint", RUNS)
 def test_a_run_behind_a_reset_in_part_may_be_killed_anywhere(
     failpoint: str, server: CrashServer, tmp_path: Path

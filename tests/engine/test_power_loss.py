@@ -91,6 +91,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Home(tmp_path_factory.mktemp("power"), server, request.param)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("home", ["all"], indirect=True)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_a_loss_of_power_at_any_failpoint_loses_nothing_that_was_done(failpoint: str, home: Home) -> None:

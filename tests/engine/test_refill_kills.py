@@ -63,6 +63,7 @@ def finish(server: CrashServer, shop: Shop) -> None:
     shop.check()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("failpoint", KILLS)
 def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, shop: Shop) -> None:
     before = shop.rows()
@@ -71,6 +72,7 @@ def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, sh
     finish(server, shop)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", [("reset", VIEW), ("reset", "shop/sums"), ("split", VIEW, 4)])
 @pytest.mark.parametrize(
     "failpoint", ["refill.applied:1", "materialize.committed:3", "refill.completing", "refill.completed"]
@@ -83,6 +85,7 @@ def test_something_else_happens_to_a_refill_that_was_killed(
     finish(server, shop)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "failpoint", ["refill.applied", "refill.completing", "refill.completed", "materialize.committing:3"]
 )

@@ -100,6 +100,7 @@ def status(project: Project) -> str:
     return said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_is_wrong_is_told_and_mended_while_the_run_goes_on(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]

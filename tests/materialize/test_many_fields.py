@@ -35,6 +35,7 @@ def many(count: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(1)
 def test_a_table_has_as_many_columns_as_it_can(endpoint: Endpoint) -> None:
     """It is stored, and goes on; what is added later finds no room, and what is there stays."""
     endpoint.edit({"o": many(2500)})

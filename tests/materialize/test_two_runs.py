@@ -7,11 +7,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import closing
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -22,19 +19,7 @@ BY_ENDPOINT = "this session (fence 1) was fenced off by another one that has ope
 LIMITS = ("--limits", '{"documents": 60}')
 
 
-KINDS, FAILPOINTS = ("sqlite", "postgres"), ("materialize.committing", "materialize.committed")
-
-
-def cases(*values: Sequence[Any]) -> list[Any]:
-    """All combinations of two-valued settings; `make test` has half of them, with each value."""
-    return [
-        pytest.param(*(value[place] for value, place in zip(values, places, strict=True)), marks=marks)
-        for places in product((0, 1), repeat=len(values))
-        for marks in (() if sum(places) % 2 else pytest.mark.torture,)
-    ]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["sqlite", "postgres"])
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     return sqlite(tmp_path) if request.param == "sqlite" else postgres()
 
@@ -80,7 +65,8 @@ def divide(project: Project) -> None:
     assert code == 0, said
 
 
-@pytest.mark.parametrize(("endpoint", "is_split"), cases(KINDS, (False, True)), indirect=["endpoint"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("is_split", [False, True])
 def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
         project.wait_until_stored()
@@ -96,9 +82,9 @@ def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: 
     assert project.is_stored()
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "failpoint", "is_split"), cases(KINDS, FAILPOINTS, (False, True)), indirect=["endpoint"]
-)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("failpoint", ["materialize.committing", "materialize.committed"])
 def test_one_that_wakes_up_late_stores_nothing_more(project: Project, failpoint: str, is_split: bool) -> None:
     """It is paused in its third transaction: rows are on their way, or are committed and not yet noted."""
     with project.run(*LIMITS, failpoint=f"{failpoint}:3:pause") as earlier:

@@ -71,6 +71,7 @@ def test_other_failures_are_not_of_unfit_workers() -> None:
     assert find_unfit(f"{LOST}ExecutorLostFailure (executor 1 exited): Command exited with code 137") is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("own", [None, "another"])

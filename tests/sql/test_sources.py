@@ -85,6 +85,7 @@ FIRST = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("isolation", ["strict serializable", "serializable"])
 @pytest.mark.parametrize("read", READS)
 def test_the_first_read_has_what_the_file_had_when_it_was_created(world: SqlWorld, read: str, isolation: str) -> None:

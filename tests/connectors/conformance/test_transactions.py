@@ -188,6 +188,7 @@ def test_any_integer_in_keys(client: Client, subject: Subject) -> None:
         assert by_key([document for _, document in loaded]) == by_key(documents)
 
 
+@pytest.mark.sampled(2)
 def test_a_document_of_16_megabytes(client: Client, subject: Subject) -> None:
     documents = [thing(1, note="x" * (16 << 20)), thing(2), thing(3, note="ü" * (2 << 20))]
     stream = client.ready()

@@ -37,6 +37,7 @@ def ask(text: str, *arguments: Datum) -> list[tuple[Datum | Effect, ...]]:
     return answer(prepare(text, OBJECTS), OBJECTS, arguments)
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize(
     "query",
     [

@@ -103,6 +103,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.close()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("text", "sqlstate"),
     [
@@ -131,6 +132,7 @@ def test_statements_hold_up_nobody(served: Served, text: str, sqlstate: str | No
     assert served.ask(text) == (sqlstate, False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "text",
     [

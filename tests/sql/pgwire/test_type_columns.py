@@ -89,6 +89,7 @@ def both(ours: Connection, theirs: Connection, text: str, *arguments: object, bi
     assert answers[0] == answers[1], text
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 def test_columns(ours: Connection, theirs: Connection, kind: Type) -> None:
     name = kind.value.replace(" ", "_").replace("[]", "_array")
@@ -167,6 +168,7 @@ def test_extremes(ours: Connection, theirs: Connection, kind: Type) -> None:
             return
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 def test_catalogs_know_types(ours: Connection, theirs: Connection, kind: Type) -> None:
     name = f"k_{kind.value.replace(' ', '_').replace('[]', '_array')}"

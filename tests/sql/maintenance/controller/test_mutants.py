@@ -9,6 +9,7 @@ from mutants import MUTANTS, NOTICED
 from derive.errors import FlowError
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_that_is_switched_off_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
