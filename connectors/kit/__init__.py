@@ -6,6 +6,7 @@ and `stored.py` the rows that it stores.
 
 from connectors.kit.connector import CancellableSession as CancellableSession
 from connectors.kit.connector import MaterializeConnector as MaterializeConnector
+from connectors.kit.connector import NarrowerSession as NarrowerSession
 from connectors.kit.connector import RefillingSession as RefillingSession
 from connectors.kit.connector import Session as Session
 from connectors.kit.requests import Application as Application

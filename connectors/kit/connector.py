@@ -84,6 +84,19 @@ class RefillingSession(Protocol):
         """Return for each binding the identity of the rows that the session loads and stores; see `Applied`."""
 
 
+@runtime_checkable
+class NarrowerSession(Protocol):
+    """An optional protocol of sessions of endpoints that store checkpoints of split shards, beside `Session`."""
+
+    @property
+    def narrower(self) -> Sequence[bytes]:
+        """Return the last committed checkpoint of each range that is strictly within the session's range of keys.
+
+        The runtime refuses to continue if the rows of these ranges are newer than its own data. The first commit of the
+        session deletes the checkpoints.
+        """
+
+
 class MaterializeConnector(Protocol):
     """A kind of endpoint. Methods may be called from several threads at once."""
 

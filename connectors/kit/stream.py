@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, cast
 
 from connectors.kit.batch import binding_of, keys_of, rows_of
-from connectors.kit.connector import RefillingSession, Session
+from connectors.kit.connector import NarrowerSession, RefillingSession, Session
 from connectors.kit.failure import error_of
 from connectors.kit.messages import loaded_messages
 from connectors.kit.outbox import Outbox
@@ -53,7 +53,10 @@ class Transactions:
             ClientGoneError: the client no longer reads the responses.
         """
         contents = self._session.contents if isinstance(self._session, RefillingSession) else ()
-        opened = pb.TransactionResponse.Opened(flow_checkpoint=self._session.checkpoint, contents=contents)
+        narrower = self._session.narrower if isinstance(self._session, NarrowerSession) else ()
+        opened = pb.TransactionResponse.Opened(
+            flow_checkpoint=self._session.checkpoint, contents=contents, narrower=narrower
+        )
         self._send(pb.TransactionResponse(opened=opened), "opened")
         with ThreadPoolExecutor(1, "commit") as committer:
             for request in self._requests:

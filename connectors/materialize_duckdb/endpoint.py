@@ -14,7 +14,7 @@ from connectors.materialize_duckdb.failure import translated
 from connectors.materialize_duckdb.file import DatabaseFile
 from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, renew, renewal
+from connectors.materialize_sql.fence import Fence, renew, renewal, supersede
 from connectors.materialize_sql.names import quote
 from connectors.materialize_sql.statements import upsert
 
@@ -155,6 +155,8 @@ class DuckdbTransfer:
                 renewed = connection.execute(self._renew, renewal(self._fence, checkpoint)).fetchall()
                 if renewed != [(1,)]:
                     raise self._fence.lost()
+                if self._fence.narrower:
+                    connection.execute(supersede(DUCKDB, self._fence), self._fence.span)
                 connection.execute("COMMIT")
         finally:
             self._end()

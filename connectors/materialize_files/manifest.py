@@ -61,6 +61,11 @@ class Version:
         """Return the state of exactly this range; None without one."""
         return next((shard for shard in self.shards if (shard.begin, shard.end) == (begin, end)), None)
 
+    def narrower(self, begin: int, end: int) -> tuple[Shard, ...]:
+        """Return the states of the ranges strictly within a range, which belong to former shards."""
+        inside = [shard for shard in self.shards if begin <= shard.begin and shard.end <= end]
+        return tuple(shard for shard in inside if (shard.begin, shard.end) != (begin, end))
+
     def with_shard(self, changed: Shard) -> Version:
         """Return this version with another state of one range."""
         others = tuple(shard for shard in self.shards if (shard.begin, shard.end) != (changed.begin, changed.end))
@@ -112,7 +117,7 @@ class Manifest:
         return self._change(opened, begin, end, session, 0)
 
     def commit(self, shard: Shard) -> None:
-        """Commit a transaction of a session.
+        """Commit a transaction of a session; the states of narrower ranges are outdated, and deleted.
 
         Args:
             shard: state of the range after the transaction, which it counts.
@@ -123,7 +128,9 @@ class Manifest:
 
         def committed(version: Version) -> Version:
             self._check(version, shard)
-            return version.with_shard(shard)
+            outdated = version.narrower(shard.begin, shard.end)
+            others = tuple(other for other in version.shards if other not in outdated)
+            return replace(version, shards=others).with_shard(shard)
 
         self._change(committed, shard.begin, shard.end, shard.session, shard.transaction)
 

@@ -39,6 +39,7 @@ class FilesSession:
 
     Attributes:
         checkpoint: the last committed checkpoint.
+        narrower: the last committed checkpoints of ranges within the session's range.
     """
 
     def __init__(self, opening: Opening, root: Path) -> None:
@@ -60,6 +61,8 @@ class FilesSession:
             make_folders(self._staging)
             self._clean_up(version)
         self.checkpoint = bytes.fromhex(self._shard.checkpoint)
+        narrower = version.narrower(opening.key_begin, opening.key_end)
+        self.narrower = [bytes.fromhex(shard.checkpoint) for shard in narrower if shard.checkpoint]
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
         """Raise an error: all bindings have delta updates."""

@@ -36,6 +36,7 @@ POSTGRES = Dialect(
     mark="$",
     widenings=frozenset({("bigint", "numeric")}),
     most_columns=1600,
+    no_equality=frozenset({"json"}),
 )
 
 _NUMBERS = frozenset({Kind.BIGINT, Kind.INTEGER, Kind.NUMBER})

@@ -29,7 +29,7 @@ from connectors.materialize_postgres.failure import explain, translated
 from connectors.materialize_postgres.staging import Staging
 from connectors.materialize_sql.column import Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, hold, renew, renewal
+from connectors.materialize_sql.fence import Fence, hold, renew, renewal, supersede
 
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10
@@ -123,6 +123,8 @@ class PostgresTransfer:
                 if not self._has_begun:
                     cursor.execute("BEGIN")
                 cursor.execute(self._renew, renewal(self._fence, checkpoint))
+                if self._fence.narrower:
+                    cursor.execute(supersede(POSTGRES, self._fence), self._fence.span)
                 for staging in self._staging:
                     staging.write(cursor)
                 cursor.execute("COMMIT")

@@ -127,7 +127,8 @@ class SqlConnector:
                 stored = [tables.stored(binding, notes) for binding in materialization.bindings]
                 fence, checkpoint = raise_fence(endpoint.query, self.dialect, fence)
             places, contents = [table for table, _ in stored], [identity for _, identity in stored]
-            return SqlSession(checkpoint, places, endpoint.transfer(places, fence), self.encoder, contents)
+            transfer = endpoint.transfer(places, fence)
+            return SqlSession(checkpoint, places, transfer, self.encoder, contents, fence.narrower)
         except BaseException:
             endpoint.close()
             raise

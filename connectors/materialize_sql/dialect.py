@@ -57,6 +57,7 @@ class Dialect:
         has_comments: whether the database stores comments of tables and columns.
         most_columns: maximum number of a table's columns.
         most_commented: maximum number of columns of a table whose columns get comments.
+        no_equality: types whose values the database can compare only as text.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Dialect:
     has_comments: bool = True
     most_columns: int = 1000
     most_commented: int = 1_000_000
+    no_equality: frozenset[str] = frozenset()
 
     def type_of(self, kind: Kind, *, is_key: bool) -> str:
         """Return the type of a column."""
@@ -102,6 +104,13 @@ class Dialect:
     def parameters(self, count: int, first: int = 1) -> str:
         """Return parameters with consecutive numbers, separated by commas."""
         return ", ".join(map(self.parameter, range(first, first + count)))
+
+    def is_same(self, column: Column, one: str, other: str) -> str:
+        """Return the condition that two tables, by their aliases, have equal values of a column, or both NULL."""
+        values = [f"{alias}.{quote(column.name)}" for alias in (one, other)]
+        if column.type in self.no_equality:
+            values = [f"CAST({value} AS {self.types[Kind.TEXT]})" for value in values]
+        return " IS NOT DISTINCT FROM ".join(values)
 
     def create(self, table: Table) -> list[str]:
         """Return the statements that create a table."""

@@ -3,7 +3,8 @@
 The table of checkpoints is in the same database as the rows, so that one transaction changes both. A session that opens
 a range raises the fences of all overlapping ranges; a commit checks its own fence, and otherwise stores nothing. A new
 range within a range with a checkpoint belongs to a split shard: it continues from that checkpoint, because starting
-over would reduce documents twice.
+over would reduce documents twice. A range around others belongs to fewer shards than before. Its first commit deletes
+the others, whose checkpoints are outdated then.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Fence:
         key_begin: least hash of the range.
         key_end: greatest hash of the range, included.
         number: number of times the range was opened.
+        narrower: checkpoints of the ranges strictly within this one, which belong to former shards.
     """
 
     table: tuple[str, ...]
@@ -41,6 +43,12 @@ class Fence:
     key_begin: int
     key_end: int
     number: int = 1
+    narrower: tuple[bytes, ...] = ()
+
+    @property
+    def span(self) -> list[Any]:
+        """Return the materialization and the range, as parameters of a statement."""
+        return [self.materialization, self.key_begin, self.key_end]
 
     def lost(self) -> FencedError:
         """Return the error of a commit without the right."""
@@ -74,11 +82,13 @@ def raise_fence(
     """
     table = dialect.table(fence.table)
     name, begin, end = (dialect.parameter(number) for number in (1, 2, 3))
-    span = [fence.materialization, fence.key_begin, fence.key_end]
+    span = fence.span
     overlap = f'"materialization" = {name} AND "key_end" >= {begin} AND "key_begin" <= {end}'
     query(f'UPDATE {table} SET "fence" = "fence" + 1 WHERE {overlap}', span)
     # The range itself comes first, then the narrowest range that contains it: after several splits, the last one.
     around = f'"materialization" = {name} AND "key_begin" <= {begin} AND "key_end" >= {end}'
+    narrower = query(f'SELECT "checkpoint" FROM {table} WHERE {_is_within(dialect)}', span)
+    fence = replace(fence, narrower=tuple(bytes(checkpoint) for (checkpoint,) in narrower))
     rows = query(
         f'SELECT "key_begin", "key_end", "fence", "checkpoint" FROM {table} WHERE {around}'
         ' ORDER BY "key_end" - "key_begin" LIMIT 1',
@@ -127,6 +137,14 @@ def renew(dialect: Dialect, fence: Fence) -> str:
     return f"UPDATE {dialect.table(fence.table)} SET {checkpoint} WHERE {_is_ours(dialect, first=2)}"
 
 
+def supersede(dialect: Dialect, fence: Fence) -> str:
+    """Return the statement of a commit that deletes narrower ranges; its parameters are `Fence.span`.
+
+    After the commit their checkpoints are outdated, and a shard that is split later must not continue from them.
+    """
+    return f"DELETE FROM {dialect.table(fence.table)} WHERE {_is_within(dialect)}"
+
+
 def renewal(fence: Fence, checkpoint: bytes) -> list[Any]:
     """Return the parameters of `renew`."""
     return [checkpoint, fence.materialization, fence.key_begin, fence.key_end, fence.number]
@@ -135,3 +153,10 @@ def renewal(fence: Fence, checkpoint: bytes) -> list[Any]:
 def _is_ours(dialect: Dialect, first: int) -> str:
     numbered = enumerate(_COLUMNS[:4], start=first)
     return " AND ".join(f"{quote(column)} = {dialect.parameter(number)}" for number, column in numbered)
+
+
+def _is_within(dialect: Dialect) -> str:
+    """Return the condition that a row's range is strictly within a range; its parameters are `Fence.span`."""
+    name, begin, end = (dialect.parameter(number) for number in (1, 2, 3))
+    within = f'"materialization" = {name} AND "key_begin" >= {begin} AND "key_end" <= {end}'
+    return f'{within} AND NOT ("key_begin" = {begin} AND "key_end" = {end})'

@@ -1,8 +1,8 @@
 """Refills: a binding that starts over is stored in a table beside its own, and then replaces its rows at once.
 
 Readers of a table see the old rows until the transaction that replaces them commits. That transaction deletes the
-rows whose keys are gone and writes all others, changed or not. The table keeps its indexes, views, rights and foreign
-keys.
+rows whose keys are gone, and writes new and changed rows. Equal rows are not written if the table has documents, whose
+texts show every difference of other columns. The table keeps its indexes, views, rights and foreign keys.
 
 The table of checkpoints has a row with a range that contains no key. It stores, for each table of a materialization,
 the generation of its rows and the running refill. Each refill has an identity, which its rows keep when they have
@@ -121,12 +121,16 @@ def replacement(table: Table, beside: Table, dialect: Dialect) -> list[str]:
         dialect: dialect of the database.
     """
     name, other = dialect.table(table.path), dialect.table(beside.path)
-    names = ", ".join(quote(column.name) for column in table.columns)
+    names = ", ".join(f"refilled.{quote(column.name)}" for column in table.columns)
     matches = " AND ".join(f"refilled.{quote(column.name)} = stored.{quote(column.name)}" for column in table.keys)
+    equal = [dialect.is_same(column, "refilled", "stored") for column in table.values]
+    is_written = "true"
+    if table.document is not None:
+        is_written = f"NOT EXISTS (SELECT 1 FROM {name} AS stored WHERE {' AND '.join([matches, *equal])})"
     is_ours = "" if table.document is None else f"stored.{quote(table.document)} IS NOT NULL AND "
     return [
         f"DELETE FROM {name} AS stored WHERE {is_ours}NOT EXISTS (SELECT 1 FROM {other} AS refilled WHERE {matches})",
-        upsert(dialect, table, f"SELECT {names} FROM {other} WHERE true"),
+        upsert(dialect, table, f"SELECT {names} FROM {other} AS refilled WHERE {is_written}"),
         drop(beside, dialect),
     ]
 

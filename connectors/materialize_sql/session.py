@@ -27,6 +27,7 @@ class SqlSession:
         transfer: transfer of rows.
         encoder: function that returns the encoder of a column, from packed values to those of `transfer`.
         contents: identity of the rows of each binding's table.
+        narrower: checkpoints of the ranges of keys within the session's range.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class SqlSession:
         transfer: Transfer,
         encoder: Callable[[Column], Encoder],
         contents: Sequence[str] = (),
+        narrower: Sequence[bytes] = (),
     ) -> None:
         self._checkpoint = checkpoint
+        self._narrower = narrower
         self._contents = contents
         self._tables = tables
         self._transfer = transfer
@@ -56,6 +59,11 @@ class SqlSession:
     def contents(self) -> Sequence[str]:
         """Return the identity of the rows of each binding's table."""
         return self._contents
+
+    @property
+    def narrower(self) -> Sequence[bytes]:
+        """Return the checkpoints of the ranges of keys within the session's range."""
+        return self._narrower
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
         """Start to load documents, beside the previous commit."""

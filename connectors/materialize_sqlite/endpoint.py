@@ -16,7 +16,7 @@ import apsw
 
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, renew, renewal
+from connectors.materialize_sql.fence import Fence, renew, renewal, supersede
 from connectors.materialize_sql.statements import delete, select, upsert
 from connectors.materialize_sqlite.dialect import SQLITE
 from connectors.materialize_sqlite.failure import translated
@@ -164,6 +164,8 @@ class SqliteTransfer:
                 self._database.execute(self._renew, renewal(self._fence, checkpoint))
                 if self._database.changes() != 1:
                     raise self._fence.lost()
+                if self._fence.narrower:
+                    self._database.execute(supersede(SQLITE, self._fence), self._fence.span)
                 self._database.execute("COMMIT")
         except BaseException:
             self._roll_back()

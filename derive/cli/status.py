@@ -98,8 +98,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             what = "its own transaction" if own else f"transactions of {', '.join(wait['tasks'])}"
             note(f"{row['task']}: an edit has waited since {wait['since']} for the end of {what}", task=row["task"])
         for refill in row["refills"]:
-            what = f"'{refill['binding']}' is refilled beside its rows, and replaces them at {refill['until']}"
-            note(f"{row['task']}: {what}; it is at {refill['at']}", task=row["task"])
+            what = f"refill of '{refill['binding']}': rows are written to a second table until {refill['until']}"
+            note(f"{row['task']}: {what}, then swapped in; it is at {refill['at']}", task=row["task"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):

@@ -250,7 +250,7 @@ class Materialization:
         for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
             at = format_rfc3339(max(limit, BEGINNING))
             self._log.write(
-                "info", f"'{key}' is stored anew beside its rows, and replaces them once it has come to {at}"
+                "info", f"refill of '{key}' started: rows are written to a second table until {at}, then swapped in"
             )
         note_refills(self._store.root, self.spec.name, limits)
 
@@ -268,7 +268,7 @@ class Materialization:
         reach("refill.completed")
         self._ready = None  # from here on, the rows are stored into the tables themselves
         for key in completed:
-            self._log.write("info", f"'{key}' was stored anew, and has replaced its rows of before")
+            self._log.write("info", f"refill of '{key}' finished: its rows have replaced the old rows")
         left = {key: limit for key, limit in ready.limits.items() if key not in completed}
         note_refills(self._store.root, self.spec.name, left)
 

@@ -9,7 +9,7 @@ the shard stored nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,6 +195,43 @@ def resume(
     return Resumed(checkpoint.token, reached, bool(opened), empty, largest, clearing, is_new, absent)
 
 
+def require_no_newer(
+    narrower: Iterable[bytes],
+    bindings: Sequence[StoredBinding],
+    positions: Mapping[str, int],
+    restart: ResetMarker,
+    folder: FolderIdentity | None,
+) -> None:
+    """Check that no ranges of keys within a shard's range have stored more than the data folder knows.
+
+    The number of shards decreases only with a reset. Without one, the data folder was restored from a backup, and its
+    shards were split afterwards.
+
+    Args:
+        narrower: the endpoint's checkpoints of these ranges.
+        bindings: bindings of the materialization.
+        positions: for each binding (by state key), the data folder's progress.
+        restart: the last reset.
+        folder: identity of this data folder; None to skip its check.
+
+    Raises:
+        ProtocolError: a checkpoint was not written by this runtime.
+        TaskError: the endpoint has documents that this data folder does not know.
+    """
+    for text in narrower:
+        if text == FROM_NOTHING:
+            continue
+        checkpoint = ShardCheckpoint.from_bytes(text)
+        unreset = [
+            binding
+            for binding in bindings
+            if _can_resume(binding, checkpoint, restart) and not _is_reset(binding.state_key, checkpoint, restart)
+        ]
+        if unreset:
+            _require_own(checkpoint, folder)
+        _require_not_ahead(checkpoint, unreset, positions)
+
+
 def _resume_from_nothing(
     opened: bytes,
     bindings: Sequence[StoredBinding],
@@ -280,10 +317,20 @@ def _require_known(
     Raises:
         TaskError: the endpoint has unknown documents.
     """
-    if folder is None or checkpoint.folder not in folder.former:
-        return
+    if folder is not None and checkpoint.folder in folder.former and not is_same:
+        _require_not_ahead(checkpoint, bindings, positions)
+
+
+def _require_not_ahead(
+    checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], positions: Mapping[str, int]
+) -> None:
+    """Check that a checkpoint of bindings is not ahead of the data folder's progress.
+
+    Raises:
+        TaskError: the endpoint has unknown documents.
+    """
     ahead = [binding for binding in bindings if _position(binding, checkpoint) > positions[binding.state_key]]
-    if ahead and not is_same:
+    if ahead:
         known = positions[ahead[0].state_key] - ahead[0].offset
         at = max(_position(ahead[0], checkpoint) - ahead[0].offset, BEGINNING)
         raise TaskError(

@@ -16,7 +16,7 @@ from derive.errors import EndpointError, ProtocolError
 from derive.failpoint import reach
 from derive.materialize.arena import write_loads, write_stores
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, resume
+from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, require_no_newer, resume
 from derive.materialize.grouped import Grouped
 from derive.materialize.key_filter import KeyFilter
 from derive.materialize.reset_marker import ResetMarker
@@ -269,6 +269,7 @@ def open_stream(
     contents = list(opened.contents) or [""] * len(specs)
     if contents != [spec.contents for spec in specs]:
         raise EndpointError("the tables were changed since the materialization was applied", hint="it is tried again")
+    require_no_newer(opened.narrower, specs, positions, restart, folder)
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
     return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")
 

@@ -14,6 +14,7 @@ from conftest import World, write_catalog
 from derive.backup.restoring import restore
 from derive.catalog import load
 from derive.engine.reset import reset
+from derive.engine.split import split
 from derive.errors import TaskError
 from derive.materialize.streams import close_all
 
@@ -32,6 +33,13 @@ materializations:
     bindings: [{resource: {table: sums}, source: m/sums}]
 """
 
+
+ENDPOINT = "{connector: {image: materialize-sqlite, config: {path: out.db}}}"
+ENDPOINTS = {
+    "sqlite": ENDPOINT,
+    "files": "{connector: {image: materialize-files, config: {path: out}}}",
+    "duckdb": "{connector: {image: materialize-duckdb, config: {path: out.duckdb}}}",
+}
 
 DERIVED = """
     derive:
@@ -229,3 +237,34 @@ def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_
     go_on(world_of(tmp_path, "restored", 4), range(3, 5), source)
 
     assert table(tmp_path) == [(0, 8), (1, 8)]
+
+
+def backed_up_before_splits(folder: Path, endpoint: str) -> World:
+    """A restored data folder of one shard, whose endpoint has gone on with four shards since the backup."""
+    catalog = CATALOG.replace(ENDPOINT, endpoint)
+    if "files" in endpoint:
+        catalog = catalog.replace("{table: sums}", "{path: out, format: jsonl}")
+    write_catalog(folder, catalog)
+    world = world_of(folder)
+    world.step(shards=1)
+    go_on(world, range(2))
+    take(world, folder / "backup")
+    for batch in (2, 3):
+        split(world.store, "m/out", is_materialized=True)
+        go_on(world, range(batch, batch + 1))
+    world.store.close()
+    restore(folder / "backup", folder / "restored")
+    return world_of(folder, "restored", 5)
+
+
+@pytest.mark.parametrize("endpoint", sorted(ENDPOINTS))
+def test_an_endpoint_that_is_ahead_with_more_shards_is_refused(endpoint: str, tmp_path: Path) -> None:
+    """The checkpoint of the whole range is as old as the backup; those of the shards within it are newer."""
+    restored = backed_up_before_splits(tmp_path, ENDPOINTS[endpoint])
+    before = {path: path.stat().st_size for path in tmp_path.glob("out/*")}
+    for batch in (5, 6):
+        with pytest.raises(TaskError, match="the endpoint is ahead of it"):
+            go_on(restored, range(batch, batch + 1))
+    assert {path: path.stat().st_size for path in tmp_path.glob("out/*")} == before
+    if endpoint == "sqlite":
+        assert table(tmp_path) == [(0, 8), (1, 8)]

@@ -224,3 +224,78 @@ def test_refill_that_began_again_is_not_completed_by_a_late_completion(database:
     store(database, one, NEW[1:])
     apply(database, one, completed=again)
     assert balances(database) == {"b": 2, "c": 2, "d": 2}
+
+
+VERSIONS = {"duckdb": "rowid", "postgres": "xmin", "sqlite": "NULL"}
+"""For each database, what a row has another one of once it is written again."""
+
+
+def test_equal_rows_are_not_written(database: Database) -> None:
+    """Rows that a refill has stored with the same document and columns stay as they are."""
+    apply(database, binding())
+    store(database, binding(), OLD)
+    if database.schema == () and "duckdb" not in database.config["path"]:
+        database.query('CREATE TABLE "written" ("account")')
+        for change in ("INSERT", "UPDATE"):
+            database.query(
+                f'CREATE TRIGGER "after {change}" AFTER {change} ON "balances" BEGIN'
+                ' INSERT INTO "written" VALUES (new."account"); END'
+            )
+    version = next(column for name, column in VERSIONS.items() if name in database.connector.name)
+    before = dict(database.query(f'SELECT "account", {version} FROM "balances"'))
+    applied = apply(database, binding("second"))
+    store(database, binding("second"), [OLD[0], {**OLD[1], "note": "new"}, NEW[2]])
+    apply(database, binding("second"), completed=applied.contents[0])
+    rows = database.query(f'SELECT "account", "note", {version} FROM "balances" ORDER BY "account"')
+    assert [(account, note) for account, note, _ in rows] == [("a", None), ("b", "new"), ("d", "new")]
+    assert rows[0][2] == before["a"]
+    if version == "xmin":
+        assert rows[1][2] != before["b"]
+    if version == "NULL":
+        assert database.query('SELECT "account" FROM "written" ORDER BY 1') == [("b",), ("d",)]
+
+
+NUMBERS = source({"id": ["integer"]}, {"value": ["null", "number"], "some": ["null", "object", "number"]})
+CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"value": 1}, {"value": 1.0}),
+    ({"value": 1.0}, {"value": 1}),
+    ({"value": 0.1 + 0.2}, {"value": 0.3}),
+    ({"value": None}, {"value": 0}),
+    ({"some": {"a": 1}}, {"some": {"a": 1.0}}),
+    ({"some": {"a": 1, "b": 2}}, {"some": {"b": 2, "a": 1}}),
+    ({"some": 1}, {"some": None}),
+]
+"""Documents that are equal for one comparison or another, and yet are others."""
+ZEROS: tuple[dict[str, Any], dict[str, Any]] = ({"value": 0.0}, {"value": -0.0})
+"""Numbers that DuckDB itself holds equal in every update."""
+
+
+def test_rows_that_differ_in_any_way_are_written(database: Database) -> None:
+    """Every difference of documents arrives, also that of numbers that the database holds equal."""
+    one, changes = NUMBERS.binding("numbers"), CHANGES if "duckdb" in database.connector.name else [*CHANGES, ZEROS]
+    first, second = (replace(one, generation=generation) for generation in (FIRST, "second"))
+    apply(database, first)
+    store(database, first, [{"id": number, **old} for number, (old, _) in enumerate(changes)])
+    changed = [{"id": number, **new} for number, (_, new) in enumerate(changes)]
+    applied = apply(database, second)
+    store(database, second, changed)
+    beside = database.query(f'SELECT * FROM "{refill_of(database, "numbers", applied)}" ORDER BY "id"')
+    apply(database, second, completed=applied.contents[0])
+    assert list(map(repr, database.query('SELECT * FROM "numbers" ORDER BY "id"'))) == list(map(repr, beside))
+
+
+def test_columns_that_somebody_has_changed_are_written(database: Database) -> None:
+    """Equal documents do not hide other differences of a row."""
+    apply(database, binding())
+    store(database, binding(), OLD)
+    database.query("""UPDATE "balances" SET "balance" = 7 WHERE "account" = 'a'""")
+    database.query("""UPDATE "balances" SET "note" = 'mine' WHERE "account" = 'b'""")
+    applied = apply(database, binding("second"))
+    store(database, binding("second"), OLD)
+    apply(database, binding("second"), completed=applied.contents[0])
+    assert balances(database) == {"a": 1, "b": 1, "c": 1}
+    assert database.query('SELECT count("note") FROM "balances"') == [(0,)]
+
+
+def refill_of(database: Database, table: str, applied: Applied) -> str:
+    return f"{table}__refill_{applied.contents[0][:12]}"

@@ -212,7 +212,7 @@ class Shop:
 
 
 @contextmanager
-def opened(folder: Path, database: Database) -> Iterator[Shop]:
+def opened(folder: Path, database: Database, kind: type[Shop] = Shop) -> Iterator[Shop]:
     """A shop whose connector serves in this process, and tells what a reader sees."""
     shops: list[Shop] = []
 
@@ -224,7 +224,7 @@ def opened(folder: Path, database: Database) -> Iterator[Shop]:
 
     watched = Watched(database.connector, look, committing)
     server = ConnectorServer(watched, "127.0.0.1:0")
-    shop = Shop(folder, database, {"address": server.address, "config": database.config})
+    shop = kind(folder, database, {"address": server.address, "config": database.config})
     shops.append(shop)
     try:
         yield shop

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from crash_client import FENCED, CrashServer, crash_server
 from refilled import VIEW, Shop
-from sql_databases import sqlite
+from sql_databases import DATABASES
 
 from derive.materialize.streams import close_streams
 
+WAKING = ["refill.applied:1", "refill.completing:1", "refill.completed:1", "materialize.committing:3"]
+"""Failpoints at which a run is paused until another one has superseded it."""
 KILLS = [
     "refill.applied:1",
     "refill.applied:2",
@@ -32,10 +34,11 @@ def server() -> Iterator[CrashServer]:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """One whose sums are to be stored anew, as fewer keys are left of them."""
-    endpoint = {"connector": {"image": "materialize-sqlite", "config": {"path": str(tmp_path / "warehouse.db")}}}
-    shop = Shop(tmp_path, sqlite(tmp_path), endpoint)
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """One whose sums are to be stored anew, as fewer keys are left of them; a parameter names the database."""
+    name = getattr(request, "param", "sqlite")
+    database = DATABASES[name](tmp_path)
+    shop = Shop(tmp_path, database, {"connector": {"image": f"materialize-{name}", "config": database.config}})
     shop.ingest(*[(f"k{number}", 10 * number) for number in range(12)])
     shop.world.step(shards=2)
     close_streams()
@@ -72,6 +75,26 @@ def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, sh
     finish(server, shop)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("failpoint", KILLS)
+@pytest.mark.parametrize("shop", ["duckdb", "postgres"], indirect=True)
+def test_a_refill_may_be_killed_over_each_database(failpoint: str, server: CrashServer, shop: Shop) -> None:
+    test_a_refill_may_be_killed_anywhere(failpoint, server, shop)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("failpoint", WAKING)
+@pytest.mark.parametrize("shop", ["duckdb", "postgres"], indirect=True)
+def test_a_superseded_run_does_no_harm_over_each_database(failpoint: str, server: CrashServer, shop: Shop) -> None:
+    assert do(server, shop, "run", 2, 3, failpoint=f"{failpoint}:pause") == -signal.SIGSTOP
+    assert do(server, shop, "reset", VIEW) == 0
+    shop.ingest(("k7", 5))
+    assert do(server, shop, "run", 2, 3) == 0
+    shop.check()
+    assert do(server, shop, "resume") in (1, FENCED)
+    finish(server, shop)
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", [("reset", VIEW), ("reset", "shop/sums"), ("split", VIEW, 4)])
 @pytest.mark.parametrize(
@@ -86,17 +109,13 @@ def test_something_else_happens_to_a_refill_that_was_killed(
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    "failpoint", ["refill.applied", "refill.completing", "refill.completed", "materialize.committing:3"]
-)
+@pytest.mark.parametrize("failpoint", WAKING)
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_a_run_that_was_superseded_does_no_harm_when_it_wakes(
     failpoint: str, server: CrashServer, shop: Shop, *, is_reset: bool
 ) -> None:
     """It is paused, and another run completes the refill, or one of a later reset, before it goes on."""
-    assert (
-        do(server, shop, "run", 2, 3, failpoint=f"{failpoint}{':1' * (':' not in failpoint)}:pause") == -signal.SIGSTOP
-    )
+    assert do(server, shop, "run", 2, 3, failpoint=f"{failpoint}:pause") == -signal.SIGSTOP
     if is_reset:
         assert do(server, shop, "reset", VIEW) == 0
         shop.ingest(("k7", 5))

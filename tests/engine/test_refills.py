@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
+import orjson
 import pytest
 from refilled import DAY, VIEW, Shop, opened
 from sql_databases import DATABASES
@@ -63,6 +68,98 @@ def test_a_key_that_is_gone_is_not_reduced_onto(shop: Shop, shards: int) -> None
     shop.world.step(shards=shards)
     assert shop.rows() == {**after, "k5": 100, "k6": 160}
     shop.check()
+
+
+@pytest.mark.parametrize("name", sorted(DATABASES))
+def test_a_reader_in_another_process_sees_old_or_new_rows(name: str, tmp_path: Path) -> None:
+    """A process that reads the table all the time sees the old rows, then the new ones, and nothing else."""
+    script = Path(__file__).with_name("refill_reader.py")
+    with opened(tmp_path, DATABASES[name](tmp_path)) as shop:
+        shop.ingest(*FIRST)
+        shop.world.step(shards=2)
+        before = shop.rows()
+        with subprocess.Popen(
+            [sys.executable, str(script), name, orjson.dumps(shop.database.config)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        ) as reader:
+            assert reader.stdout
+            assert orjson.loads(reader.stdout.readline()) == before
+            shop.edit(LEAST="60")
+            shop.reset("shop/sums")
+            shop.world.step(limits=FEW)
+            assert reader.stdin
+            reader.stdin.close()
+            seen = [orjson.loads(line) for line in reader.stdout]
+        assert reader.returncode == 0
+        assert seen == [shop.contents()]
+
+
+class Photographed(Shop):
+    """A shop that keeps the state of its database after each change."""
+
+    states: list[bytes]
+
+    def look(self) -> None:
+        self.states.append(self.photograph())
+
+    def photograph(self) -> bytes:
+        """The database as it is."""
+        if "duckdb" in self.database.config["path"]:
+            return Path(self.database.config["path"]).read_bytes()
+        with closing(apsw.Connection(self.database.config["path"])) as database:
+            state = database.serialize("main")
+        return state[:18] + bytes((1, 1)) + state[20:]  # a database in memory has no write-ahead log
+
+    def put_back(self, state: bytes) -> None:
+        """Have the database be as it was, in one transaction."""
+        close_streams()
+        if "duckdb" in self.database.config["path"]:
+            Path(self.database.config["path"]).write_bytes(state)
+            return
+        with (
+            closing(apsw.Connection(":memory:")) as before,
+            closing(apsw.Connection(self.database.config["path"])) as now,
+        ):
+            before.deserialize("main", state)
+            now.set_busy_timeout(30_000)
+            with now.backup("main", before, "main") as backup:
+                backup.step()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_half"),
+    [
+        ("sqlite", False),
+        pytest.param("sqlite", True, marks=pytest.mark.torture),
+        pytest.param("duckdb", False, marks=pytest.mark.torture),
+        pytest.param("duckdb", True, marks=pytest.mark.torture),
+    ],
+)
+def test_an_endpoint_that_is_put_back_in_the_middle_of_a_refill(name: str, tmp_path: Path, *, is_half: bool) -> None:
+    """The database is put back to its state after each commit, when a refill is at another commit or over."""
+    with opened(tmp_path, DATABASES[name](tmp_path), Photographed) as shop:
+        assert isinstance(shop, Photographed)
+        shop.states = []
+        shop.ingest(*FIRST)
+        shop.world.step(shards=2)
+        shop.edit(LEAST="60")
+        shop.reset("shop/sums")
+        shop.world.step(limits=FEW)
+        states = shop.states[-6:]
+        assert any(b"__refill_" in state for state in states)
+        for number, state in enumerate([*states, *reversed(states)]):
+            if is_half:
+                shop.reset(VIEW)
+                shop.begin_half(commits=1 + number % 3)
+            shop.put_back(state)
+            shop.ingest((f"k{number}", 7), ("k11", 1))
+            shop.world.step(limits=FEW)
+            shop.check()
+            assert shop.others() == []
 
 
 def test_a_reset_of_all_replaces_each_table_at_once(shop: Shop) -> None:
@@ -155,6 +252,22 @@ def test_other_shards_after_a_reset(table: Shop) -> None:
     table.check()
 
 
+def test_splits_after_a_reset_to_fewer_shards(shop: Shop) -> None:
+    """The new shards do not continue from the checkpoints of the shards before the reset."""
+    shop.ingest(*FIRST)
+    shop.world.step(shards=4)
+    shop.reset("shop/sums", VIEW)
+    shop.world.step(shards=1)
+    for number in range(3):
+        close_streams()
+        shop.ingest(*[(name, number) for name, _ in FIRST])
+        shop.world.step()
+        shop.check()
+        split(shop.world.store, VIEW, is_materialized=True)
+    messages = [entry["message"] for entry in recent_entries(shop.world.root, VIEW)]
+    assert not [message for message in messages if "less than was known" in message]
+
+
 def test_a_shard_without_documents_of_a_refill(table: Shop) -> None:
     """A shard that the refill has nothing for goes on from nothing when a document comes for it."""
     table.ingest(*FIRST)
@@ -229,12 +342,10 @@ def test_the_log_and_the_status_tell_of_a_refill(table: Shop) -> None:
     table.world.step()
     assert read_refills(table.world.root, VIEW) == {}
     messages = [entry["message"] for entry in recent_entries(table.world.root, VIEW)]
-    told = [message for message in messages if "stored anew" in message]
-    assert len(told) == 2
-    assert told[0].startswith(
-        "'shop/sums -> sums' is stored anew beside its rows, and replaces them once it has come to 2024-"
-    )
-    assert told[1] == "'shop/sums -> sums' was stored anew, and has replaced its rows of before"
+    started, finished = [message for message in messages if message.startswith("refill of")]
+    assert started.startswith("refill of 'shop/sums -> sums' started: rows are written to a second table until 2024-")
+    assert started.endswith(", then swapped in")
+    assert finished == "refill of 'shop/sums -> sums' finished: its rows have replaced the old rows"
 
 
 def test_counts_are_of_what_is_stored_once(table: Shop) -> None:

@@ -26,7 +26,7 @@ materialize.TransactionRequest.Prepare: flow_checkpoint=1 bytes
 materialize.TransactionRequest.Store: binding=1 uint32, arena=2 bytes, packed_keys=3 repeated flow.Slice, packed_values=4 repeated flow.Slice, docs_json=5 repeated flow.Slice, exists=6 repeated bool, delete=7 repeated bool
 materialize.TransactionRequest.Commit:
 materialize.TransactionResponse: opened=1 materialize.TransactionResponse.Opened, loaded=2 materialize.TransactionResponse.Loaded, prepared=3 materialize.TransactionResponse.Prepared, committed=4 materialize.TransactionResponse.Committed
-materialize.TransactionResponse.Opened: flow_checkpoint=1 bytes, contents=100 repeated string
+materialize.TransactionResponse.Opened: flow_checkpoint=1 bytes, contents=100 repeated string, narrower=101 repeated bytes
 materialize.TransactionResponse.Loaded: binding=1 uint32, arena=2 bytes, docs_json=3 repeated flow.Slice
 materialize.TransactionResponse.Prepared: driver_checkpoint_json=1 bytes, rfc7396_merge_patch=2 bool
 materialize.TransactionResponse.Committed:

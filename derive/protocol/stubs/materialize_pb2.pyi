@@ -188,12 +188,14 @@ class TransactionRequest(_message.Message):
 class TransactionResponse(_message.Message):
     __slots__ = ("opened", "loaded", "prepared", "committed")
     class Opened(_message.Message):
-        __slots__ = ("flow_checkpoint", "contents")
+        __slots__ = ("flow_checkpoint", "contents", "narrower")
         FLOW_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
         CONTENTS_FIELD_NUMBER: _ClassVar[int]
+        NARROWER_FIELD_NUMBER: _ClassVar[int]
         flow_checkpoint: bytes
         contents: _containers.RepeatedScalarFieldContainer[str]
-        def __init__(self, flow_checkpoint: _Optional[bytes] = ..., contents: _Optional[_Iterable[str]] = ...) -> None: ...
+        narrower: _containers.RepeatedScalarFieldContainer[bytes]
+        def __init__(self, flow_checkpoint: _Optional[bytes] = ..., contents: _Optional[_Iterable[str]] = ..., narrower: _Optional[_Iterable[bytes]] = ...) -> None: ...
     class Loaded(_message.Message):
         __slots__ = ("binding", "arena", "docs_json")
         BINDING_FIELD_NUMBER: _ClassVar[int]

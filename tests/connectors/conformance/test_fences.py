@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from raw_client import COMMIT, Stream, prepare, thing
-from served import Client
+from served import Client, opening
 from subject import Subject
 
 from connectors.kit.connector import BEGIN_FROM_NOTHING
@@ -158,3 +158,20 @@ def test_materializations_leave_one_another_alone(client: Client) -> None:
     commit(second, b"2", 2)
     commit(first, b"3", 3)
     assert (client.open(one)[1], client.open(other)[1]) == (b"3", b"2")
+
+
+def test_narrower_ranges_are_reported_until_the_next_commit(client: Client) -> None:
+    """A range around others has their checkpoints, and once it commits, they count no more."""
+    spec = client.materialization()
+    client.apply(spec)
+    commit(client.open(spec)[0], b"0", 0)
+    for begin, end, checkpoint in ((0, MIDDLE - 1, b"1"), (MIDDLE, LAST, b"2")):
+        commit(client.open(spec, begin=begin, end=end)[0], checkpoint, begin)
+    for _ in range(2):
+        stream = client.stream(opening(spec), spec.bindings[0].field_selection.values)
+        opened = stream.expect("opened")
+        if not opened.narrower:
+            pytest.skip("it does not report them")
+        assert (opened.flow_checkpoint, sorted(opened.narrower)) == (b"0", [b"1", b"2"])
+    commit(stream, b"3", 3)
+    assert client.open(spec, begin=MIDDLE, end=LAST)[1] == b"3"
