@@ -12,7 +12,7 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
 from derive.position import Position
-from derive.schema.dialect import has_redactions
+from derive.schema.dialect import has_redactions, subschemas
 from derive.schema.formats import FORMATS, KEYWORD_OF, KEYWORDS, standard
 
 _SHOWN = 200
@@ -21,6 +21,10 @@ _MASK = "the value"
 
 _WHOLE = "schema://derive/"  # a path in the URL, so that a relative `$id` resolves
 _AnyOf, _OneOf = jsonschema_rs.ValidationErrorKind.AnyOf, jsonschema_rs.ValidationErrorKind.OneOfNotValid
+_OTHER_NAMES = (
+    jsonschema_rs.ValidationErrorKind.AdditionalProperties,
+    jsonschema_rs.ValidationErrorKind.UnevaluatedProperties,
+)
 _Type = jsonschema_rs.ValidationErrorKind.Type
 _QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
@@ -43,10 +47,11 @@ class Validator:
         is_valid: returns true for a valid document; the Rust function itself, because it is called for every document.
     """
 
-    __slots__ = ("_name", "_validator", "is_valid")
+    __slots__ = ("_name", "_named", "_validator", "is_valid")
 
     def __init__(self, schema: JSON, name: str) -> None:
         self._name = name
+        self._named = _names_in(schema) if has_redactions(schema) else None
         self._validator = _compile(schema, name)
         self.is_valid: Callable[[JSON], bool] = self._validator.is_valid
 
@@ -67,14 +72,24 @@ class Validator:
             return SchemaViolation(f"document{named} of '{self._name}' is not valid")
         error = _cause(_first(errors))
         keyword = _pointer(KEYWORD_OF.get(str(token), token) for token in error.schema_path)
-        message = str(error.message)
+        message, path = str(error.message), error.instance_path
+        if self._named is not None:  # the name of another property may be a value that is not to be shown
+            path = [token if isinstance(token, int) or token in self._named else "*" for token in path]
+            if isinstance(error.kind, _OTHER_NAMES):
+                message = message.partition(" (")[0]
+            elif "propertyNames" in error.schema_path:
+                message = "the name of a property is not valid"
         shown = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
         return SchemaViolation(
-            f"document{named} of '{self._name}' fails its schema at '{_pointer(error.instance_path)}': {shown} (keyword"
-            f" {keyword})",
+            f"document{named} of '{self._name}' fails its schema at '{_pointer(path)}': {shown} (keyword {keyword})",
             position=_nearest(keyword, positions or {}),
             hint=_NOT_FINITE if keyword.endswith("/type") and error.instance in NOT_FINITE else None,
         )
+
+
+def _names_in(schema: JSON) -> frozenset[str]:
+    """Return the names of properties that a schema itself has."""
+    return frozenset(name for _, part in subschemas(schema) for name in part.get("properties", ()))
 
 
 def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.ValidationError:

@@ -310,6 +310,49 @@ def test_a_value_in_the_place_of_another_is_not_printed(folder: Folder, name: st
     assert "SECRET" not in folder.printed
 
 
+OTHERS = """
+collections:
+  in/others:
+    key: [/id]
+    schema:
+      type: object
+      properties:
+        id: { type: integer }
+        closed:
+          type: object
+          additionalProperties: false
+          properties: { x: { type: string, redact: { strategy: sha256 } } }
+        mapped: { type: object, additionalProperties: { type: object, properties: { y: { type: integer } } } }
+        patterns: { type: object, patternProperties: { '^S': { type: integer } } }
+        named: { type: object, propertyNames: { maxLength: 3 } }
+        formatted: { type: object, propertyNames: { enum: [one] } }
+      required: [id]
+      unevaluatedProperties: false
+"""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"id":1,"SECRET":1}',
+        '{"id":1,"closed":{"SECRET":1}}',
+        '{"id":1,"mapped":{"SECRET":1}}',
+        '{"id":1,"mapped":{"SECRET":{"y":"z"}}}',
+        '{"id":1,"patterns":{"SECRET":"z"}}',
+        '{"id":1,"named":{"SECRET":1}}',
+        '{"id":1,"formatted":{"SECRET":1}}',
+    ],
+)
+def test_the_name_of_a_property_that_the_schema_does_not_name_is_not_printed(folder: Folder, document: str) -> None:
+    """Names are not redacted, and a name may be a value in a wrong place: errors show those of the schema only."""
+    (folder.path / "flow.yaml").write_text(OTHERS)
+    (folder.path / "a.jsonl").write_text(document)
+
+    assert "fails its schema at '" in folder.flowctl("ingest", "--collection", "in/others", "a.jsonl", code=1)
+
+    assert "SECRET" not in folder.printed
+
+
 @pytest.mark.parametrize("value", ['"SECRET"', "7"])
 def test_a_time_that_is_none_is_not_printed(folder: Folder, value: str) -> None:
     (folder.path / "flow.yaml").write_text(HASHED.replace("at: { type: string }", "at: {}"))
