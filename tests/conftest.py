@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -36,6 +37,15 @@ pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: py
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Python has one fork server, and the modules that it has imported need not be imported by each of its processes.
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    [
+        *("pytest", "hypothesis.stateful", "jsonschema", "connectors.materialize_files.connector"),
+        *("derive.sql.session", "derive.sql.coordinator", "derive.compute.instance"),
+        *("derive.storage.compaction", "derive.storage.ingest"),
+    ]
+)
+
 # Temporary folders of Python are in memory, where no test waits for a disk. Those of pytest (`tmp_path`) are on a disk:
 # Deno may read nothing below /dev.
 MEMORY = Path("/dev/shm")
@@ -44,9 +54,9 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= 4 << 30:
     tempfile.tempdir = str(MEMORY)
 
 
-def examples(all_: int) -> int:
-    """Return how many examples a law has: all of them in `make torture`, otherwise a quarter, but at least 25."""
-    return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(25, all_ // 4)
+def examples(all_: int, least: int = 25) -> int:
+    """Return how many examples a law has: all of them in `make torture`, otherwise a quarter, but not fewer than least."""
+    return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(least, all_ // 4)
 
 
 # How fast a loaded machine makes up an example says nothing about the code.

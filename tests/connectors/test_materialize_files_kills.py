@@ -18,7 +18,6 @@ from files_writer import write
 from connectors.materialize_files.manifest import Manifest
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["files_writer"])
 LAST = 10**9
 
 

@@ -152,6 +152,7 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Database:
     return DATABASES["duckdb"](Path(tmp_path_factory.mktemp("evolution")))
 
 
+@pytest.mark.sampled(1)
 @settings(max_examples=15)
 @given(history=versions())
 def test_a_table_holds_every_row_as_it_was_stored(database: Database, history: list[Version]) -> None:

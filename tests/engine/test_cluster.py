@@ -97,6 +97,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     started.close()
 
 
+@pytest.mark.torture  # workers of a local master that die are those of test_spark_failpoints.py
 def test_a_worker_that_dies_changes_nothing(
     cluster: Cluster, source: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:

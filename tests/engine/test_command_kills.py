@@ -159,6 +159,7 @@ SPLITS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["k/counts", "k/stored"])
 @pytest.mark.parametrize(("failpoint", "is_done"), SPLITS)
 def test_a_split_that_is_killed_is_done_or_not(scene: Scene, name: str, failpoint: str, is_done: bool) -> None:

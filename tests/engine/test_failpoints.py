@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from crash_client import CrashServer, crash_server
 from crash_script import BASE
 from hypothesis import HealthCheck, given, settings
@@ -143,7 +143,7 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expe
     assert sinces == [BASE + 20 * 400_000, BASE + 25 * 400_000]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16, 4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(crashes=st.lists(st.tuples(st.sampled_from(DERIVING), st.integers(1, 12)), min_size=1, max_size=5))
 def test_l2_crashes_upon_crashes_change_nothing(
     crashes: list[tuple[str, int]], home: Home, expected: dict[str, str]

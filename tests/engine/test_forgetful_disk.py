@@ -15,7 +15,6 @@ import pytest
 from power_loss import Disk, Recorder
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["power_loss", "pytest"])
 
 
 def sync(path: Path) -> None:

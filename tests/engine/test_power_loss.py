@@ -23,7 +23,7 @@ from test_failpoints import CATALOG, DERIVING
 from derive.catalog import load
 
 PARTITIONED = CATALOG.replace("key: [/id]", "key: [/id]\n    projections: {k: {location: /k, partition: true}}")
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "3"))
 Rows = dict[str, list[Any]]
 
 

@@ -70,6 +70,7 @@ def loaded(folder: Path, name: str, batch: int = 0, world: World | None = None) 
     return world
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", ["segment.closed", "state.committed"])
 def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
     failpoint: str, spark: SparkExecutor, tmp_path: Path

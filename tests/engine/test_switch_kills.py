@@ -361,6 +361,7 @@ def go_on(scene: Scene, after: Act, outcome: dict[str, Any]) -> None:
     scene.check()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("scenario", "point", "step"),
     [

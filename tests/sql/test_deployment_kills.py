@@ -59,7 +59,6 @@ BLOCKS = {
 POINTS = ("metadata.committed", "names.committed")  # before one commit is behind the one before it
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["derive.sql.session", "derive.sql.coordinator", "derive.compute.instance"])
 
 
 async def _run(data: Path, texts: Sequence[str], armed: str | None = None) -> None:
@@ -96,10 +95,8 @@ async def _look(data: Path, *, is_owner: bool) -> dict[str, list[tuple[str | Non
     return rows
 
 
-@pytest.mark.parametrize(
-    "block",
-    [pytest.param(name, marks=() if name in {"all", "places", "a column"} else pytest.mark.torture) for name in BLOCKS],
-)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("block", BLOCKS)
 def test_a_kill_in_a_commit_leaves_all_or_nothing(block: str, tmp_path: Path) -> None:
     asyncio.run(_run(tmp_path / "template", BEFORE))
     before = asyncio.run(_look(tmp_path / "template", is_owner=True))

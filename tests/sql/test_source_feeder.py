@@ -34,7 +34,6 @@ SECONDS = 120
 NAMES = st.sampled_from(["a", "b", "c"])
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["derive.sql.session", "derive.sql.coordinator", "derive.compute.instance"])
 
 
 async def read(client: Client, name: str) -> list[int] | str:
@@ -96,6 +95,7 @@ def looked(data: Path, work: Callable[[Client], Awaitable[T]]) -> T:
     return asyncio.run(look())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["metadata.committing", "metadata.committed"])
 def test_wherever_a_process_is_killed_each_line_is_a_row_once(point: str, tmp_path: Path) -> None:
     path, data = tmp_path / "numbers", tmp_path / "data"

@@ -340,7 +340,6 @@ def rows_of(parts: Iterable[ReadRows]) -> list[tuple[int, Document]]:
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["derive.storage.compaction", "derive.storage.ingest", "jsonschema"])
 
 Machine.TestCase.settings = settings(
     max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)

@@ -82,6 +82,7 @@ def test_a_stream_is_fenced_off_within_a_transaction(client: Client, subject: Su
     assert subject.rows("things") == {}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
 def test_a_range_within_fences_off_and_inherits(client: Client, subject: Subject, begin: int, end: int) -> None:
     spec = client.materialization()
