@@ -24,6 +24,7 @@ from derive.engine.run import Run
 from derive.lambda_sql.heap import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
+from derive.storage.capability.table import Capability
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import TaskCommit
@@ -86,6 +87,12 @@ class World:
     ) -> None:
         spec = self.catalog.collections[collection]
         Ingestion(self.store, spec, clock=clock, door=door).load("test", enumerate(documents, start=1))
+
+    def read_capability(self, collection: str, at: int) -> Capability:
+        """Return a capability to read a collection from a time on."""
+        identifier = self.store.tables.id_of(collection)
+        assert identifier is not None
+        return self.store.capabilities.acquire_read(identifier, at)
 
     def claim(self, collection: str) -> None:
         """Have a task own a collection, as if it had derived documents; `Door.TEST` is what is left to ingest them."""

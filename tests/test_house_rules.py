@@ -34,6 +34,7 @@ FORBIDDEN_TERMS = {
     **dict.fromkeys(("apart", "disjoint"), "free of conflicts, independent"),
     **dict.fromkeys(("joint",), "cycle transaction"),
     **dict.fromkeys(("here", "worth"), "local, cost model"),
+    **dict.fromkeys(("lease", "leased", "leases", "rights"), "capability"),
     **dict.fromkeys(("ledger",), "storage clock"),
     **dict.fromkeys(("nobody", "remembering", "silence", "takeover"), "none, cache, stall, hybrid executor"),
 }

@@ -1,8 +1,8 @@
 """Restore a backup as a data folder with its own identity.
 
 The restored folder has a new identifier, records the original's identifier, and raises the epochs of its tasks far
-above those of the original. Processes of the original can therefore commit nothing to the restored folder. Leases of
-the original end.
+above those of the original. Processes of the original can therefore commit nothing to the restored folder.
+Capabilities of its processes end.
 
 The metadata database is entered last. An interrupted restore leaves a folder that all commands refuse, and into which a
 restore can be repeated.

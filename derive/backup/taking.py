@@ -1,8 +1,8 @@
 """Take a backup: a folder with the layout of a data folder, as it is at one moment, while other processes work.
 
 Metadata and states are copied at one moment. Segments never change: they are hard-linked into a backup on the same file
-system, and copied into a backup elsewhere. Leases keep segments from being removed meanwhile. If a reset removes
-segments nevertheless, metadata and states are copied again.
+system, and copied into a backup elsewhere. Read capabilities keep segments from being removed meanwhile. If a reset
+removes segments nevertheless, metadata and states are copied again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
     if options.base is not None and not (options.base / MANIFEST).exists():
         raise UsageError(f"{options.base} is no backup: it has no {MANIFEST}")
     taking = _Taking(store.root, folder, options)
-    with translated(folder), store.leases.all_kept():
+    with translated(folder), store.capabilities.keep_all():
         make_folders(folder.absolute(), PRIVATE)
         reach("backup.begun")
         return taking.take()

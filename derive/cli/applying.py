@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from derive.engine.task import Task
     from derive.engine.task_reconciler import Change, TaskReconciler
     from derive.protocol.specs import CatalogSpec
-    from derive.storage.metadata.capability import Runner
+    from derive.storage.capability.table import Capability
 
 
 class Applying:
@@ -138,17 +138,17 @@ def _describe(change: Change, waiting: Collection[str]) -> str:
     return ", ".join([*parts, f"{count} task{' continues' if count == 1 else 's continue'}"])
 
 
-def report_superseded(runners: Mapping[str, Runner]) -> None:
+def report_superseded(runs: Mapping[str, Capability]) -> None:
     """Report the runs whose tasks this run has fenced.
 
     Args:
-        runners: for each task, the process that had the right to run the task before.
+        runs: the previous capability to run each task, by task.
     """
     from derive.cli.console import note
     from derive.storage.metadata.process import show_process
 
-    for process in sorted({runner.process for runner in runners.values() if runner.purpose is None}):
-        names = sorted(task for task, runner in runners.items() if runner.process == process)
+    for process in sorted({run.process for run in runs.values() if run.purpose is None}):
+        names = sorted(task for task, run in runs.items() if run.process == process)
         what = f"task '{names[0]}'" if len(names) == 1 else f"{len(names)} tasks"
         note(
             f"this run has taken over {what} from another flowctl run ({show_process(process)}), which ends",

@@ -26,8 +26,8 @@ from derive.cli.pipes import is_unread
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
+    from derive.storage.capability.table import Capability
     from derive.storage.contents import ReadOptions
-    from derive.storage.metadata.descriptions import Hold
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.time.source_read import SourceRead
@@ -109,17 +109,16 @@ def _listed(store: Maintainable, name: str, key: Sequence[str]) -> dict[str, Any
         "bytes": known.bytes if known else 0,
         "since": format_rfc3339(known.since) if known else None,
         "upper": format_rfc3339(known.upper) if known else None,
-        "readers": list(map(_holder, frontiers.holds)) if frontiers else [],
-        "writers": list(map(_holder, frontiers.writers)) if frontiers else [],
+        "readers": list(map(_described, frontiers.readers)) if frontiers else [],
+        "writers": list(map(_described, frontiers.writers)) if frontiers else [],
     }
 
 
-def _holder(hold: Hold) -> str:
-    """Return the holder of a frontier, and the frontier's time, as text."""
+def _described(capability: Capability) -> str:
+    """Return the holder of a capability, and the time of its frontier, as text."""
     from derive.document.clock import format_rfc3339
 
-    who = hold.task or (f"{hold.purpose} ({hold.holder})" if hold.purpose else hold.holder)
-    return f"{who} from {format_rfc3339(hold.frontier)} on"
+    return f"{capability.holder} from {format_rfc3339(capability.frontier)} on"
 
 
 @command.command("read")

@@ -121,7 +121,7 @@ def command(
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
-        others = store.rights.runners(tasks or catalog.tasks)
+        others = store.task_capabilities.runs(tasks or catalog.tasks)
         opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))

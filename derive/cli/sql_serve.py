@@ -154,7 +154,7 @@ def command(
             coordinator = Coordinator(folder, catalog, kept, instances, files)
             try:
                 coordinator.own(ownership)
-                await asyncio.to_thread(coordinator.maintenance_thread.hold)
+                await asyncio.to_thread(coordinator.maintenance_thread.follow)
                 most, most_waiting = _connections(max_connections)
                 server = Server(
                     _sessions(coordinator, max_result_bytes, most, passwords),

@@ -48,7 +48,7 @@ class Unaccepted:
 
 def reset_command(store: Maintainable | Runnable, name: str) -> str:
     """Return the command that starts a task over, with `--cascade` if tasks that have run read it."""
-    readers = store.rights.readers([name]) - {name}
+    readers = store.task_capabilities.readers([name]) - {name}
     is_read = any(store.task(reader) is not None for reader in readers)
     return f"flowctl reset --task {name}{' --cascade' if is_read else ''}"
 

@@ -21,7 +21,7 @@ from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.time.extent import size_of, slice_borders

@@ -42,7 +42,7 @@ from derive.protocol.materialization import FIRST, MaterializationSpec
 from derive.shard.message import Message
 from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog

@@ -141,7 +141,7 @@ def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materializ
 def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> None:
     """Require that no derivation of another catalog has processed the collections to be reset."""
     others = []
-    for name in sorted(store.rights.readers(names) - set(catalog.tasks)):
+    for name in sorted(store.task_capabilities.readers(names) - set(catalog.tasks)):
         state = store.task(name)
         if state is not None and state.positions:
             others.append(name)

@@ -141,7 +141,7 @@ class Run:
     def _is_held(self, task: Task, end: int) -> bool:
         """Return whether another writer keeps a source of a task from being final up to an adjusted timestamp."""
         for spec in task.spec.inputs:
-            held = None if spec.source in self.tasks else self._store.held(spec.source)
+            held = None if spec.source in self.tasks else self._store.write_frontier(spec.source)
             if held is not None and held + offset_of(spec, task.spec.tick) < end:
                 return True
         return False

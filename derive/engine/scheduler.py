@@ -14,7 +14,7 @@ from types import TracebackType
 
 from derive.engine.run import Run
 from derive.engine.wakeups import Cycle
-from derive.storage.metadata.capability import RENEW_SECONDS
+from derive.storage.capability.table import RENEW_SECONDS
 
 _PATIENCE = 10.0
 """Seconds to wait for the end of threads whose transactions were cancelled."""

@@ -21,12 +21,12 @@ from derive.engine.checkpoint import Checkpoint
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
 from derive.engine.inputs import Inputs, look
 from derive.engine.pending import PendingDocuments, find_pending
-from derive.engine.source_capabilities import hold
+from derive.engine.source_capabilities import acquire_inputs
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
 from derive.protocol.specs import DerivationSpec, InputSpec
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
@@ -159,7 +159,7 @@ class Task:
         if any(places[key].relations != before[key].relations for key in places):
             positions = self._checkpoint.positions
             self._checkpoint = replace(self._checkpoint, places=places)
-            hold(self._store, self.spec, positions, self._capability, places)
+            acquire_inputs(self._store, self.spec, positions, self._capability, places)
             # A switch must be the same after a crash, so it is recorded before its rows are read.
             self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
             self._switched, self._is_clean = {}, False

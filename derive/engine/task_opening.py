@@ -8,17 +8,17 @@ from derive.engine.acceptance import refusal_of
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.edits import name_of_binding
 from derive.engine.inputs import replaced
-from derive.engine.source_capabilities import hold
+from derive.engine.source_capabilities import acquire_inputs
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import FlowError
 from derive.protocol.specs import InputSpec
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.limits import Limits
-from derive.time.needs import Right, compacted, lost
+from derive.time.needs import KeptHistory, compacted, lost
 from derive.time.pace import Pace
 from derive.time.positions import Place, current_places, current_positions
 
@@ -72,7 +72,7 @@ def _begin(
     refused = refused or opened.error
     unaccepted = None if is_accepted else refusal_of(task.name, opened.unaccepted, opened.reset)
     keeps = refused is not None or unaccepted is not None  # if the edit is undone, all unread history is still there
-    rights = hold(store, task, positions, opened.capability, places, keeps=keeps)
+    histories = acquire_inputs(store, task, positions, opened.capability, places, keeps=keeps)
     upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
     edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
     if unaccepted is not None and refused is None:
@@ -81,12 +81,12 @@ def _begin(
         error = (
             refused
             or _read_before(store, task, former, positions, relations)
-            or lost(task.name, task.inputs, task.tick, positions, rights)
+            or lost(task.name, task.inputs, task.tick, positions, histories)
         )
         new = [spec for spec in task.inputs if state.positions and spec.state_key not in positions]
         beginning = Beginning(
             again=() if error else tuple(new),
-            compacted=() if error else tuple(_compacted(store, task, positions, rights)),
+            compacted=() if error else tuple(_compacted(store, task, positions, histories)),
             edits=tuple(edit for edit in edits if edit not in state.edits),
             error=error,
             is_per_input=opened.is_per_input,
@@ -99,10 +99,10 @@ def _begin(
 
 
 def _compacted(
-    store: Runnable, task: TaskSpec, positions: Mapping[str, int], rights: Mapping[str, Right]
+    store: Runnable, task: TaskSpec, positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
 ) -> Iterator[tuple[InputSpec, int]]:
     """Yield the inputs that begin with compacted documents; a new table has a `since` and no documents before it."""
-    for spec, since in compacted(task.inputs, positions, rights):
+    for spec, since in compacted(task.inputs, positions, histories):
         segments = store.segments(task.sources[spec.source], spec.selector, BEGINNING)
         if any(segment.clock_min < since for segment in segments):
             yield spec, since

@@ -113,21 +113,21 @@ class TaskReconciler:
         """
         fenced = [task.error for task in run.tasks.values() if isinstance(task.error, FencedError)]
         tasks = {**run.tasks, **self._tasks}  # the latter after an incomplete `apply`
-        names = self._store.rights.superseded(task.capability for task in tasks.values())
+        names = self._store.task_capabilities.superseded(task.capability for task in tasks.values())
         if fenced and not names:
             raise fenced[0]  # fenced outside this data folder, by an endpoint for example
         done: dict[str, str] = {}
         for name in names:
-            runner = self._store.rights.runner(name)
-            if runner is not None and runner.purpose != SPLIT:
+            other = self._store.task_capabilities.runs([name]).get(name)
+            if other is not None and other.purpose != SPLIT:
                 raise FencedError(
-                    f"another flowctl run ({show_process(runner.process)}) has taken over '{name}'; this one ends"
+                    f"another flowctl run ({show_process(other.process)}) has taken over '{name}'; this one ends"
                 )
             state = self._store.task(name)
-            if runner is not None:
+            if other is not None:
                 return None
             is_split = state is not None and state.shards != tasks[name].shards
-            done[name] = "was reset" if state is None else "was split" if is_split else "had lost its lease"
+            done[name] = "was reset" if state is None else "was split" if is_split else "had lost its capability"
         self._superseded = frozenset(done)
         return done
 
@@ -135,8 +135,8 @@ class TaskReconciler:
         """Return new tasks of a catalog that another process runs, with that process; they stay there."""
         self._left = {}
         new = [name for name in self._desired(catalog) if name not in run.tasks]
-        runners = self._store.rights.runners(new)
-        self._left = {name: show_process(runner.process) for name, runner in runners.items()}
+        others = self._store.task_capabilities.runs(new)
+        self._left = {name: show_process(other.process) for name, other in others.items()}
         return self._left
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from derive.engine.checkpoint import Checkpoint
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.time.limits import Limits
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead

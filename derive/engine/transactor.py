@@ -15,7 +15,7 @@ from derive.engine.acceptance import Unaccepted
 from derive.engine.transaction import Prepared, Transaction
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
 from derive.time.limits import Limits, Size
 from derive.time.positions import Place

@@ -23,7 +23,6 @@ from derive.reduce.combiner import Combiner, key_failure
 from derive.relations.columns import columns_of
 from derive.relations.contents import reduced_at
 from derive.relations.documents import compile_rows
-from derive.relations.hold import Hold
 from derive.storage.contents import read_between
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
@@ -86,12 +85,12 @@ class ReducedInput:
         self._place = place
         self._combiner = Combiner(spec.read_schema, name=spec.name)
         self._frontier = as_of + 1
-        self._hold = Hold(store, spec.name, as_of)
+        self._capability = store.capabilities.keep(spec.name, as_of)
         self._held: apsw.Connection | None = None
 
     def close(self) -> None:
         """Release the capability to read."""
-        self._hold.close()
+        self._capability.close()
         if self._held is not None:
             self._held.close()
 
@@ -107,7 +106,7 @@ class ReducedInput:
         Raises:
             FrontierError: the collection is not known at that time yet.
         """
-        if as_of >= self._hold.upper():
+        if as_of >= self._capability.upper():
             raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
         return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
 
@@ -131,7 +130,7 @@ class ReducedInput:
         Raises:
             FencedError: the collection was reset, or the capability has expired.
         """
-        upper = self._hold.upper()
+        upper = self._capability.upper()
         if upper <= self._frontier:
             return self._frontier, []
         if self._held is None:
@@ -147,7 +146,7 @@ class ReducedInput:
                     frontier = end
                     break
         self._frontier, self.has_more = frontier, frontier < upper
-        self._hold.move(frontier)
+        self._capability.move(frontier)
         return frontier, updates
 
     def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:

@@ -31,7 +31,7 @@ from derive.relations.shares import (
     shares_between,
     updates_of_share,
 )
-from derive.storage.metadata.held import Capability
+from derive.storage.capability.table import Capability
 from derive.storage.table import Table
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class FlowStreamReader(DataSourceStreamReader):
     def __init__(self, asked: FlowOptions) -> None:
         self._asked = asked
         self._folder: DataFolder | None = None
-        self._right: Capability | None = None
+        self._capability: Capability | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_asked": self._asked, "_folder": None, "_right": None}
@@ -241,26 +241,26 @@ class FlowStreamReader(DataSourceStreamReader):
         """Move the read capability up to a time, because earlier contents are no longer needed."""
         collection = self._collection()
         self._hold(collection, end["clock"])
-        if self._right is not None and self._right.frontier < end["clock"]:
-            self._right = collection.store.capabilities.downgrade(self._right, end["clock"])
+        if self._capability is not None and self._capability.frontier < end["clock"]:
+            self._capability = collection.store.capabilities.downgrade(self._capability, end["clock"])
 
     def stop(self) -> None:
         """Drop the read capability."""
         if self._folder is not None:
-            if self._right is not None:
-                self._collection().store.capabilities.drop(self._right)
+            if self._capability is not None:
+                self._collection().store.capabilities.release(self._capability)
             self._folder.close()
-        self._folder = self._right = None
+        self._folder = self._capability = None
 
     def _hold(self, collection: CollectionReader, clock: int) -> None:
         """Acquire a read capability at a timestamp, or renew the present one."""
         capabilities = collection.store.capabilities
-        if self._right is not None:
+        if self._capability is not None:
             try:
-                capabilities.renew(self._right)
+                capabilities.renew(self._capability)
                 return
             except FencedError:  # it expired between two batches
-                self._right = None
+                self._capability = None
         identifier = collection.store.tables.id_of(collection.source.name)
         assert identifier is not None  # the collection was found under this name
         is_table = isinstance(collection.source, Table)
@@ -269,7 +269,7 @@ class FlowStreamReader(DataSourceStreamReader):
                 f"'{collection.source.name}' is exact from {collection.since} on, and the stream is at {clock}",
                 hint="begin another checkpoint",
             )
-        self._right = capabilities.acquire_read(identifier, max(clock, collection.since), purpose="spark stream")
+        self._capability = capabilities.acquire_read(identifier, max(clock, collection.since), purpose="spark stream")
 
 
 def _batch(share: Share, updates: Sequence[tuple[Row, int]], *, diffs: bool) -> pa.RecordBatch:

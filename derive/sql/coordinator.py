@@ -32,7 +32,7 @@ from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
-from derive.sql.transactions.read_holds import StorageHolds
+from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.sql.transactions.storage_clock import StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline, Write
 from derive.storage.store import Store
@@ -60,7 +60,7 @@ class Coordinator:
         store: the data folder.
         timeline: timeline that assigns times.
         commits: group commit.
-        holds: read holds of transactions.
+        capabilities: read capabilities of transactions.
         storage_clock: reads and writes of Storage.
         ownership: ownership of the data folder.
         catalog: durable catalog of names.
@@ -104,14 +104,16 @@ class Coordinator:
         self.lookups = Lookups(self.maintained)
         self.plans = Plans()
         self.refresh()
-        self.holds = StorageHolds(self.store, self._readable, lambda: retention if self.ownership.is_held else None)
+        self.capabilities = ReadCapabilities(
+            self.store, self._readable, lambda: retention if self.ownership.is_held else None
+        )
         self.watcher = CommitWatcher(self.store.changes, self._work, self._report)
         self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered)
         self.files = files
         self.source_feeder = SourceFeeder(self.store, self.commits, files)
-        self.maintenance_thread = MaintenanceThread(self.store, self.holds)
+        self.maintenance_thread = MaintenanceThread(self.store, self.capabilities)
         self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()

@@ -21,9 +21,9 @@ import orjson
 from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
+from derive.storage.capability.table import Capability
 from derive.storage.disk_errors import translated
 from derive.storage.garbage import GRACE
-from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED
@@ -74,7 +74,7 @@ class Compaction:
         documents_before: number of documents before.
         documents_after: number of documents after.
         since: the new `since`.
-        held_by: read holds that kept `since` below the requested timestamp.
+        held_by: read capabilities that kept `since` below the requested timestamp.
     """
 
     collection: str
@@ -83,7 +83,7 @@ class Compaction:
     documents_before: int
     documents_after: int
     since: int = BEGINNING
-    held_by: tuple[Hold, ...] = ()
+    held_by: tuple[Capability, ...] = ()
 
 
 def compact(
@@ -131,7 +131,7 @@ def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment
     after = store.segments(spec)
     known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
-    held = tuple(hold for hold in known.holds if hold.frontier <= reached) if known else ()
+    bounds = tuple(reader for reader in known.readers if reader.frontier <= reached) if known else ()
     return Compaction(
         spec.name,
         len(before),
@@ -139,12 +139,12 @@ def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment
         sum(segment.documents for segment in before),
         sum(segment.documents for segment in after),
         reached,
-        held if desired is not None and reached < desired else (),
+        bounds if desired is not None and reached < desired else (),
     )
 
 
 def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: FoldSizes) -> None:
-    """Move `since` up to `desired`, or to the bound of the read holds, and fold the history below it."""
+    """Move `since` up to `desired`, or to the bound of the read capabilities, and fold the history below it."""
     known = store.history.frontiers(spec.name)
     since = min(desired, known.bound) if known else BEGINNING
     if known is None or since <= known.since:

@@ -59,7 +59,7 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
 
 @contextmanager
 def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
-    """Yield the segments and timestamps of a read, and hold a read lease while the block runs.
+    """Yield the segments and timestamps of a read, and keep a read capability while the block runs.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
@@ -69,8 +69,7 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
         SegmentError: a file of the collection cannot be read.
     """
     times = [clock for clock in (options.since, options.as_of) if clock is not None]
-    capability = store.leases.lease(spec.name, max(BEGINNING, min(times)) if times else None)
-    with store.leases.kept(capability):
+    with store.capabilities.keep(spec.name, max(BEGINNING, min(times)) if times else None):
         try:
             yield _source_read(store, spec, options)
         except SegmentMissingError as exc:
@@ -81,7 +80,7 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
 
 def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
     known = store.collection(spec.name)
-    assert known is not None  # the caller holds a lease on it
+    assert known is not None  # the caller has a capability to read it
     end = known.upper
     if options.as_of is not None:
         if options.as_of >= known.upper:

@@ -9,8 +9,8 @@ from itertools import chain
 import numpy as np
 
 from derive.protocol.specs import CollectionSpec
+from derive.storage.capability.table import Capability
 from derive.storage.compaction import choose
-from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Maintainable
 from derive.storage.segments.segment_file import read_clocks
 from derive.time.segment import Segment
@@ -27,7 +27,7 @@ class Forecast:
         documents: number of documents.
         reduced: number of documents that would be reduced per key.
         since: the new `since`.
-        held_by: read holds that would keep `since` below the requested timestamp.
+        held_by: read capabilities that would keep `since` below the requested timestamp.
     """
 
     collection: str
@@ -36,7 +36,7 @@ class Forecast:
     documents: int
     reduced: int
     since: int
-    held_by: tuple[Hold, ...] = ()
+    held_by: tuple[Capability, ...] = ()
 
 
 def forecast(
@@ -48,7 +48,7 @@ def forecast(
         store: store of the collection.
         spec: the collection.
         since: timestamp below which history would be reduced, as far as possible now; None to keep all history.
-        gone: tasks whose read holds are ignored.
+        gone: tasks whose read capabilities are ignored.
 
     Raises:
         SegmentError: a file cannot be read.
@@ -56,7 +56,7 @@ def forecast(
     known = store.history.frontiers(spec.name)
     if known is None:
         return None
-    known = replace(known, holds=tuple(hold for hold in known.holds if hold.task not in gone))
+    known = replace(known, readers=tuple(reader for reader in known.readers if reader.task not in gone))
     reached = known.since if since is None else max(known.since, min(since, known.bound))
     segments = store.segments(spec)
     old = [segment for segment in segments if reached > known.since and segment.clock_min < reached]
@@ -69,7 +69,7 @@ def forecast(
         sum(segment.documents for segment in segments),
         sum(_below(store, segment, reached) for segment in old),
         reached,
-        tuple(hold for hold in known.holds if hold.frontier <= reached) if is_held else (),
+        tuple(reader for reader in known.readers if reader.frontier <= reached) if is_held else (),
     )
 
 

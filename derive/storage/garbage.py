@@ -14,9 +14,8 @@ from pathlib import Path
 from uuid import UUID
 
 from derive.storage.blobs import Blobs
-from derive.storage.metadata.capability import drop_ended
+from derive.storage.capability.table import reading_since, release_expired
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.read_rights import reading_since
 from derive.storage.metadata.segment import (
     abandoned_by,
     all_paths,
@@ -68,7 +67,7 @@ class Garbage:
             The number of removed files.
         """
         with self._metadata.transaction() as db:
-            drop_ended(db)
+            release_expired(db)
             forget_unread(db)
             reading = reading_since(db)
             replaced = replaced_before(db, before)
@@ -103,7 +102,7 @@ class Garbage:
         The call is cheap if every ingestion has completed.
         """
         with self._metadata.transaction() as db:
-            drop_ended(db)
+            release_expired(db)
             abandoned = abandoned_by(db, name)
         return self._collect(abandoned, [])
 
@@ -113,7 +112,7 @@ class Garbage:
         No other process may be compacting. The call is cheap if every compaction and ingestion has completed.
         """
         with self._metadata.transaction() as db:
-            drop_ended(db)
+            release_expired(db)
             abandoned = abandoned_by(db)
             unfinished = [identifier for identifier in writers_of(db) if identifier.startswith(COMPACTED)]
         return self._collect(abandoned, unfinished)

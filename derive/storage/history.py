@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import apsw
 
-from derive.storage.metadata.capability import drop_ended
+from derive.storage.capability.table import read_capabilities, release_expired, write_capabilities
 from derive.storage.metadata.collection import advance_since, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.failures import forget_errors
-from derive.storage.metadata.read_rights import read_holds, write_holds
 from derive.storage.metadata.segment import are_there, begin_writer, count_below, forget_writer, replace_segments
 from derive.time.segment import Segment
 
@@ -26,11 +25,11 @@ class History:
         self._metadata = metadata
 
     def frontiers(self, name: str) -> Frontiers | None:
-        """Return the frontiers and holds of a collection; None if nothing is stored under this name."""
+        """Return the frontiers and capabilities of a collection; None if nothing is stored under this name."""
         can_write = self._metadata.can_write
         with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
             if can_write:
-                drop_ended(db)
+                release_expired(db)
             return _frontiers(db, name)
 
     def begin_files(self, name: str, identifier: str) -> None:
@@ -68,7 +67,7 @@ class History:
             False if the collection was reset, or a new reader holds an earlier frontier.
         """
         with self._metadata.transaction() as db:
-            drop_ended(db)
+            release_expired(db)
             known = _frontiers(db, name)
             if known is None or since > known.bound or count_below(db, name, since) != len(old):
                 return False
@@ -82,4 +81,4 @@ class History:
 
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
-    return Frontiers(*frontiers, read_holds(db, name), write_holds(db, name)) if frontiers else None
+    return Frontiers(*frontiers, read_capabilities(db, name), write_capabilities(db, name)) if frontiers else None

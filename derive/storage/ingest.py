@@ -22,9 +22,9 @@ from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
+from derive.storage.capability.table import RENEW_SECONDS, Capability
 from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
-from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.metadata.owner import Door
 from derive.storage.redactor import redactor_of
 from derive.storage.roles import Writable
@@ -73,7 +73,7 @@ class Ingestion:
         spec: the collection.
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
         progress: called with the number of documents read so far.
-        renew_seconds: interval for the renewal of the write lease, even while the input pauses.
+        renew_seconds: interval for the renewal of the write capability, even while the input pauses.
         door: kind of writer.
 
     Raises:
@@ -123,7 +123,7 @@ class Ingestion:
         is_history, is_done = self._get_clock is not None, False
         segments: list[Segment] = []
         try:
-            with translated(store.root), store.renewed(capability, self._renew_seconds):
+            with translated(store.root), store.capabilities.renewed(capability, self._renew_seconds):
                 last = self._write(name, lines, writer, capability)
                 segments = writer.close()
             if segments:
@@ -135,7 +135,7 @@ class Ingestion:
             raise
         finally:
             if not is_done:
-                store.drop(capability)
+                store.capabilities.release(capability)
         return sum(segment.documents for segment in segments)
 
     def _are_committed(self, segments: list[Segment]) -> bool:
@@ -143,7 +143,7 @@ class Ingestion:
         known = self._store.garbage.known(self._spec.name) if segments else set()
         return any(segment.path in known for segment in segments)
 
-    def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: WriteCapability) -> int:
+    def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: Capability) -> int:
         problems = _Problems(name)
         history = _History(capability.frontier, self._spec.name)
         count = 0

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection as SomeOf
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.storage.capabilities import Capabilities
+from derive.storage.capability.capabilities import Capabilities
+from derive.storage.capability.table import Capability, TaskCapability
+from derive.storage.capability.task_capabilities import TaskCapabilities
 from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
-from derive.storage.leases import Leases
-from derive.storage.metadata.capability import TaskCapability, WriteCapability
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
@@ -27,7 +26,6 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.owner import Door
-from derive.storage.rights import Rights
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING
@@ -84,16 +82,12 @@ class Readable(View, Protocol):
     """The role for reading documents."""
 
     @property
-    def leases(self) -> Leases:
-        """Return the read leases."""
-
-    @property
     def tables(self) -> Tables:
         """Return the tables."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return the capabilities by identifier."""
+        """Return the capabilities to read and to write."""
 
     @property
     def changes(self) -> Changes:
@@ -109,25 +103,23 @@ class Writable(Folder, Protocol):
     def require_open(self, name: str, door: Door) -> None:
         """Raise an error if a kind of writer may not write a collection."""
 
-    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
-        """Acquire a lease to ingest into a collection."""
-
-    def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
-        """Renew a write lease while the block runs."""
+    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> Capability:
+        """Acquire the capability to ingest into a collection."""
 
     def update_and_downgrade(
         self,
-        capability: WriteCapability,
+        capability: Capability,
         segments: Sequence[Segment],
         frontier: int,
         *,
         ascending: bool = False,
         is_last: bool = False,
-    ) -> WriteCapability:
+    ) -> Capability:
         """Add segments and move the capability's frontier up."""
 
-    def drop(self, capability: WriteCapability) -> None:
-        """Drop a capability."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return the capabilities to read and to write."""
 
     @property
     def garbage(self) -> Garbage:
@@ -157,8 +149,8 @@ class Runnable(Readable, Protocol):
         """Release the capability to run a task."""
 
     @property
-    def rights(self) -> Rights:
-        """Return the read capabilities of tasks."""
+    def task_capabilities(self) -> TaskCapabilities:
+        """Return the capabilities of tasks."""
 
     @property
     def garbage(self) -> Garbage:
@@ -174,11 +166,11 @@ class Sealable(Folder, Protocol):
     def seal_now(self, names: Sequence[str]) -> int:
         """Read the present, and advance collections to it."""
 
-    def held(self, name: str) -> int | None:
+    def write_frontier(self, name: str) -> int | None:
         """Return the timestamp that bounds the `upper` of a collection."""
 
     def renew_tasks(self) -> None:
-        """Extend the leases of all tasks that this process runs."""
+        """Renew the run capabilities of this process."""
 
     @property
     def changes(self) -> Changes:
@@ -197,8 +189,8 @@ class Maintainable(Readable, Protocol):
         """Return the garbage collector of files."""
 
     @property
-    def rights(self) -> Rights:
-        """Return the read capabilities of tasks."""
+    def task_capabilities(self) -> TaskCapabilities:
+        """Return the capabilities of tasks."""
 
     def require_open(self, name: str, door: Door) -> None:
         """Raise an error if a kind of writer may not write a collection."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -19,29 +17,30 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
-from derive.storage.capabilities import Capabilities
+from derive.storage.capability.capabilities import Capabilities
+from derive.storage.capability.table import (
+    Capability,
+    TaskCapability,
+    acquire,
+    acquire_run,
+    downgrade,
+    is_live,
+    least_write_frontier,
+    release,
+    release_expired,
+    release_run,
+    renew_runs,
+    require_free,
+    require_live,
+    require_run,
+    rewind_inputs,
+)
+from derive.storage.capability.task_capabilities import TaskCapabilities
 from derive.storage.changes import Changes
 from derive.storage.fence import Fence
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
-from derive.storage.leases import Leases
 from derive.storage.metadata.binding import bind, check_partitions
-from derive.storage.metadata.capability import (
-    TaskCapability,
-    WriteCapability,
-    downgrade_write,
-    drop,
-    drop_ended,
-    drop_run,
-    is_live,
-    lease_run,
-    lease_write,
-    least_write_frontier,
-    renew_runs,
-    require_free,
-    require_run,
-    require_write,
-)
 from derive.storage.metadata.collection import (
     advance_upper,
     empty_collection,
@@ -62,14 +61,11 @@ from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
-from derive.storage.metadata.read_rights import rewind_holds
 from derive.storage.metadata.relations import describe_fate, name_of_relation, relation_of, replaces_nothing
-from derive.storage.metadata.renewal import Renewals
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, rewind_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
-from derive.storage.rights import Rights
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 from derive.time.frontier import BEGINNING
@@ -94,13 +90,12 @@ class Store:
 
     Attributes:
         timeline: source of timestamps.
-        leases: read leases.
-        rights: read capabilities of tasks.
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
         changes: notifications of commits.
         tables: tables: multisets of rows, which are collections too.
         capabilities: capabilities to read and to write, by identifier.
+        task_capabilities: capabilities of tasks, materialized views and indexes.
         fence: fence against earlier SQL servers.
     """
 
@@ -120,14 +115,13 @@ class Store:
             root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
         )
         self.timeline = Timeline(self._metadata, wall, elapsed)
-        self.leases = Leases(self._metadata)
-        self.rights = Rights(self._metadata)
         self.history = History(self._metadata)
         self._blobs = blobs_of(root)
         self.garbage = Garbage(self._blobs, self._metadata)
         self.changes = Changes(self._metadata)
         self.tables = Tables(root, self._metadata, self.timeline)
         self.capabilities = Capabilities(self._metadata, self.tables)
+        self.task_capabilities = TaskCapabilities(self._metadata)
         self.fence = Fence(self._metadata)
 
     def close(self) -> None:
@@ -232,8 +226,8 @@ class Store:
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections without updates to `frontier`, or as far as write capabilities allow.
 
-        The timeline assigns no timestamp below `frontier` any more. The call also extends the leases of this process's
-        tasks. The commit is durable once any later commit is.
+        The timeline assigns no timestamp below `frontier` any more. The call also renews the run capabilities of
+        this process. The commit is durable once any later commit is.
 
         Returns:
             The `upper` of each collection, by name.
@@ -255,12 +249,12 @@ class Store:
     @staticmethod
     def _seal(db: apsw.Connection, names: Sequence[str], frontier: int) -> dict[str, int]:
         renew_runs(db)
-        drop_ended(db)
+        release_expired(db)
         return {
             name: upper_of(db, name) if is_maintained(db, name) else advance_upper(db, name, frontier) for name in names
         }
 
-    def held(self, name: str) -> int | None:
+    def write_frontier(self, name: str) -> int | None:
         """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
         with self._metadata.snapshot() as db:
             return least_write_frontier(db, name)
@@ -280,14 +274,14 @@ class Store:
         """
         if self._metadata.can_write:
             with self._metadata.transaction(synced=False) as db:
-                drop_ended(db)
+                release_expired(db)
         with self._metadata.snapshot() as db:
             require_open(db, name, door)
 
     # Ingesting
 
-    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
-        """Acquire a lease to ingest into a collection; `upper` does not pass its frontier until it is dropped.
+    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> Capability:
+        """Acquire the capability to ingest into a collection, which its process renews and releases.
 
         Args:
             name: the collection.
@@ -299,8 +293,8 @@ class Store:
             OwnedError: the collection belongs to another writer.
             FrontierError: the collection is final up to a time later than the present.
         """
-        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the lease anyway
-            drop_ended(db)
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
+            release_expired(db)
             require_open(db, name, door)
             upper = upper_of(db, name)
             now = upper if history else self.timeline.advance(db)
@@ -309,25 +303,21 @@ class Store:
                     f"'{name}' is final before {format_rfc3339(upper)}, and now is {format_rfc3339(now)}",
                     hint="the collection was loaded with future times; ingest into another collection",
                 )
-            return lease_write(db, name, now)
-
-    def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
-        """Renew a write lease every so many seconds while the block runs."""
-        return Renewals(self._metadata.path, every).renewed(capability.id)
+            return acquire(db, "write", name, now)
 
     def update_and_downgrade(
         self,
-        capability: WriteCapability,
+        capability: Capability,
         segments: Sequence[Segment],
         frontier: int,
         *,
         ascending: bool = False,
         is_last: bool = False,
-    ) -> WriteCapability:
+    ) -> Capability:
         """Add segments and move the capability's frontier up, so that `upper` may follow; in one commit.
 
         Args:
-            capability: write lease on the collection; its frontier is at most every timestamp in `segments`.
+            capability: write capability on the collection; its frontier is at most every timestamp in `segments`.
             segments: durable files.
             frontier: the new frontier, above every timestamp in `segments`.
             ascending: require that all stored documents are earlier than these.
@@ -340,23 +330,17 @@ class Store:
             FencedError: the capability is no longer valid.
             FrontierError: a timestamp is out of bounds.
         """
-        name = capability.collection
         with self._metadata.transaction(wakes=True) as db:
-            require_write(db, capability)
+            name = require_live(db, capability)
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
-            downgrade_write(db, capability, frontier)
+            moved = downgrade(db, capability.id, frontier)
             advance_upper(db, name, frontier)
             # A document's own time may be slightly beyond the present, and later timestamps must be above it.
             if ascending:
                 assign_up_to(db, frontier - 1)
             if is_last:
-                drop(db, capability.id)
-        return replace(capability, frontier=frontier)
-
-    def drop(self, capability: WriteCapability) -> None:
-        """Drop a capability, so that it holds `upper` no longer."""
-        with self._metadata.transaction(wakes=True, synced=False) as db:
-            drop(db, capability.id)
+                release(db, capability.id)
+        return moved
 
     # Tasks
 
@@ -387,13 +371,13 @@ class Store:
             OwnedError: one of the collections belongs to another writer.
         """
         with self._metadata.transaction(wakes=True) as db:
-            drop_ended(db)
+            release_expired(db)
             for output in outputs:
                 require_open(db, output, Door.TASK)
             if if_free:
                 require_free(db, name)
             epoch = begin_epoch(db, name, shards)
-            capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
+            capability = acquire_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
             for output in outputs:
                 begin_writer(db, capability.id, output)
             state = read_task(db, name)
@@ -442,15 +426,15 @@ class Store:
         return [move.moved() for move in moves]
 
     def renew_tasks(self) -> None:
-        """Extend the leases of all tasks that this process runs."""
+        """Renew the run capabilities of this process."""
         with self._metadata.transaction(synced=False) as db:
             renew_runs(db)
 
     def release_task(self, capability: TaskCapability) -> None:
-        """Release the capability to run a task, unless it was fenced; it then holds no `upper`."""
+        """Release the capability to run a task, unless it was fenced; the task then bounds no `upper`."""
         with self._metadata.transaction(wakes=True) as db:
             if is_live(db, capability.id):
-                drop_run(db, capability.task)
+                release_run(db, capability.task)
 
     def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
         """Record a note about a task, such as an error, without progress.
@@ -475,14 +459,14 @@ class Store:
             OwnedError: a task has the name of another writer's collection; nothing was deleted.
         """
         with self._metadata.transaction(wakes=True) as db:
-            drop_ended(db)
+            release_expired(db)
             for name in names:
                 require_open(db, name, Door.TASK)
             for name in names:
                 empty_collection(db, name)
                 forget_task(db, name)
             for name in names:
-                rewind_holds(db, name)
+                rewind_inputs(db, name)
             for name, keys in (parts or {}).items():
                 rewind_task(db, name, keys)
-                rewind_holds(db, name, keys)
+                rewind_inputs(db, name, keys)

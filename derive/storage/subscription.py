@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
-from dataclasses import replace
 
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.changes import Mark
 from derive.storage.contents import ReadOptions, read_between
-from derive.storage.metadata.capability import RENEW_SECONDS
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
@@ -50,17 +47,12 @@ def subscribe_at(
         _wait(store, mark, is_idle)
     relation = begun.relation
     frontier = max(BEGINNING, options.since or BEGINNING)
-    capability = store.leases.lease(spec.name, None if options.since is None else frontier)
-    renewed = time.monotonic()
-    with store.leases.kept(capability):
+    with store.capabilities.keep(spec.name, None if options.since is None else frontier) as capability:
         while True:
             mark = store.changes.mark()
             known = _followed(store, spec, relation, frontier)
-            if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
-                capability = store.leases.downgrade(capability, frontier)
-                renewed = time.monotonic()
-            capability = replace(capability, collection=known.name)
-            store.leases.upper(capability)
+            capability.move(frontier)
+            capability.upper()  # raises an error if the capability has ended
             upper = known.sound
             if upper <= frontier:
                 if known.failure is not None:

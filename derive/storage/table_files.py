@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from derive.errors import FencedError
-from derive.storage.metadata.capability import WriteCapability, drop, lease_write, require_write
+from derive.storage.capability.table import Capability, acquire, release, require_live
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.segment import insert_segments
 from derive.storage.metadata.tables import name_of
@@ -31,12 +31,12 @@ class TableFile:
     """Durable segments of a table that are not committed yet.
 
     Attributes:
-        lease: write lease that keeps the segments from removal; it holds no frontier back.
+        capability: write capability that keeps the segments from removal; it bounds no frontier.
         segments: segments of the table.
         writer: writer of the segments.
     """
 
-    lease: WriteCapability
+    capability: Capability
     segments: Sequence[Segment]
     writer: SegmentWriter
 
@@ -71,39 +71,39 @@ class TableFiles:
         from derive.storage.segments.rows import WrittenRows
         from derive.storage.segments.writer import SegmentWriter
 
-        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the lease anyway
-            lease = lease_write(db, table.name, END_OF_TIME)
-        writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{lease.id}", is_valid=True)
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
+            capability = acquire(db, "write", table.name, END_OF_TIME)
+        writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{capability.id}", is_valid=True)
         try:
             pieces = pieces_of(rows)
             for begin in range(0, len(pieces), _BATCH):
                 clocks, seqs, diffs, keys, texts = zip(*pieces[begin : begin + _BATCH], strict=True)
                 labels = [NO_PARTITION] * len(clocks)
                 writer.write(WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, labels))
-            return TableFile(lease, writer.close(), writer)
+            return TableFile(capability, writer.close(), writer)
         except BaseException:
-            self.remove(TableFile(lease, (), writer))
+            self.remove(TableFile(capability, (), writer))
             raise
 
     def remove(self, file: TableFile) -> None:
         """Remove segments that were not committed."""
         file.writer.abort()
         with self._metadata.transaction(synced=False) as db:
-            drop(db, file.lease.id)
+            release(db, file.capability.id)
 
 
 def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
     """Add segments to their table, in a write transaction.
 
     Raises:
-        FencedError: the lease expired, so the segments are garbage.
+        FencedError: the capability has expired, so the segments are garbage.
     """
-    require_write(db, file.lease)
+    require_live(db, file.capability)
     name = name_of(db, identifier)
     if name is None:
         raise FencedError(f"table {identifier} is gone")
     insert_segments(db, name, file.segments)
-    drop(db, file.lease.id)
+    release(db, file.capability.id)
 
 
 def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:

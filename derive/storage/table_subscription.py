@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 
 from derive.errors import FencedError, FrontierError, SegmentMissingError
-from derive.storage.metadata.held import Capability
+from derive.storage.capability.table import Capability
 from derive.storage.metadata.table_read import TableRead
 from derive.storage.roles import Readable
 from derive.storage.table import GlobalId, RowUpdate

@@ -18,7 +18,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, StorageError, UsageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import aside_name, intended_name
-from derive.storage.metadata.capability import drop_ended, is_live
+from derive.storage.capability.table import is_live, release_expired
 from derive.storage.metadata.collection import advance_since, advance_upper
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
@@ -151,7 +151,7 @@ class Tables:
         pointers = [column.pointer for column in columns if column.name in names]
         with self._metadata.transaction(wakes=True) as db:
             frontier = self._timeline.pass_now(db) if at is None else at
-            drop_ended(db)
+            release_expired(db)
             identifier = take_over(db, name, columns, pointers, frontier)
             if identifier is None and aside and find_table(db, name) and not make_way(db, name):
                 identifier = insert_table(db, aside_name(name, 0), columns, pointers, frontier)
@@ -175,7 +175,7 @@ class Tables:
         with self._metadata.transaction(wakes=True) as db:
             before = _open(db, identifier).name
             if before != name:
-                drop_ended(db)
+                release_expired(db)
                 _free(db, name)
                 rename(db, before, name)
 
@@ -190,7 +190,7 @@ class Tables:
             The tables whose new names are in use by other collections: these have temporary names.
         """
         with self._metadata.transaction(wakes=True) as db:
-            drop_ended(db)
+            release_expired(db)
             for identifier in dropped:
                 if _is_open(db, identifier):
                     end_writing(db, identifier)
@@ -235,13 +235,13 @@ class Tables:
             for identifier in identifiers:
                 _open(db, identifier)
                 end_writing(db, identifier)
-            drop_ended(db)
+            release_expired(db)
             forget_unread(db)
 
     def forget_unread(self) -> None:
         """Delete the contents of dropped tables without readers; their files become garbage."""
         with self._metadata.transaction() as db:
-            drop_ended(db)
+            release_expired(db)
             forget_unread(db)
 
     # Writing
@@ -317,14 +317,14 @@ class Tables:
     def flush_table(self, identifier: GlobalId) -> int:
         """Write the appended rows of a table to a segment; return the number of updates.
 
-        The segment is written again if its lease ran out, because the process or the machine was suspended.
+        The segment is written again if its capability has expired, because the process or the machine was suspended.
         """
         while (count := self._flush_once(identifier)) is None:
             pass
         return count
 
     def _flush_once(self, identifier: GlobalId) -> int | None:
-        """Write the appended rows to a segment; return the number of updates, or None if its lease ran out."""
+        """Write the appended rows to a segment; return the number of updates, or None if its capability has expired."""
         with self._metadata.snapshot() as db:
             table = read_table(db, identifier)
             rows = read_appended(db, identifier, BEGINNING, END_OF_TIME)
@@ -337,9 +337,9 @@ class Tables:
         end = max(row[0] for row in rows) + 1
         try:
             with self._metadata.transaction() as db:
-                is_leased = is_live(db, file.lease.id)
+                can_adopt = is_live(db, file.capability.id)
                 # Another process may have done the same, or appended updates at the last timestamp that was read.
-                is_done = is_leased and len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
+                is_done = can_adopt and len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
                 if is_done:
                     delete_appended(db, identifier, end)
                     adopt(db, identifier, file)
@@ -348,7 +348,7 @@ class Tables:
             raise
         if not is_done:
             self._files.remove(file)
-        if not is_leased:
+        if not can_adopt:
             return None
         return len(rows) if is_done else 0
 

@@ -18,13 +18,12 @@ from derive.time.positions import offset_of
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
-    """The read capability of an input on its source.
+class KeptHistory:
+    """The history of an input's source when the input acquires the capability to read it.
 
     Attributes:
         since: timestamp below which the source's history is compacted.
-        is_kept: true if the input has held this capability, or an earlier one, until now, so that no unprocessed
-            document was compacted.
+        is_kept: true if the input has had a read capability until now, so that no unprocessed document was compacted.
     """
 
     since: int
@@ -48,29 +47,33 @@ def _need(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> int:
 
 
 def compacted(
-    inputs: Sequence[InputSpec], positions: Mapping[str, int], rights: Mapping[str, Right]
+    inputs: Sequence[InputSpec], positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
 ) -> list[tuple[InputSpec, int]]:
     """Return the inputs that begin with a compacted history, each with the `since` of its source."""
     return [
-        (spec, rights[spec.state_key].since)
+        (spec, histories[spec.state_key].since)
         for spec in inputs
-        if spec.state_key not in positions and rights[spec.state_key].since > (spec.not_before or BEGINNING)
+        if spec.state_key not in positions and histories[spec.state_key].since > (spec.not_before or BEGINNING)
     ]
 
 
 def lost(
-    task: str, inputs: Sequence[InputSpec], tick: int, positions: Mapping[str, int], rights: Mapping[str, Right]
+    task: str,
+    inputs: Sequence[InputSpec],
+    tick: int,
+    positions: Mapping[str, int],
+    histories: Mapping[str, KeptHistory],
 ) -> TaskError | None:
     """Return the error of a task that must resume within a history that was compacted in its absence; None otherwise.
 
     The compacted history mixes documents that the task has processed with others.
     """
     for spec in inputs:
-        right = rights[spec.state_key]
-        if spec.state_key in positions and not right.is_kept and _need(spec, tick, positions) < right.since:
+        history = histories[spec.state_key]
+        if spec.state_key in positions and not history.is_kept and _need(spec, tick, positions) < history.since:
             return TaskError(
                 f"'{spec.name}' of '{task}' still needs history of '{spec.source}' before"
-                f" {format_rfc3339(right.since)}, which was compacted while the input was not in the catalog, or was"
+                f" {format_rfc3339(history.since)}, which was compacted while the input was not in the catalog, or was"
                 " bounded by 'notBefore'",
                 position=spec.position,
                 hint="raise its 'backfill' to read the kept history from its start, or start over: flowctl reset",

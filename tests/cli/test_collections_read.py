@@ -213,10 +213,11 @@ def test_options_that_do_not_fit(folder: Path, arguments: list[str], message: st
 def test_a_list_tells_who_holds_what(folder: Path) -> None:
     ingest(folder, 1, 2)
     store = Store(folder / ".flow")
-    store.leases.lease("a/b", 2_500_000)
+    read = store.capabilities.keep("a/b", 2_500_000)
     table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
     store.capabilities.acquire_write(table.id, purpose="tests")
     status, out, _ = flowctl(folder, "collections", "list", "-o", "json")
+    read.close()
     store.close()
 
     rows = {row["collection"]: row for row in map(orjson.loads, out.splitlines())}

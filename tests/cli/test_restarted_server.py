@@ -33,7 +33,7 @@ def begun_at(instance: Path) -> dict[int, int]:
 def is_durable(data: Path, count: int) -> bool:
     """Whether all instances have so many indexes, and a server that begins asks for no more than they know."""
     with closing(Store(data, reading=True)) as store:
-        held = store.rights.indexes()
+        held = store.task_capabilities.dataflows("index")
     instances = [begun_at(instance) for instance in (data / PROCESSES).iterdir()]
     return all(len(begun) == count and all(begun[id_] <= held[id_] for id_ in begun) for begun in instances)
 

@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 120.0
 
 def held(data: Path) -> dict[int, int]:
     with closing(Store(data, reading=True)) as store:
-        return store.rights.indexes()
+        return store.task_capabilities.dataflows("index")
 
 
 def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:

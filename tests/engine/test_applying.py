@@ -42,8 +42,8 @@ def test_only_what_changed_begins_anew(tmp_path: Path) -> None:
     assert reconciler.apply(run, edited) == Change(kept=("a/copies",), restarted=("a/again",), started=("a/third",))
     gone = catalog_of(tmp_path, text_of(("again", "numbers", 20)))
     assert reconciler.apply(run, gone) == Change(restarted=("a/again",), stopped=("a/copies", "a/third"))
-    assert not world.store.rights.is_at_work("a/copies")
-    assert world.store.rights.is_at_work("a/again")
+    assert not world.store.task_capabilities.is_running("a/copies")
+    assert world.store.task_capabilities.is_running("a/again")
 
 
 def test_a_task_whose_key_does_not_fit_stops_alone_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_who_else_runs_a_task_is_told_from_what_is_done_to_it(tmp_path: Path) ->
         reconciler.find_superseded(run)
     with pytest.raises(FencedError, match="another flowctl has taken over 'a/again'"):  # it came after the last look
         reconciler.apply(run, world.catalog)
-    runner = world.store.rights.runner("a/again")
+    runner = world.store.task_capabilities.runs(["a/again"]).get("a/again")
     assert runner is not None
     assert runner.process.startswith("elsewhere:7")
 

@@ -30,7 +30,7 @@ from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.progress import Progress
 from derive.shard.state import task_folder
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.store import Store
 

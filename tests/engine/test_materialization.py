@@ -133,7 +133,7 @@ def test_what_it_has_not_read_is_kept(world: World) -> None:
     world.step()
     position = min(world.store.task("shop/view").positions.values())  # type: ignore[union-attr]
     assert settle(world.catalog, world.store) == []
-    holds = world.store.history.frontiers("shop/orders").holds  # type: ignore[union-attr]
+    holds = world.store.history.frontiers("shop/orders").readers  # type: ignore[union-attr]
     assert {hold.task: hold.frontier for hold in holds}["shop/view"] == position
 
 

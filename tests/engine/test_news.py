@@ -165,7 +165,7 @@ def test_what_waits_for_an_ingestion_at_work_goes_on_once_that_is_done(lives: tu
     watching.poll(4)
     assert watching.documents("n/copies") == 0
 
-    watching.other.store.drop(capability)
+    watching.other.store.capabilities.release(capability)
     watching.poll(0.1)
 
     assert watching.outcome()["n/copies"] == ['0: {"id":1}']

@@ -123,7 +123,7 @@ def test_a_new_task_starts_while_one_that_the_same_edit_changes_is_in_a_transact
         assert wait is not None
         assert wait.tasks == ("a/copies",)
         assert find_wait(world.root, "a/new") is None
-        assert not world.store.rights.is_at_work("a/gone")
+        assert not world.store.task_capabilities.is_running("a/gone")
 
         executor.go_on.set()
         wait_for(lambda: not applying.advance(scheduler))

@@ -11,7 +11,7 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.reset import reset
-from derive.engine.source_capabilities import hold, settle
+from derive.engine.source_capabilities import acquire_inputs, settle
 from derive.errors import FencedError, TaskError
 from derive.storage.compaction import compact
 
@@ -94,7 +94,7 @@ def test_a_stopped_task_keeps_its_right(tmp_path: Path) -> None:
 
     assert since_of(world, 1_000_000_000) == 6_000_000
     assert settle(world.catalog, world.store) == []
-    assert world.store.rights.holders() == {"n/totals"}
+    assert world.store.task_capabilities.readers() == {"n/totals"}
 
 
 def test_a_new_transform_begins_with_what_was_compacted(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Pa
     world.store.acquire_task("n/totals", 1)
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'n/totals'"):
-        hold(world.store, replace(spec, transforms=spec.transforms[:1]), {}, older)
+        acquire_inputs(world.store, replace(spec, transforms=spec.transforms[:1]), {}, older)
 
     assert since_of(world, 1_000_000_000) == 6_000_000
 
@@ -207,7 +207,7 @@ def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Pa
 def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
-    world.store.rights.forget("n/totals")
+    world.store.task_capabilities.release_inputs("n/totals")
 
     assert settle(world.catalog, world.store) == []
     assert since_of(world, 1_000_000_000) == 6_000_000

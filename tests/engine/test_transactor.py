@@ -19,7 +19,7 @@ from derive.engine.transactor import Opened
 from derive.errors import FencedError, LostError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, InputSpec
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store

@@ -92,7 +92,7 @@ def test_a_stream_goes_on_by_its_clock_and_holds_it(world: World) -> None:
     ingest(world, {"who": "bob", "amount": 1.0})
     frontiers = world.store.history.frontiers(NAME)
     assert frontiers is not None
-    assert [(hold.frontier, hold.purpose) for hold in frontiers.holds] == [(end["clock"], "spark stream")]
+    assert [(hold.frontier, hold.purpose) for hold in frontiers.readers] == [(end["clock"], "spark stream")]
     reader.stop()
     compact(world.store, world.catalog.collections[NAME], since=world.store.upper(NAME), grace=0)
     with pytest.raises(FrontierError, match="the stream is at"):

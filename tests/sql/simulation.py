@@ -124,7 +124,7 @@ class FakeStorageClock:
     def histories(self, ids: Collection[int]) -> Histories:
         return dict.fromkeys(ids, (0, 0))
 
-    async def hold(self, time: int) -> int:
+    async def acquire(self, time: int) -> int:
         await self._others()
         return 1
 

@@ -13,7 +13,7 @@ from test_views import until_maintained
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.controller import Controller
-from derive.sql.maintenance.controller.dataflow_holds import DataflowHolds
+from derive.sql.maintenance.controller.dataflow_capabilities import DataflowCapabilities
 from derive.sql.maintenance.instance_options import Instances
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
@@ -63,7 +63,7 @@ def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_
         await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
         await until_maintained(coordinator, "v")
         (view,) = identified(coordinator, "v")
-        before = coordinator.store.rights.views()[view]
+        before = coordinator.store.task_capabilities.dataflows("view")[view]
         table = coordinator.store.tables.table(view)
         assert table is not None
         late = table.upper + 1_000_000
@@ -72,7 +72,7 @@ def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while held < late:
                 commit = coordinator.watcher.next
-                held = coordinator.store.rights.views()[view]
+                held = coordinator.store.task_capabilities.dataflows("view")[view]
                 table = coordinator.store.tables.table(view)
                 assert table is not None
                 assert held < table.upper  # it is written from there on by whoever is started again
@@ -102,7 +102,7 @@ def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
         late = max(store.upper(name_of(store, view)) for view in (ahead, behind)) + 100
         store.tables.commit([TableUpdate(ahead, store.upper(name_of(store, ahead)), late + 1)], Door.DATAFLOW)
         store.seal(names, late + 100)
-        store.rights.hold_for_dataflows({ahead: (names, late)}, {index: (names, late - 10)})
+        store.task_capabilities.acquire_dataflow_inputs({ahead: (names, late)}, {index: (names, late - 10)})
 
     async def restart(coordinator: Coordinator) -> None:
         coordinator.own()
@@ -133,7 +133,7 @@ def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) ->
                     await coordinator.watcher.next.wait()
             begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
             assert begun[0] < begun[1]
-            assert coordinator.store.rights.views() == {view: begun[0], new: begun[1]}
+            assert coordinator.store.task_capabilities.dataflows("view") == {view: begun[0], new: begun[1]}
         finally:
             await coordinator.close()
 
@@ -143,12 +143,12 @@ def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) ->
 def test_an_index_that_is_dropped_before_it_was_wanted_again_is_held_no_more(tmp_path: Path) -> None:
     with storage(SqlWorld(tmp_path)) as store:
         table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
-        store.rights.hold_for_dataflows({}, {one: ([table.name], 100) for one in (7, 8, 9)})
-        holds = DataflowHolds(store, lambda _: [table.name])
-        holds.begin([7, 8])
-        assert store.rights.indexes() == {7: 100, 8: 100}
-        holds.forget_dropped([8])
-        assert store.rights.indexes() == {8: 100}
+        store.task_capabilities.acquire_dataflow_inputs({}, {one: ([table.name], 100) for one in (7, 8, 9)})
+        capabilities = DataflowCapabilities(store, lambda _: [table.name])
+        capabilities.begin([7, 8])
+        assert store.task_capabilities.dataflows("index") == {7: 100, 8: 100}
+        capabilities.release_dropped([8])
+        assert store.task_capabilities.dataflows("index") == {8: 100}
 
 
 def name_of(store: Store, identifier: int) -> str:

@@ -12,7 +12,7 @@ from sql_world import Client, SqlWorld
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID
-from derive.storage.capabilities import Retained
+from derive.storage.capability.capabilities import Request
 from derive.storage.metadata.database import Metadata
 
 
@@ -58,19 +58,19 @@ def test_leases_of_subscriptions_move_together_and_each_to_its_own_time(world: S
         tables = [table for name in "tu" if (table := coordinator.store.tables.find(f"sql/public/{name}"))]
         last = min(table.upper for table in tables) - 1
         capabilities = coordinator.store.capabilities
-        requests: list[Retained] = [
-            ([], [tables[0].id], last - 2),
-            ([], [tables[0].id, tables[1].id], last - 1),
-            ([], [987], last),
-        ]
-        first = capabilities.retain_all(requests, purpose="SUBSCRIBE")
-        assert [[(held.collection, held.frontier) for held in leases] for leases in first] == [
+        requests: dict[int, Request] = {
+            0: ([tables[0].id], last - 2),
+            1: ([tables[0].id, tables[1].id], last - 1),
+            2: ([987], last),
+        }
+        first = capabilities.retain({}, requests, purpose="SUBSCRIBE")
+        assert [[(each.collection, each.frontier) for each in read] for read in first.values()] == [
             [(tables[0].id, last - 2)],
             [(tables[0].id, last - 1), (tables[1].id, last - 1)],
             [],
         ]
-        moved = capabilities.retain_all([(first[0], [tables[0].id], last), (first[1], (), 0)], purpose="SUBSCRIBE")
-        assert [[held.frontier for held in leases] for leases in moved] == [[last], []]
+        moved = capabilities.retain(first, {0: ([tables[0].id], last), 1: ((), 0)}, purpose="SUBSCRIBE")
+        assert [[each.frontier for each in read] for read in moved.values()] == [[last], []]
         assert [held.id for held in moved[0]] == [held.id for held in first[0]]
 
     world.within(work)

@@ -171,7 +171,7 @@ def test_a_view_holds_what_it_is_made_of_as_soon_as_it_is_acknowledged(tmp_path:
         return coordinator.store.timeline.present()
 
     async def between(coordinator: Coordinator) -> tuple[int, int, int]:
-        (view,) = coordinator.store.rights.views()
+        (view,) = coordinator.store.task_capabilities.dataflows("view")
         table = coordinator.store.tables.table(view)
         assert table
         ingest(coordinator, [(2, "ann", 1.0)])
@@ -189,7 +189,7 @@ def test_a_view_holds_what_it_is_made_of_as_soon_as_it_is_acknowledged(tmp_path:
         assert await client(f"SELECT * FROM spent AS OF {time}") == [("11",)]
         assert await client("SELECT * FROM spent") == [("13",)]
         await client("DROP MATERIALIZED VIEW spent")
-        assert not coordinator.store.rights.views()
+        assert not coordinator.store.task_capabilities.dataflows("view")
 
     world.within(first)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

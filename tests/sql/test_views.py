@@ -245,7 +245,7 @@ def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorl
         assert await client(f"SELECT * FROM spent AS OF {time}") == [("11",)]
         assert await client("SELECT * FROM spent") == [("13",)]
         await client("DROP MATERIALIZED VIEW spent")
-        while coordinator.store.rights.views():
+        while coordinator.store.task_capabilities.dataflows("view"):
             await coordinator.watcher.next.wait()
 
     world.within(first)

@@ -77,7 +77,7 @@ def test_who_is_ingesting_is_not_waited_for(world: SqlWorld) -> None:
         capability = coordinator.store.acquire_write("shop/orders")
         await client("INSERT INTO t VALUES (1)")
         assert await client.fails("COMMIT") == "40001"
-        coordinator.store.drop(capability)
+        coordinator.store.capabilities.release(capability)
         assert await client("SELECT n FROM t") == [("0",)]
 
     world.within(work)

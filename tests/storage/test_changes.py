@@ -100,7 +100,9 @@ def test_a_run_is_woken_by_commits_that_it_may_have_to_read(world: World) -> Non
     spec, other = world.catalog.collections[NAME], another(world)
 
     other.seal_now([NAME])
-    other.drop(world.store.acquire_write(NAME))  # which wakes others: they may have waited for the capability
+    other.capabilities.release(
+        world.store.acquire_write(NAME)
+    )  # which wakes others: they may have waited for the capability
     wakes = world.store.changes.wakes()
     world.ingest(NAME, [{"id": 1}], None)
     other.seal_now([NAME])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
+from derive.storage.capability.table import Capability
 from derive.storage.compaction import compact
 from derive.storage.forecast import Forecast, forecast
-from derive.storage.metadata.descriptions import Hold
 
 CATALOG = """
 collections:
@@ -47,12 +47,12 @@ def test_what_would_be_merged_and_reduced_is_told(tmp_path: Path) -> None:
     assert forecast(world.store, spec) == Forecast("c/events", 3, 3, 15, 0, 0)
     # Seven of the documents are before the eighth second, and the third segment is merged by itself: with none.
     assert forecast(world.store, spec, since=8_000_000) == Forecast("c/events", 3, 2, 15, 7, 8_000_000)
-    capability = world.store.leases.lease("c/events", 4_000_000)
+    capability = world.read_capability("c/events", 4_000_000)
     held = forecast(world.store, spec, since=8_000_000)
     assert held is not None
     assert (held.reduced, held.since) == (3, 4_000_000)
-    assert [type(each) for each in held.held_by] == [Hold]
-    world.store.leases.drop(capability)
+    assert [type(each) for each in held.held_by] == [Capability]
+    world.store.capabilities.release(capability)
     assert snapshot(world) == before
 
 
@@ -63,7 +63,7 @@ def test_what_is_told_is_what_is_done(counts: list[int], since: int, held: int |
         world = world_of(Path(name), *counts)
         spec = world.catalog.collections["c/events"]
         if held is not None:
-            world.store.leases.lease("c/events", held * 1_000_000)
+            world.read_capability("c/events", held * 1_000_000)
         told = forecast(world.store, spec, since=since * 1_000_000)
         done = compact(world.store, spec, since=since * 1_000_000)
 

@@ -15,21 +15,21 @@ def test_whoever_was_superseded_commits_nothing_more(tmp_path: Path) -> None:
     old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
     table = old.tables.create("sql/public/t", [TableColumn("a", "bigint")])
     assert old.fence.begin(1) == 1
-    old.rights.hold_for_dataflows({}, {7: ([table.name], 100), 8: ([table.name], 100)})
+    old.task_capabilities.acquire_dataflow_inputs({}, {7: ([table.name], 100), 8: ([table.name], 100)})
 
     assert new.fence.begin(1) == 2
-    new.rights.hold_for_dataflows({}, {8: ([table.name], 200)})
-    new.rights.forget_index(7)
+    new.task_capabilities.acquire_dataflow_inputs({}, {8: ([table.name], 200)})
+    new.task_capabilities.release_index(7)
     with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
-        old.rights.hold_for_dataflows({}, {7: ([table.name], 150), 8: ([table.name], 150)})
+        old.task_capabilities.acquire_dataflow_inputs({}, {7: ([table.name], 150), 8: ([table.name], 150)})
     with pytest.raises(FencedError):
-        old.rights.forget_index(8)
+        old.task_capabilities.release_index(8)
     with pytest.raises(FencedError):
         old.seal_now([table.name])
     with pytest.raises(FencedError):
         old.fence.begin(9)
 
-    assert new.rights.indexes() == {8: 200}
+    assert new.task_capabilities.dataflows("index") == {8: 200}
     assert (old.fence.is_superseded(), new.fence.is_superseded()) == (True, False)
     old.close()
     new.close()

@@ -26,8 +26,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from derive import failpoint
 from derive.document.key import pack
 from derive.errors import FencedError, FrontierError, StorageError
+from derive.storage.capability.capabilities import Release, Update
+from derive.storage.capability.table import Capability
 from derive.storage.compaction import compact
-from derive.storage.metadata.held import Capability, Release, Update
 from derive.storage.segments.partition import collection_folder
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn
@@ -228,7 +229,7 @@ class Formalism(RuleBasedStateMachine):
 
     @rule(right=consumes(rights))
     def give_back(self, right: Capability) -> None:
-        self.store.capabilities.drop(right)
+        self.store.capabilities.release(right)
         self.models[right.collection].rights.pop(right.id, None)
         self.forget()
 
@@ -375,7 +376,7 @@ TestFormalism.settings = settings(
 def test_actions_are_one_commit(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "data", wall=lambda: 1_000, durable=False)) as store:
         read, write = store.capabilities.create("t", COLUMNS)
-        store.capabilities.drop(read)
+        store.capabilities.release(read)
         with pytest.raises(FencedError):
             store.capabilities.perform([Update(write, [row(1_000, 1, 1)], 1_001), Update(read, [], 1_002)])
         assert store.upper("t") == 1_000

@@ -16,12 +16,12 @@ from typing_extensions import override
 
 from derive.errors import DocumentError, FlowError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.inputs.line import Line
 from derive.storage.inputs.unpacked import unpacked
-from derive.storage.metadata.capability import WriteCapability
 from derive.storage.store import Store
 
 CATALOG = """
@@ -238,7 +238,7 @@ class InterruptedStore(Store):
     """Ctrl-C comes as soon as documents are committed."""
 
     @override
-    def update_and_downgrade(self, *args: Any, **kwargs: Any) -> WriteCapability:
+    def update_and_downgrade(self, *args: Any, **kwargs: Any) -> Capability:
         super().update_and_downgrade(*args, **kwargs)
         raise KeyboardInterrupt
 

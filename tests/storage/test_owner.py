@@ -193,7 +193,7 @@ def test_a_collection_belongs_to_who_writes_it_from_the_first_right_on(tmp_path:
     writing = world.store.acquire_write("o/x")
     with pytest.raises(OwnedError, match="'o/x' holds documents that were ingested, or are being ingested"):
         world.store.acquire_task("o/x", 1, ["o/x"])
-    world.store.drop(writing)
+    world.store.capabilities.release(writing)
     running, _ = world.store.acquire_task("o/x", 1, ["o/x"])
     with pytest.raises(OwnedError, match="'o/x' is derived, so nothing can be ingested into it"):
         world.store.acquire_write("o/x")

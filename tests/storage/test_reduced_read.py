@@ -108,11 +108,11 @@ def test_who_stops_early_leaves_neither_files_nor_a_lease(tmp_path: Path) -> Non
         assert next(row for part in parts for row in part.tuples())[3] == '{"k":0}'
         held = world.store.history.frontiers("r/plain")
         assert held is not None
-        assert len(held.holds) == 1
+        assert len(held.readers) == 1
 
     left = world.store.history.frontiers("r/plain")
     assert left is not None
-    assert (left.holds, os.listdir(scratch)) == ((), [])
+    assert (left.readers, os.listdir(scratch)) == ((), [])
     world.store.close()
 
 

@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,18 @@ from storage_victim import crash, work
 
 from derive.catalog import load
 from derive.document.key import pack
-from derive.errors import FrontierError
+from derive.errors import FencedError, FrontierError
 from derive.failpoint import FAILPOINTS
 from derive.protocol.specs import Document, SelectorSpec
+from derive.storage.capability.table import Capability
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata.capability import ReadCapability, WriteCapability
 from derive.storage.segments.partition import INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
-from derive.time.needs import Right
+from derive.time.needs import KeptHistory
 from derive.time.source_read import SourceRead
 
 CATALOG = """
@@ -118,6 +118,7 @@ class Machine(RuleBasedStateMachine):
         self.wall = BEGIN
         self.store = self.open()
         self.store.create(self.spec)
+        self.id = self.store.tables.id_of(NAME) or 0
         self.model = Model()
         self.slow_ones: list[ExitStack] = []
 
@@ -127,11 +128,10 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for each in self.slow_ones:
             each.close()
-        for identifier in list(self.model.readers):
-            self.store.leases.drop(ReadCapability(identifier, NAME, 0))
-        for identifier in list(self.model.writers):
-            self.store.drop(WriteCapability(identifier, NAME, 0))
-        self.store.rights.forget("t")
+        for identifier in (*self.model.readers, *self.model.writers):
+            with suppress(FencedError):
+                self.store.capabilities.release(self.store.capabilities.find(identifier))
+        self.store.task_capabilities.release_inputs("t")
         work(self.store, self.spec, "forget", self.model.upper)
         paths = {str(each.relative_to(self.store.root)) for each in self.store.root.rglob("*.parquet")}
         assert paths == self.store.garbage.known(NAME)
@@ -164,29 +164,29 @@ class Machine(RuleBasedStateMachine):
         self.model.seal(first + len(documents))
 
     @rule(target=writers)
-    def begin_to_write(self) -> WriteCapability:
+    def begin_to_write(self) -> Capability:
         capability = self.store.acquire_write(NAME)
         self.model.writers[capability.id] = max(self.wall, self.model.last + 1, self.model.upper)
         assert capability.frontier == self.model.writers[capability.id]
         return capability
 
     @rule(writer=consumes(writers), documents=DOCUMENTS)
-    def finish_to_write(self, writer: WriteCapability, documents: list[Document]) -> None:
+    def finish_to_write(self, writer: Capability, documents: list[Document]) -> None:
         first = self.store.timeline.assign(len(documents))
         files = SegmentWriter(self.store.root, self.spec, f"{INGESTED}{writer.id}")
         ingestion = Ingestion(self.store, self.spec)
         clocks = range(first, first + len(documents))
         files.write(ingestion._rows(clocks, [0] * len(documents), ingestion._keys(documents), documents))
         self.store.update_and_downgrade(writer, files.close(), first + len(documents))
-        self.store.drop(writer)
+        self.store.capabilities.release(writer)
         del self.model.writers[writer.id]
         assert first == self.model.assign(self.wall, len(documents))
         self.model.updates += list(enumerate(documents, start=first))
         self.model.seal(first + len(documents))
 
     @rule(writer=consumes(writers))
-    def give_up_to_write(self, writer: WriteCapability) -> None:
-        self.store.drop(writer)
+    def give_up_to_write(self, writer: Capability) -> None:
+        self.store.capabilities.release(writer)
         del self.model.writers[writer.id]
 
     @rule()
@@ -220,33 +220,33 @@ class Machine(RuleBasedStateMachine):
         frontier = self.at(share)
         if frontier < self.model.since:
             with pytest.raises(FrontierError, match="was compacted"):
-                self.store.leases.lease(NAME, frontier)
+                self.store.capabilities.acquire_read(self.id, frontier)
             return multiple()
-        capability = self.store.leases.lease(NAME, frontier)
+        capability = self.store.capabilities.acquire_read(self.id, frontier)
         self.model.readers[capability.id] = frontier
         return capability
 
     @rule(target=leases, lease=consumes(leases), share=SHARES)
-    def downgrade(self, lease: ReadCapability, share: float) -> ReadCapability:
-        moved = self.store.leases.downgrade(lease, self.at(share))
+    def downgrade(self, lease: Capability, share: float) -> Capability:
+        moved = self.store.capabilities.downgrade(lease, max(lease.frontier, self.at(share)))
         self.model.readers[lease.id] = moved.frontier
         assert moved.frontier == max(lease.frontier, self.at(share))
         return moved
 
     @rule(lease=consumes(leases))
-    def stop_to_read(self, lease: ReadCapability) -> None:
-        self.store.leases.drop(lease)
+    def stop_to_read(self, lease: Capability) -> None:
+        self.store.capabilities.release(lease)
         del self.model.readers[lease.id]
 
     @rule(share=SHARES)
     def hold_for_a_task(self, share: float) -> None:
-        right = Right(self.model.since, "t" in self.model.readers and self.model.readers["t"] <= self.at(share))
-        assert self.store.rights.hold("t", {"x": (NAME, self.at(share))}) == {"x": right}
+        right = KeptHistory(self.model.since, "t" in self.model.readers and self.model.readers["t"] <= self.at(share))
+        assert self.store.task_capabilities.acquire_inputs("t", {"x": (NAME, self.at(share))}) == {"x": right}
         self.model.readers["t"] = self.at(share)
 
     @rule()
     def forget_the_task(self) -> None:
-        assert self.store.rights.forget("t")
+        assert self.store.task_capabilities.release_inputs("t")
         self.model.readers.pop("t", None)
 
     # Crashes

@@ -105,7 +105,7 @@ def test_a_live_writer_holds_the_seal_back(world: World) -> None:
     capability = world.store.acquire_write("s/events")
 
     held = world.store.seal(["s/events"], 9_000_000)
-    world.store.drop(capability)
+    world.store.capabilities.release(capability)
     released = world.store.seal(["s/events"], 9_000_000)
 
     assert held == {"s/events": 1_000_000}
@@ -167,7 +167,7 @@ def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone
 
     with pytest.raises(StorageError, match="was stored with key"):
         world.store.create(other)
-    world.store.drop(writer)
+    world.store.capabilities.release(writer)
     world.store.create(other)
     world.store.create(other)
     with pytest.raises(StorageError, match="was stored with key"):

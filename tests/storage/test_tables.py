@@ -104,7 +104,7 @@ def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
     store.tables.append(2_000, {table.id: [row(1, 1)]})
     held = store.upper(table.name)
     store.tables.append(2_000, {table.id: [row(2, 2)]})
-    store.capabilities.drop(capability)
+    store.capabilities.release(capability)
     store.tables.append(3_000, {}, advance=[table.id])
 
     assert held == capability.frontier
@@ -118,7 +118,7 @@ def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) ->
         store.tables.append(2_000, {table.id: [row(1, number), row(2, number)]})
         if number % 2:
             store.tables.flush()
-    store.capabilities.drop(capability)
+    store.capabilities.release(capability)
     store.tables.append(2_001, {}, advance=[table.id])
     rows = [row for rows in read_rows(store, table.spec, ReadOptions()) for row in rows.tuples()]
 
@@ -182,7 +182,7 @@ def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> N
 def test_a_dropped_table_ends_and_gives_its_name_to_another(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
-    lease = store.leases.lease(table.name, 2_000)
+    lease = store.capabilities.acquire_read(table.id, 2_000)
     store.tables.drop(table.id)
     assert (store.tables.find(table.name), store.upper(table.name)) == (None, END_OF_TIME)
     with pytest.raises(StorageError, match="was dropped"):
@@ -196,7 +196,7 @@ def test_a_dropped_table_ends_and_gives_its_name_to_another(store: Store) -> Non
     assert former is not None
     assert contents(store, former, 2_000) == [{"id": 1, "v": 1}]
 
-    store.leases.drop(lease)
+    store.capabilities.release(lease)
     store.tables.forget_unread()
     former = store.tables.table(table.id)
     assert former is not None
@@ -208,7 +208,7 @@ def test_a_table_has_another_name(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
     store.tables.flush()
-    lease = store.leases.lease(table.name, 2_000)
+    lease = store.capabilities.acquire_read(table.id, 2_000)
     store.tables.rename(table.id, "sql/public/u")
     other = store.tables.create("sql/public/t", COLUMNS)
     renamed = store.tables.find("sql/public/u")
@@ -216,7 +216,7 @@ def test_a_table_has_another_name(store: Store) -> None:
     assert renamed.id == table.id
     compact(store, other.spec, grace=0)
     assert contents(store, renamed, 2_000) == [{"id": 1, "v": 1}]
-    store.leases.drop(lease)
+    store.capabilities.release(lease)
 
     with pytest.raises(UsageError, match="table 'sql/public/t' is there already"):
         store.tables.rename(table.id, "sql/public/t")
@@ -329,7 +329,7 @@ def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
     for clock in range(2_000, 2_020):
         diff = 1 if clock % 2 == 0 else -1
         store.tables.append(clock, {table.id: [row(number, 1, diff) for number in range(600)]})
-    lease = store.leases.lease(table.name, 2_010)
+    lease = store.capabilities.acquire_read(table.id, 2_010)
     compaction.compact(2_015)
     assert len(contents(store, table, 2_010)) == 600
     with pytest.raises(FrontierError):
@@ -338,7 +338,7 @@ def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
     assert held is not None
     assert (held.since, held.documents) == (2_010, 10 * 600)
 
-    store.leases.drop(lease)
+    store.capabilities.release(lease)
     compaction.compact(2_015)
     held = store.collection(table.name)
     assert held is not None

@@ -73,16 +73,16 @@ def test_a_task_that_writes_no_collection_is_at_work_and_holds_no_upper(world: W
     capability, _ = world.store.acquire_task(TASK, 1)
     world.store.commit_task(capability, commit_of(4_000_000))
 
-    assert world.store.rights.is_at_work(TASK)
+    assert world.store.task_capabilities.is_running(TASK)
     assert world.store.seal(["t/one"], 9_000_000) == {"t/one": 9_000_000}
     world.store.release_task(capability)
-    assert not world.store.rights.is_at_work(TASK)
+    assert not world.store.task_capabilities.is_running(TASK)
 
 
 def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None:
     capability, _ = world.store.acquire_task(TASK, 1)
     world.store.seal(["t/source"], 9_000_000)
-    world.store.rights.hold(TASK, {"read": ("t/source", 0)}, capability)
+    world.store.task_capabilities.acquire_inputs(TASK, {"read": ("t/source", 0)}, capability)
     world.store.commit_task(capability, commit_of(6_000_000))
     frontiers = world.store.history.frontiers("t/source")
     assert frontiers is not None
@@ -131,5 +131,5 @@ def test_an_older_holder_that_gives_up_leaves_the_newer_at_work(world: World) ->
 
     world.store.release_task(older)
 
-    assert world.store.rights.is_at_work(TASK)
+    assert world.store.task_capabilities.is_running(TASK)
     assert world.store.commit_task(newer, commit_of(4_000_000)) == newer

@@ -92,7 +92,7 @@ def test_what_is_gone_is_forgotten_and_what_is_there_keeps_when_it_came(store: S
 
     compact(store, view.spec, since=1_550, grace=0)
     with pytest.raises(FrontierError):
-        store.leases.lease(view.name, 1_549)
+        store.capabilities.acquire_read(view.id, 1_549)
     failure = store.tables.first_error(view.name, 1_550, 1_551)
     assert failure is not None
     assert "clock 1500" in str(failure[1].detail)
@@ -129,8 +129,8 @@ def test_nobody_but_who_maintains_a_view_lets_time_pass_for_it(store: Store, vie
 def test_a_view_that_is_dropped_leaves_no_error_and_no_hold(store: Store, view: Table) -> None:
     table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
     other = store.tables.create("sql/public/w", [TableColumn("n", "bigint")], view_of=[table.name])
-    assert set(store.rights.views()) == {other.id}
+    assert set(store.task_capabilities.dataflows("view")) == {other.id}
     store.tables.drop(view.id, other.id)
 
-    assert store.rights.views() == {}
+    assert store.task_capabilities.dataflows("view") == {}
     assert store.tables.errors(view.id) == {}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from time_specs import input_of, segment
 
 from derive.protocol.specs import InputSpec
-from derive.time.needs import Right, compacted, lost, needs
+from derive.time.needs import KeptHistory, compacted, lost, needs
 from derive.time.positions import Place, current_positions, offset_of
 from derive.time.source_read import read_input
 
@@ -77,7 +77,7 @@ def test_an_input_needs_what_it_has_yet_to_process() -> None:
 
 def test_a_history_that_was_compacted_is_a_beginning_or_a_loss() -> None:
     specs = [input_of("old"), input_of("new", index=1)]
-    rights = {"old": Right(since=50, is_kept=True), "new": Right(since=50, is_kept=False)}
+    rights = {"old": KeptHistory(since=50, is_kept=True), "new": KeptHistory(since=50, is_kept=False)}
 
     assert compacted(specs, {"old": 40}, rights) == [(specs[1], 50)]
     assert lost("t/task", specs, TICK, {"old": 40}, rights) is None

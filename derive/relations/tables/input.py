@@ -13,7 +13,6 @@ from derive.algebra.types import Row, Type
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewError
 from derive.relations.columns import columns_of
-from derive.relations.hold import Hold
 from derive.relations.tables.additions import TableAdditions, is_added_to
 from derive.relations.tables.rows import rows_of
 from derive.storage.roles import Readable
@@ -79,16 +78,14 @@ def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
     Raises:
         FrontierError: there are later rows now.
     """
-    capability = store.leases.lease(_name(store, table), max(table.since, table.upper - 1))
-    with store.leases.kept(capability):
+    with store.capabilities.keep(_name(store, table), max(table.since, table.upper - 1)) as capability:
         yield from _batches(store, table, capability.frontier)
 
 
 @contextmanager
 def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
     """Hold the contents of a table at a time for the length of the block."""
-    capability = store.leases.lease(_name(store, table), as_of)
-    with store.leases.kept(capability):
+    with store.capabilities.keep(_name(store, table), as_of):
         upper = store.upper(_name(store, table))
         if as_of >= upper:
             raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
@@ -164,11 +161,11 @@ class TableInput:
         self._requested = requested
         self._rows = rows_of(table)
         self._frontier = as_of + 1
-        self._hold = Hold(store, _name(store, table), as_of)
+        self._capability = store.capabilities.keep(_name(store, table), as_of)
 
     def close(self) -> None:
         """Release the capability to read."""
-        self._hold.close()
+        self._capability.close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows at `since`, the only time that may be read."""
@@ -214,7 +211,7 @@ class TableInput:
         told = sorted(updates, key=lambda update: update.clock)
         rows = self._rows.rows([update.text for update in told])
         self._frontier = upper
-        self._hold.move(upper)
+        self._capability.move(upper)
         return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]
 
 

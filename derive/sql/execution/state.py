@@ -267,7 +267,7 @@ class State:
 
     def _new(self, modes: Modes) -> Transaction:
         coordinator = self.coordinator
-        return Transaction(coordinator.timeline, coordinator.commits, coordinator.holds, modes)
+        return Transaction(coordinator.timeline, coordinator.commits, coordinator.capabilities, modes)
 
     def _implicit_modes(self) -> Modes:
         """Return the modes of an implicit transaction, cached for the current settings."""

@@ -19,7 +19,7 @@ from derive.compute.replica.worker import Worker
 from derive.errors import BusyError
 from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID, Controller, lag_of, replica_states
-from derive.sql.maintenance.controller.dataflow_holds import DataflowHolds
+from derive.sql.maintenance.controller.dataflow_capabilities import DataflowCapabilities
 from derive.sql.maintenance.controller.local import LocalReplica
 from derive.sql.maintenance.controller.remote import RemoteReplica, ReplicaProcess
 from derive.sql.maintenance.controller.replica import ReplicaState
@@ -51,7 +51,7 @@ class ComputeInstances:
         report: function that takes the failure of a local instance, and None after recovery.
 
     Attributes:
-        holds: read holds on the inputs of dataflows.
+        capabilities: read capabilities on the inputs of dataflows.
         controller: controller of the instances.
         places: places of the other instances, by name.
         security: credentials for external replicas.
@@ -72,7 +72,7 @@ class ComputeInstances:
         self._store, self._root, self._instances = store, root, instances
         self._on_progress, self._name_of, self._report = on_progress, name_of, report
         self._loop = asyncio.get_running_loop()
-        self.holds = DataflowHolds(store, self._names)
+        self.capabilities = DataflowCapabilities(store, self._names)
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
         self._worker: Worker | None = None
@@ -180,7 +180,7 @@ class ComputeInstances:
     def close(self) -> None:
         """Release all resources."""
         self._end()
-        self.holds.close()
+        self.capabilities.close()
 
     def _names(self, dataflow: Dataflow) -> list[str]:
         """Return the names of the collections that a dataflow derives from, directly or not."""
@@ -207,7 +207,7 @@ class ComputeInstances:
         return replica_states(self.controller, [*([(LOCAL, "", "")] if self._worker else []), *places])
 
     def _controller(self, epoch: int) -> Controller:
-        return Controller(epoch, self.holds, self._on_progress, self._note_welcome, self._folder_id)
+        return Controller(epoch, self.capabilities, self._on_progress, self._note_welcome, self._folder_id)
 
     def _note_welcome(self, name: str, welcome: Welcome) -> None:
         log = TaskLog(self._root, LOG)

@@ -66,7 +66,7 @@ class Maintenance:
             self._created.clear()
             self._late.clear()
             indexes = [item.id for item in self._objects().items.values() if item.kind is ObjectKind.INDEX]
-            self._computing.holds.begin(indexes)
+            self._computing.capabilities.begin(indexes)
             self._computing.begin(epoch)
         self._store.changes.wake()
 
@@ -125,7 +125,7 @@ class Maintenance:
                 if objects.version != self._maintained.desired.version:
                     before, self._maintained.desired = self.unfit, desired_dataflows(objects)
                     self._log_fit(before, objects)
-                    self._computing.holds.forget_dropped(objects.items)
+                    self._computing.capabilities.release_dropped(objects.items)
                 self._command(controller)
             self._compact(controller)
         self._seal(followed)
@@ -160,11 +160,11 @@ class Maintenance:
         """Send the changes of the desired dataflows to the controller."""
         desired = self._maintained.desired.dataflows
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
-            # After a reset of a collection, or a lost hold, all dataflows are created again.
+            # After a reset of a collection, or a lost capability, all dataflows are created again.
             self._drop(controller, list(self._created))
         self._drop(controller, [id_ for id_, created in self._created.items() if desired.get(id_) != created])
         missing = [identifier for identifier in desired if identifier not in self._created]
-        times, held = (self._times(), self._computing.holds.held()) if missing else ({}, {})
+        times, held = (self._times(), self._computing.capabilities.frontiers()) if missing else ({}, {})
         # Most dataflows share their sources, so look-ups are cached, and all see one time.
         source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
         created = [
@@ -218,7 +218,7 @@ class Maintenance:
         Args:
             identifier: identifier of the dataflow.
             written: time from which materialized views need the dataflow; None if none does.
-            held: time of the hold on its inputs; None without one, so that no instance has the dataflow.
+            held: time of the read capabilities on its inputs; None without one, so that no instance has the dataflow.
             source: returns the collection of an identifier in Storage.
             frontiers: returns the readable times of stored collections.
         """
@@ -274,7 +274,7 @@ class Maintenance:
         if present - self._compacted < RETENTION // 10:
             return
         self._compacted = present
-        self._computing.holds.renew()
+        self._computing.capabilities.renew()
         frontiers: dict[GlobalId, int] = {}
         for identifier in controller.ids():
             with suppress(FlowError):

@@ -1,1 +1,1 @@
-"""Times of reads and writes: the timeline, transactions, group commit and read holds."""
+"""Times of reads and writes: the timeline, transactions, group commit and read capabilities."""

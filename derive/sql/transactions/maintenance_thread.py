@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 from derive.errors import FlowError
-from derive.sql.transactions.read_holds import StorageHolds
+from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.storage.store import Store
 from derive.storage.table_compaction import TableCompaction
 
@@ -15,15 +15,15 @@ SECONDS = 10.0
 
 
 class MaintenanceThread:
-    """Maintenance of one data folder: advances read holds, and compacts tables.
+    """Maintenance of one data folder: advances read capabilities, and compacts tables.
 
     Args:
         store: the data folder.
-        holds: read holds of all readable relations.
+        capabilities: read capabilities of all readable relations.
     """
 
-    def __init__(self, store: Store, holds: StorageHolds) -> None:
-        self._holds = holds
+    def __init__(self, store: Store, capabilities: ReadCapabilities) -> None:
+        self._capabilities = capabilities
         self._tables = TableCompaction(store)
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -31,19 +31,19 @@ class MaintenanceThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, and release the read holds."""
+        """Stop the thread, and release the read capabilities."""
         self._is_over.set()
         self._thread.join()
-        self._holds.close()
+        self._capabilities.close()
 
-    def hold(self) -> None:
-        """Acquire read holds of all readable relations.
+    def follow(self) -> None:
+        """Acquire or advance the read capabilities of all readable relations.
 
         Raises:
             FlowError: the disk is full or broken.
         """
         with self._lock:
-            self._holds.follow()
+            self._capabilities.follow()
 
     def compact(self) -> None:
         """Run the jobs that are due now.
@@ -52,7 +52,7 @@ class MaintenanceThread:
             FlowError: the disk is full or broken; nothing is lost.
         """
         with self._lock:
-            needed_from = self._holds.follow()
+            needed_from = self._capabilities.follow()
             if needed_from is not None:
                 self._tables.compact(needed_from)
 

@@ -19,7 +19,7 @@ from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.timeline import Write
-from derive.storage.metadata.held import Capability
+from derive.storage.capability.table import Capability
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
@@ -187,12 +187,12 @@ class StoreClock:
         """
         await self.seal(ids, before - 1)
         if self._behind(ids, before):
-            held = await asyncio.to_thread(self._held, writing)
+            capabilities = await asyncio.to_thread(self._acquire, writing)
             try:
                 if not await self._become_known(ids, before):
                     return False
             finally:
-                await asyncio.to_thread(self._store.capabilities.drop, *held)
+                await asyncio.to_thread(self._store.capabilities.release, *capabilities)
         return not await asyncio.to_thread(self._has_changed, ids, after, before)
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
@@ -208,7 +208,7 @@ class StoreClock:
     def _behind(self, ids: Collection[GlobalId], frontier: int) -> list[GlobalId]:
         return [identifier for identifier in ids if self.frontiers_of(identifier)[1] < frontier]
 
-    def _held(self, tables: Collection[GlobalId]) -> list[Capability]:
+    def _acquire(self, tables: Collection[GlobalId]) -> list[Capability]:
         acquire = self._store.capabilities.acquire_write
         return [acquire(table, purpose="a transaction of SQL") for table in tables]
 
@@ -248,7 +248,7 @@ class StoreClock:
         spec = self._objects().collections.get(identifier)
         if spec is None or spec.name not in self._derived:
             return
-        if self._store.rights.is_at_work(spec.name):
+        if self._store.task_capabilities.is_running(spec.name):
             self._store.changes.wake_others()  # an idle task is seldom woken
             return
         raise SqlError(

@@ -37,14 +37,14 @@ class Isolation(Enum):
     """Some order: reads use the newest complete time, and seldom wait."""
 
 
-class Holds(Protocol):
-    """Read holds for transactions."""
+class HistoryCapabilities(Protocol):
+    """Read capabilities for transactions."""
 
-    async def hold(self, time: int) -> int:
-        """Hold all readable relations at a time, unless compacted; return the number of the hold."""
+    async def acquire(self, time: int) -> int:
+        """Acquire capabilities to read all relations at a time, unless compacted; return the number of the holder."""
 
-    async def release(self, hold: int) -> None:
-        """Release a hold."""
+    async def release(self, number: int) -> None:
+        """Release the capabilities of a holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Transaction:
     Args:
         timeline: timeline that assigns the time of reads.
         commits: group commit for the writes.
-        holds: read holds.
+        capabilities: read capabilities.
         modes: initial modes.
 
     Attributes:
@@ -77,12 +77,14 @@ class Transaction:
         begun: start by the machine's clock, in microseconds since 1970: the value of `now()`.
     """
 
-    def __init__(self, timeline: Timeline, commits: GroupCommit, holds: Holds, modes: Modes) -> None:
+    def __init__(
+        self, timeline: Timeline, commits: GroupCommit, capabilities: HistoryCapabilities, modes: Modes
+    ) -> None:
         self.modes = modes
         self.begun = time_ns() // 1000
-        self._timeline, self._commits, self._holds = timeline, commits, holds
+        self._timeline, self._commits, self._capabilities = timeline, commits, capabilities
         self._time: int | None = None
-        self._hold: int | None = None
+        self._holder: int | None = None
         self._latest: int | None = None
         self._read: set[GlobalId] = set()
         self._writes: list[Write] = []
@@ -158,8 +160,8 @@ class Transaction:
             self._time = self._latest = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
         elif not self._read.issuperset(ids):
             await self._timeline.reach(ids, self._latest)
-        if self._hold is None:
-            self._hold = await self._holds.hold(self._latest)
+        if self._holder is None:
+            self._holder = await self._capabilities.acquire(self._latest)
         if not self._histories.keys() >= set(ids):
             self._histories = {**self._commits.histories(ids), **self._histories}
         self._read.update(ids)
@@ -219,8 +221,8 @@ class Transaction:
             await self.end()
 
     async def end(self) -> None:
-        """Release the read hold, and discard uncommitted writes."""
+        """Release the read capabilities, and discard uncommitted writes."""
         self._writes = []
-        if self._hold is not None:
-            hold, self._hold = self._hold, None
-            await self._holds.release(hold)
+        if self._holder is not None:
+            number, self._holder = self._holder, None
+            await self._capabilities.release(number)

@@ -16,7 +16,7 @@ from derive.errors import StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import is_of_sql
-from derive.storage.metadata.capability import drop_ended, least_write_frontier
+from derive.storage.capability.table import least_write_frontier, release_expired
 from derive.storage.metadata.relations import new_identifier
 from derive.storage.metadata.segment import segment_paths
 from derive.storage.metadata.tasks import read_task
@@ -36,7 +36,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
     if row is None:
         insert_collection(db, spec.name, key, partitions, BEGINNING)
     elif row[:2] != (key, partitions):
-        drop_ended(db)
+        release_expired(db)
         if row[2] is not None or not _is_empty(db, spec.name):
             changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
             raise _bound(db, spec.name, changes, spec.position)

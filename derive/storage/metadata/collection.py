@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from derive.storage.metadata.capability import least_write_frontier, take_writes
+from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.failures import standing_error
 from derive.storage.metadata.relations import new_identifier
@@ -59,12 +59,12 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
-    """Begin a new history of a collection; drop all write capabilities and read leases on it."""
+    """Begin a new history of a collection; drop its write capabilities, and the read capabilities of processes."""
     if frontiers_of(db, name) is not None:
         db.execute(
             "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",
             (BEGINNING, new_identifier(db), wall_clock(), name),
         )
-    take_writes(db, name)
+    release_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))
     discard_segments(db, name)

@@ -83,7 +83,7 @@ CREATE TABLE writer (                   -- writers of files that no row names ye
     at INTEGER NOT NULL                 -- time of the record, microseconds since the Unix epoch
 ) WITHOUT ROWID;
 CREATE TABLE abandoned (
-    id TEXT PRIMARY KEY,                -- identifier of a write lease whose holder did not drop it
+    id TEXT PRIMARY KEY,                -- identifier of a write capability whose holder did not drop it
     collection TEXT NOT NULL REFERENCES collection
 ) WITHOUT ROWID;
 CREATE TABLE appended (                 -- updates of tables that are in no segment yet
@@ -126,10 +126,10 @@ CREATE TABLE capability (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('read', 'write', 'run')),
     collection TEXT REFERENCES collection,  -- NULL for a run capability
-    task TEXT,                          -- the task; NULL for leases of ingestions and readers
+    task TEXT,                          -- the task, `view:ID` or `index:ID`; NULL if a process has it
     transform TEXT,                     -- state key of the transform that reads
     frontier INTEGER,                   -- bound of `since` or `upper`; NULL for a run capability
-    expires INTEGER,    -- microseconds since the Unix epoch; NULL for a task's capabilities to read and to write
+    expires INTEGER,    -- microseconds since the Unix epoch; NULL if it does not expire
     at INTEGER,                         -- files replaced earlier are unused; NULL if no file is being read
     holder TEXT NOT NULL,               -- process name in the format of derive/storage/metadata/process.py
     purpose TEXT                        -- description of the use, for people

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from derive.errors import ViewError
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import Capability, TaskCapability
 from derive.time.positions import Place
 from derive.time.segment import Segment
 
@@ -201,39 +201,22 @@ class TaskMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A hold on a frontier of a collection.
-
-    Attributes:
-        frontier: frontier of the capability.
-        task: name of the task; None for a lease.
-        holder: the process, `host:pid`.
-        purpose: description of the use; None if unknown.
-    """
-
-    frontier: int
-    task: str | None
-    holder: str
-    purpose: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Frontiers:
-    """Frontiers of a collection, with the holds on them.
+    """Frontiers of a collection, with the capabilities that bound them.
 
     Attributes:
         since: timestamp from which the contents are exact.
         upper: timestamp below which the contents are final.
-        holds: holds on `since`, the least first.
-        writers: holds on `upper`, the least first.
+        readers: read capabilities, the least frontier first.
+        writers: write capabilities, the least frontier first.
     """
 
     since: int
     upper: int
-    holds: tuple[Hold, ...]
-    writers: tuple[Hold, ...] = ()
+    readers: tuple[Capability, ...] = ()
+    writers: tuple[Capability, ...] = ()
 
     @property
     def bound(self) -> int:
-        """Return the greatest `since` that the holds allow now."""
-        return max(self.since, min([self.upper, *(hold.frontier for hold in self.holds)]))
+        """Return the greatest `since` that the read capabilities allow now."""
+        return max(self.since, min([self.upper, *(reader.frontier for reader in self.readers)]))

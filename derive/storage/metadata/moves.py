@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from derive.errors import FrontierError
-from derive.storage.metadata.capability import downgrade_run, require_run
+from derive.storage.capability.table import downgrade_run, require_run
 from derive.storage.metadata.collection import advance_upper, upper_of
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskMove
 from derive.storage.metadata.segment import insert_segments, last_clock

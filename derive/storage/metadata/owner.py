@@ -50,7 +50,7 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
     """Return the owner of a collection.
 
     Args:
-        db: a transaction; ended leases count until they are dropped.
+        db: a transaction; expired capabilities count until they are dropped.
         name: name of the collection, which may be unknown.
     """
     if name == MARK or name.startswith(POSITION_PREFIX):

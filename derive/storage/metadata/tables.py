@@ -14,11 +14,10 @@ import apsw
 import orjson
 
 from derive.protocol.sql_names import aside_name
+from derive.storage.capability.table import release_inputs, release_writers, replace_inputs, view_holder
 from derive.storage.metadata.binding import insert_collection
-from derive.storage.metadata.capability import take_writes
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.owner import Owner, owner_of_documents
-from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.storage.timeline import wall_clock
@@ -97,7 +96,7 @@ def rename(db: apsw.Connection, name: str, new_name: str) -> None:
 
 
 def make_way(db: apsw.Connection, name: str) -> bool:
-    """Free a name, in a write transaction in which ended leases were dropped.
+    """Free a name, in a write transaction in which expired capabilities were dropped.
 
     A dropped table gets another name, because it may have readers. A declared collection that was never written is
     deleted; the next collection of the name takes its place for its readers.
@@ -137,21 +136,21 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
         "UPDATE collection SET maintained = 1, since = max(upper, ?1), upper = max(upper, ?1) WHERE id = ?2",
         (max([frontier, *sinces]), identifier),
     )
-    hold_only(db, holder_of_view(identifier), names, max([frontier, *sinces]))
+    replace_inputs(db, view_holder(identifier), names, max([frontier, *sinces]))
 
 
 def end_writing(db: apsw.Connection, identifier: int) -> None:
     """Move the `upper` of a table to the end of time, and drop its writers and a view's read capabilities."""
-    take_holds(db, holder_of_view(identifier))
+    release_inputs(db, view_holder(identifier))
     db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
-    take_writes(db, str(name_of(db, identifier)))
+    release_writers(db, str(name_of(db, identifier)))
 
 
 def forget_unread(db: apsw.Connection) -> None:
     """Move the `since` of dropped tables without readers to the end of time, and delete their contents.
 
     Args:
-        db: a write transaction in which ended leases were dropped.
+        db: a write transaction in which expired capabilities were dropped.
     """
     rows: list[Any] = db.execute(
         "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"

@@ -13,6 +13,7 @@ import apsw
 import orjson
 
 from derive.errors import FrontierError
+from derive.storage.capability.table import downgrade_inputs, rename_inputs
 from derive.storage.metadata.descriptions import (
     Divided,
     Edit,
@@ -23,7 +24,6 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
-from derive.storage.metadata.read_rights import move_holds
 from derive.time.positions import Place
 
 
@@ -115,10 +115,7 @@ def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
         "UPDATE task SET positions = ?, places = ?, fingerprints = ?, edits = ? WHERE name = ?",
         (*(orjson.dumps(value).decode() for value in (*moved, texts)), name),
     )
-    db.executemany(
-        "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
-        [(new, name, old) for old, new in keys.items()],
-    )
+    rename_inputs(db, name, keys)
 
 
 def forget_task(db: apsw.Connection, name: str) -> None:
@@ -171,7 +168,7 @@ def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
         "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
         [(name, number, token) for number, token in commit.shards.items()],
     )
-    move_holds(db, name, commit.needs, may_step_back=commit.may_step_back)
+    downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
 def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None:

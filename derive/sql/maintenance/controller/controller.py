@@ -35,7 +35,7 @@ from derive.compute.protocol.messages import (
     reads_of,
 )
 from derive.errors import FlowError, FrontierError
-from derive.sql.maintenance.controller.dataflow_holds import Holds
+from derive.sql.maintenance.controller.dataflow_capabilities import InputCapabilities
 from derive.sql.maintenance.controller.peeks import PeekReceiver, Peeks, PendingTail, TailReceiver, Turn
 from derive.sql.maintenance.controller.replica import Link, Replica, ReplicaState
 from derive.time.frontier import END_OF_TIME
@@ -49,7 +49,7 @@ class Controller:
 
     Args:
         epoch: epoch, greater than that of all earlier controllers.
-        holds: read holds on the inputs of dataflows.
+        capabilities: read capabilities on the inputs of dataflows.
         on_progress: function called after each change of the known state, in any thread.
         on_welcome: function called with the name of a replica that has connected, and its reconciliation.
         folder: identifier of the data folder, which must be that of each replica.
@@ -61,13 +61,13 @@ class Controller:
     def __init__(
         self,
         epoch: int,
-        holds: Holds,
+        capabilities: InputCapabilities,
         on_progress: Callable[[], None] = lambda: None,
         on_welcome: Callable[[str, Welcome], None] = lambda name, welcome: None,
         folder: str = "",
     ) -> None:
         self.epoch, self._folder, self.has_reported = epoch, folder, False
-        self._holds, self._on_progress, self._on_welcome = holds, on_progress, on_welcome
+        self._capabilities, self._on_progress, self._on_welcome = capabilities, on_progress, on_welcome
         self._lock = threading.RLock()
         self._dataflows: dict[GlobalId, Dataflow] = {}
         self._uppers: dict[GlobalId, int] = {}
@@ -95,7 +95,7 @@ class Controller:
         Raises:
             FrontierError: an input is compacted at the time.
         """
-        self._holds.hold(dataflows)
+        self._capabilities.acquire(dataflows)
         with self._lock:
             dataflows = [replace(dataflow, number=next(self._numbers)) for dataflow in dataflows]
             for dataflow in dataflows:
@@ -117,7 +117,7 @@ class Controller:
                 replica.forget(identifier)
             self._learn([identifier])
             self._broadcast(AllowCompaction(((identifier, END_OF_TIME),)))
-        self._holds.release(identifier)
+        self._capabilities.release(identifier)
 
     def allow_compaction(self, frontiers: Mapping[GlobalId, int]) -> None:
         """Allow compaction of dataflows, except for pending reads.
@@ -136,12 +136,12 @@ class Controller:
             dataflows = [self._dataflows[identifier] for identifier in allowed]
         if not allowed:
             return
-        self._holds.hold(dataflows)  # durable before a replica compacts
+        self._capabilities.acquire(dataflows)  # durable before a replica compacts
         with self._lock:
             gone = [identifier for identifier in allowed if identifier not in self._dataflows]
             self._broadcast(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
         for identifier in gone:
-            self._holds.release(identifier)
+            self._capabilities.release(identifier)
 
     def late(self) -> Mapping[GlobalId, int]:
         """Return the dataflows that began later at a replica than requested, since the last call, with their times."""

@@ -233,7 +233,7 @@ class Cluster(Server):
     def wanted(self) -> set[int]:
         """Identifiers of views and indexes that instances are to have."""
         with closing(Store(self.data, reading=True)) as store:
-            return {*store.rights.views(), *store.rights.indexes()}
+            return {*store.task_capabilities.dataflows("view"), *store.task_capabilities.dataflows("index")}
 
 
 def dataflows_in(folder: Path) -> set[int]:

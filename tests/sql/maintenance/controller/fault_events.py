@@ -47,7 +47,7 @@ def restart(world: World, random: Random) -> None:
     world.end_controller()
     if random.random() < 0.5:
         world.zombies.append(world.controller)
-        world.controller._holds = Memory({})
+        world.controller._capabilities = Memory({})
     if world.catalog and random.random() < 0.5:
         identifier = random.choice(list(world.catalog))
         if random.random() < 0.5:

@@ -33,7 +33,10 @@ class FrontierWatch(StandingClient):
             for table in store.tables.all():
                 self._expect_later(self._stored, ("since", table.id), table.since)
                 self._expect_later(self._stored, ("upper", table.id), table.upper)
-            for identifier, held in {**store.rights.indexes(), **store.rights.views()}.items():
+            for identifier, held in {
+                **store.task_capabilities.dataflows("index"),
+                **store.task_capabilities.dataflows("view"),
+            }.items():
                 self._expect_later(self._stored, ("held", identifier), held)
 
     @staticmethod

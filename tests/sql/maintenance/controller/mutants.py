@@ -202,17 +202,19 @@ def begun_with_anything(original: Callable[..., Any], replica: Any, known: Any) 
 
 
 def told_before_held(original: Callable[..., Any], controller: Any, frontiers: Any) -> None:
-    holds = controller._holds
+    capabilities = controller._capabilities
 
-    def hold(dataflows: Any) -> None:
+    def acquire(dataflows: Any) -> None:
         controller._broadcast(AllowCompaction(tuple((dataflow.id, dataflow.as_of) for dataflow in dataflows)))
-        holds.hold(dataflows)
+        capabilities.acquire(dataflows)
 
-    controller._holds = type("Holds", (), {"hold": staticmethod(hold), "release": holds.release})()
+    controller._capabilities = type(
+        "Capabilities", (), {"acquire": staticmethod(acquire), "release": capabilities.release}
+    )()
     try:
         original(controller, frontiers)
     finally:
-        controller._holds = holds
+        controller._capabilities = capabilities
 
 
 def as_of_before(original: Callable[..., Any], controller: Any, frontiers: Any) -> None:
@@ -222,12 +224,14 @@ def as_of_before(original: Callable[..., Any], controller: Any, frontiers: Any) 
 
 
 def held_for_ever(original: Callable[..., Any], controller: Any, identifier: int) -> None:
-    holds = controller._holds
-    controller._holds = type("Holds", (), {"hold": holds.hold, "release": lambda self, identifier: None})()
+    capabilities = controller._capabilities
+    controller._capabilities = type(
+        "Capabilities", (), {"acquire": capabilities.acquire, "release": lambda self, identifier: None}
+    )()
     try:
         original(controller, identifier)
     finally:
-        controller._holds = holds
+        controller._capabilities = capabilities
 
 
 def attached_without(kind: str) -> Mutant:

@@ -166,7 +166,7 @@ class Memory:
         self.opened: list[int] = []
         self.dies: bool | None = None
 
-    def hold(self, dataflows: Sequence[Dataflow]) -> None:
+    def acquire(self, dataflows: Sequence[Dataflow]) -> None:
         """Hold what dataflows read."""
         if self.dies is False:
             raise Died

@@ -12,16 +12,15 @@ from pathlib import Path
 import apsw
 import pytest
 from conftest import World, write_catalog
-from typing_extensions import override
 
 from derive.catalog import load
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
+from derive.storage.capability.capabilities import Capabilities
+from derive.storage.capability.table import LIFETIME, Capability
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata.capability import LEASE, WriteCapability
 from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.metadata.process import this_process
-from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 
 CATALOG = """
@@ -107,12 +106,12 @@ def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> Non
 def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lease(world: World) -> None:
     capability, _ = world.store.acquire_task(NAME, 1, [NAME])
 
-    set_lease(world, ELSEWHERE, wall_clock() + LEASE)
-    assert (sealed(world), world.store.rights.forget(NAME)) == (0, False)
+    set_lease(world, ELSEWHERE, wall_clock() + LIFETIME)
+    assert (sealed(world), world.store.task_capabilities.release_inputs(NAME)) == (0, False)
 
     set_lease(world, ELSEWHERE, wall_clock() - 1)
-    assert (sealed(world), world.store.rights.forget(NAME)) == (9_000_000, True)
-    with pytest.raises(FencedError, match="the lease to write 'l/events' has expired"):
+    assert (sealed(world), world.store.task_capabilities.release_inputs(NAME)) == (9_000_000, True)
+    with pytest.raises(FencedError, match="the capability to write 'l/events' has expired"):
         world.store.commit_task(capability, None, [update(10_000_000)])
 
 
@@ -126,13 +125,13 @@ def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) ->
         set_lease(world, this_process(), 0)
         before = wall_clock()
         renew()
-        assert lease(world) >= before + LEASE
+        assert lease(world) >= before + LIFETIME
 
 
 def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None:
     world.store.acquire_task(NAME, 1, [NAME])
     set_lease(world, ELSEWHERE, 0)
-    world.store.rights.hold(NAME, {"one": (NAME, 0)})
+    world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 0)})
 
     sealed(world)
 
@@ -142,22 +141,19 @@ def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None
     db.close()
 
 
-class Ending(Store):
-    """A store that looks, when a lease is renewed for the last time, at what was written under it."""
-
-    found: list[bytes]
+def test_an_ingestion_renews_its_capability_until_its_files_are_on_the_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bytes] = []
+    renewed = Capabilities.renewed
 
     @contextmanager
-    @override
-    def renewed(self, capability: WriteCapability, every: float) -> Iterator[None]:
-        with super().renewed(capability, every):
+    def watched(self: Capabilities, capability: Capability, every: float) -> Iterator[None]:
+        with renewed(self, capability, every):
             yield
-            self.found = [file.read_bytes()[-4:] for file in self.root.rglob("*.parquet")]
+            found.extend(file.read_bytes()[-4:] for file in world.root.rglob("*.parquet"))
 
+    monkeypatch.setattr(Capabilities, "renewed", watched)
+    Ingestion(world.store, world.catalog.collections[NAME]).load("x", [(1, {"id": 1})])
 
-def test_an_ingestion_keeps_its_lease_until_its_files_are_on_the_disk(world: World) -> None:
-    store = Ending(world.root, durable=False)
-
-    Ingestion(store, world.catalog.collections[NAME]).load("x", [(1, {"id": 1})])
-
-    assert store.found == [b"PAR1"]
+    assert found == [b"PAR1"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from derive.storage.capability.capabilities import Renewals
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.renewal import Renewals
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
 
@@ -21,8 +21,8 @@ _PATIENCE_SECONDS = 60.0
 @pytest.fixture
 def leases(tmp_path: Path) -> Iterator[list[str]]:
     with closing(Store(tmp_path / "data", durable=False)) as store:
-        store.tables.create("t", (TableColumn("a", "bigint"),))
-        yield [store.leases.lease("t").id for _ in range(20)]
+        table = store.tables.create("t", (TableColumn("a", "bigint"),))
+        yield [store.capabilities.acquire_read(table.id).id for _ in range(20)]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from sql_world import Client, SqlWorld, ingest
 
 from derive.protocol.specs import CollectionSpec
 from derive.sql.coordinator import Coordinator
-from derive.sql.transactions.read_holds import StorageHolds
+from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
@@ -32,7 +32,7 @@ def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
         ingest(coordinator, [(1, "ann", 10.0)])
         await client("CREATE TABLE t (a int)")
         await client("INSERT INTO t VALUES (1)")
-        coordinator.maintenance_thread.hold()
+        coordinator.maintenance_thread.follow()
         assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
         time = coordinator.timeline.latest
         ingest(coordinator, [(2, "ben", 5.0)])
@@ -46,7 +46,7 @@ def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
             done = compact(coordinator.store, spec, since=present)
             assert done is not None
             assert done.since <= time
-            assert [hold.purpose for hold in done.held_by] == ["SQL"]
+            assert [reader.purpose for reader in done.held_by] == ["SQL"]
         assert await client(f'SELECT count(*) FROM "shop/orders", t AS OF {time}') == [("1",)]
 
     world.within(work)
@@ -70,7 +70,7 @@ def test_what_is_dropped_is_held_no_more(world: SqlWorld) -> None:
     async def later(coordinator: Coordinator) -> None:
         known = coordinator.store.history.frontiers("shop/orders")
         assert known
-        assert known.holds == ()  # who has held it is gone
+        assert known.readers == ()  # who has held it is gone
 
     world.within(later)
 
@@ -89,37 +89,37 @@ def test_holds_follow_the_present_and_pass_no_transaction(tmp_path: Path) -> Non
     wall = Times()
     store = Store(tmp_path, wall=wall, durable=False)
     table = store.tables.create("sql/public/t", [TableColumn("a", "bigint", nullable=True)])
-    holds = StorageHolds(store, lambda: [table.id], lambda: 10)
+    capabilities = ReadCapabilities(store, lambda: [table.id], lambda: 10)
 
     def held() -> list[int]:
         known = store.history.frontiers("sql/public/t")
         assert known
-        return [hold.frontier for hold in known.holds]
+        return [reader.frontier for reader in known.readers]
 
     def pass_time(clock: int) -> None:
         wall.now = clock
         store.seal_now(["sql/public/t"])
-        holds.follow()
+        capabilities.follow()
 
     begin = wall.now
     pass_time(begin + 100)
     assert held() == [begin + 90]
-    young = asyncio.run(holds.hold(begin + 95))
+    young = asyncio.run(capabilities.acquire(begin + 95))
     assert held() == [begin + 90]  # which costs nothing
-    old = asyncio.run(holds.hold(begin + 50))
+    old = asyncio.run(capabilities.acquire(begin + 50))
     assert held() == [begin + 50, begin + 90]
     pass_time(begin + 200)
     assert held() == [begin + 50, begin + 90]  # the least of all that are open
-    asyncio.run(holds.release(old))
+    asyncio.run(capabilities.release(old))
     pass_time(begin + 300)
     assert held() == [begin + 95]
-    asyncio.run(holds.release(young))
+    asyncio.run(capabilities.release(young))
     pass_time(begin + 400)
     assert held() == [begin + 390]
     wall.now = begin + 500
-    holds.follow()
+    capabilities.follow()
     assert held() == [begin + 399]  # not beyond the last time that can be read
-    holds.close()
+    capabilities.close()
     assert held() == []
     store.close()
 

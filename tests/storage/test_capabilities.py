@@ -68,17 +68,17 @@ def test_since_never_moves_back(world: World) -> None:
 
 
 def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
-    lease = world.store.leases.lease(NAME, 2_000_000)
+    lease = world.read_capability(NAME, 2_000_000)
 
     assert since_of(world, 9_000_000) == 2_000_000
-    lease = world.store.leases.downgrade(lease, 3_000_000)
+    lease = world.store.capabilities.downgrade(lease, 3_000_000)
     assert since_of(world, 9_000_000) == 3_000_000
-    world.store.leases.drop(lease)
+    world.store.capabilities.release(lease)
     assert since_of(world, 9_000_000) == 4_000_001
 
 
 def test_who_holds_since_back_is_told(world: World) -> None:
-    world.store.rights.hold("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
+    world.store.task_capabilities.acquire_inputs("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
 
     done = compact(world.store, spec_of(world), since=4_000_000)
 
@@ -101,7 +101,7 @@ def test_the_past_below_since_cannot_be_read(world: World) -> None:
 
 def test_what_was_never_stored_cannot_be_read(world: World) -> None:
     with pytest.raises(UsageError, match="nothing is stored in collection 'c/none' yet"):
-        world.store.leases.lease("c/none", 0)
+        world.store.capabilities.keep("c/none", 0)
 
 
 def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
@@ -116,7 +116,7 @@ def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
 
 def test_a_task_at_rest_keeps_no_files(world: World) -> None:
     writer, _ = world.store.acquire_task(NAME, 1, [NAME])
-    world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
+    world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 1_000_000)})
 
     compact(world.store, spec_of(world), grace=0)
     assert len(files(world)) == 5
@@ -127,11 +127,11 @@ def test_a_task_at_rest_keeps_no_files(world: World) -> None:
 
 def test_a_task_at_work_is_not_forgotten(world: World) -> None:
     writer, _ = world.store.acquire_task(NAME, 1, [NAME])
-    world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
+    world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 1_000_000)})
 
-    assert not world.store.rights.forget(NAME)
+    assert not world.store.task_capabilities.release_inputs(NAME)
     world.store.release_task(writer)
-    assert world.store.rights.forget(NAME)
+    assert world.store.task_capabilities.release_inputs(NAME)
 
 
 def test_a_subscription_goes_on_where_it_was_and_ends_with_a_reset(world: World) -> None:

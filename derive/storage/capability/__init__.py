@@ -1,0 +1,1 @@
+"""Capabilities: durable rights to read a collection, to write a collection, or to run a task."""

@@ -1,0 +1,567 @@
+"""Capabilities to read and to write collections, and the operations on them.
+
+Capabilities are durable, are checked at every use, and have an identifier that another process can use. The commit of a
+capability that expires is durable once any later commit is, because a loss of power ends it anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.errors import FencedError, FlowError, FrontierError, UsageError
+from derive.storage.capability.table import (
+    RENEW_SECONDS,
+    Capability,
+    acquire,
+    clone,
+    downgrade,
+    find,
+    is_live,
+    release,
+    release_expired,
+    renew,
+    take,
+)
+from derive.storage.metadata.collection import advance_upper, frontiers_of
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.tables import forget_unread, name_of
+from derive.storage.metadata.timeline import assign_up_to
+from derive.storage.table import GlobalId, RowUpdate, TableColumn, TableUpdate
+from derive.storage.tables import Tables, write_update
+from derive.time.frontier import BEGINNING, END_OF_TIME
+
+Request: TypeAlias = tuple[Collection[GlobalId], int]
+"""Identifiers of the collections that a holder reads, and the first timestamp that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Write to a table, and move the write capability up.
+
+    Attributes:
+        capability: write capability.
+        updates: row updates with timestamps at or above the capability's frontier and below the new one.
+        frontier: the new frontier.
+    """
+
+    capability: Capability
+    updates: Sequence[RowUpdate]
+    frontier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Downgrade:
+    """Move a capability up to a later frontier, and renew it."""
+
+    capability: Capability
+    frontier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Begin the lifetime of a capability again."""
+
+    capability: Capability
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Drop a capability."""
+
+    capability: Capability
+
+
+Action: TypeAlias = Update | Downgrade | Renew | Release
+"""An operation on a capability."""
+
+
+class Capabilities:
+    """Capabilities to read and write the collections of one data folder.
+
+    Args:
+        metadata: metadata database of the data folder.
+        tables: tables of the data folder.
+    """
+
+    def __init__(self, metadata: Metadata, tables: Tables) -> None:
+        self._metadata = metadata
+        self._tables = tables
+        self._renewals = Renewals(metadata.path)
+
+    def create(
+        self, name: str, columns: Sequence[TableColumn], *, purpose: str | None = None
+    ) -> tuple[Capability, Capability]:
+        """Create a table, and acquire the capabilities to read and to write it.
+
+        Raises:
+            UsageError: the name is in use.
+        """
+        return self.acquire(self._tables.create(name, columns).id, purpose=purpose)
+
+    def acquire(
+        self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False
+    ) -> tuple[Capability, Capability]:
+        """Acquire the capabilities to read and to write a collection, at its `since` and at its `upper`.
+
+        The capabilities of a dropped collection have empty frontiers.
+
+        Args:
+            collection: identifier of the collection.
+            purpose: description of the use, for people.
+            lasts: acquire capabilities that never expire.
+
+        Raises:
+            UsageError: the identifier is unknown.
+        """
+        return self.acquire_read(collection, purpose=purpose, lasts=lasts), self.acquire_write(
+            collection, purpose=purpose, lasts=lasts
+        )
+
+    def acquire_read(
+        self, collection: GlobalId, at: int | None = None, *, purpose: str | None = None, lasts: bool = False
+    ) -> Capability:
+        """Acquire the capability to read a collection from a timestamp on, or from its `since`.
+
+        Raises:
+            UsageError: the identifier is unknown.
+            FrontierError: the contents at that timestamp are compacted.
+        """
+        with self._metadata.transaction(synced=lasts) as db:
+            name, (since, _) = _known(db, collection)
+            if at is not None and at < since:
+                raise _compacted(name, since, at)
+            return acquire(db, "read", name, since if at is None else at, purpose=purpose, lasts=lasts)
+
+    def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
+        """Acquire a capability to write a table from its `upper` on; other writers may exist.
+
+        Raises:
+            UsageError: the identifier is unknown.
+        """
+        with self._metadata.transaction(synced=lasts) as db:
+            name, (_, upper) = _known(db, collection)
+            return acquire(db, "write", name, upper, purpose=purpose, lasts=lasts)
+
+    def find(self, identifier: str) -> Capability:
+        """Return the present state of a capability.
+
+        Raises:
+            FencedError: the capability was dropped, or has expired.
+        """
+        with self._metadata.snapshot() as db:
+            return find(db, identifier)
+
+    def clone(self, capability: Capability) -> Capability:
+        """Return a new capability of the same kind, on the same collection, at the same frontier.
+
+        Raises:
+            FencedError: the capability was dropped, or has expired.
+        """
+        with self._metadata.transaction() as db:
+            release_expired(db)
+            return clone(db, capability.id)
+
+    def take(self, identifier: str) -> Capability:
+        """Attach a capability of another process to this process, so that it lives as long as this process.
+
+        Raises:
+            FencedError: the capability was dropped, or has expired.
+        """
+        with self._metadata.transaction() as db:
+            return take(db, identifier)
+
+    def downgrade(self, capability: Capability, frontier: int) -> Capability:
+        """Move a capability up to a frontier, and renew it; `since` or `upper` may follow.
+
+        Raises:
+            FencedError: the capability was dropped, or has expired.
+            FrontierError: the capability is already at a later frontier.
+        """
+        (moved,) = self.perform([Downgrade(capability, frontier)])
+        assert moved is not None
+        return moved
+
+    def renew(self, *capabilities: Capability) -> None:
+        """Begin the lifetime of capabilities again.
+
+        Raises:
+            FencedError: a capability was dropped, or has expired.
+        """
+        self.perform([Renew(capability) for capability in capabilities])
+
+    def release(self, *capabilities: Capability) -> None:
+        """Drop capabilities; dropped and expired ones are skipped.
+
+        The contents of a dropped table are deleted with the last capability to read them.
+        """
+        self.perform([Release(capability) for capability in capabilities])
+
+    def update_and_downgrade(self, *updates: Update) -> list[Capability]:
+        """Write to tables and move the write capabilities up, in one commit.
+
+        Raises:
+            FencedError: a capability was dropped, or has expired.
+            FrontierError: a timestamp is out of bounds.
+        """
+        return [moved for moved in self.perform(updates) if moved is not None]
+
+    def perform(self, actions: Sequence[Action]) -> list[Capability | None]:
+        """Perform actions on capabilities in this order, in one commit.
+
+        Returns:
+            For each action, the capability after the action; None if the capability was dropped.
+
+        Raises:
+            FencedError: a capability was dropped, or has expired.
+            FrontierError: a frontier would move back, or a timestamp is out of bounds.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            done = [_perform(db, action) for action in actions]
+            if any(isinstance(action, Release) for action in actions):
+                forget_unread(db)
+            ends = [
+                moved.frontier for moved in done if moved and moved.kind == "write" and moved.frontier < END_OF_TIME
+            ]
+            assign_up_to(db, max(ends, default=BEGINNING) - 1)
+        return done
+
+    # Renewed capabilities
+
+    def keep(self, name: str, frontier: int | None = None) -> KeptCapability:
+        """Return a read capability on a collection that is renewed until it is closed.
+
+        Args:
+            name: the collection.
+            frontier: first timestamp of the read; None for the present contents.
+
+        Raises:
+            UsageError: nothing is stored under this name.
+            FrontierError: the contents at that timestamp are compacted.
+        """
+        return KeptCapability(self._metadata, self._renewals, name, frontier)
+
+    @contextmanager
+    def keep_all(self) -> Iterator[None]:
+        """Keep all files that are part of a collection when the block begins, while the block runs."""
+        with self._metadata.transaction(synced=False) as db:
+            query = "SELECT name, since FROM collection WHERE since < ?"
+            rows: list[Any] = db.execute(query, (END_OF_TIME,)).fetchall()
+            kept = [acquire(db, "read", name, since) for name, since in rows]
+        try:
+            with ExitStack() as renewing:
+                for capability in kept:
+                    renewing.enter_context(self._renewals.renewed(capability.id))
+                yield
+        finally:
+            with self._metadata.transaction(synced=False) as db:
+                for capability in kept:
+                    release(db, capability.id)
+
+    @contextmanager
+    def renewed(self, capability: Capability, every: float = RENEW_SECONDS) -> Iterator[None]:
+        """Renew a capability every so many seconds while the block runs."""
+        with Renewals(self._metadata.path, every).renewed(capability.id):
+            yield
+
+    def retain(
+        self, present: Mapping[int, Sequence[Capability]], requests: Mapping[int, Request], *, purpose: str
+    ) -> dict[int, list[Capability]]:
+        """Give holders read capabilities on exactly the requested collections, in one commit.
+
+        Each new capability begins at the requested timestamp, at most at the last known one; or at `since`, if the
+        history is compacted up to a later timestamp. Dropped collections are skipped.
+
+        Args:
+            present: the present capabilities by holder, which are moved up, renewed or dropped.
+            requests: the requests by holder.
+            purpose: description of the use, for people.
+
+        Returns:
+            The capabilities of the holders in `requests`.
+        """
+        with self._metadata.transaction(synced=False) as db:
+            release_expired(db)
+            return {
+                holder: _retained(db, present.get(holder, ()), request, purpose) for holder, request in requests.items()
+            }
+
+
+class KeptCapability:
+    """A read capability of this process, renewed in the background until it is closed.
+
+    A process that cannot write the metadata has no capability: it relies on the grace period of replaced files.
+
+    Args:
+        metadata: metadata database.
+        renewals: renewed capabilities.
+        name: name of the collection.
+        frontier: first timestamp of the read; None for the present contents.
+
+    Attributes:
+        frontier: timestamp that `since` does not pass.
+
+    Raises:
+        UsageError: nothing is stored under this name.
+        FrontierError: the contents at that timestamp are compacted.
+    """
+
+    def __init__(self, metadata: Metadata, renewals: Renewals, name: str, frontier: int | None) -> None:
+        self._metadata, self._name = metadata, name
+        self._id: str | None = None
+        can_write = metadata.can_write
+        with metadata.transaction(synced=False) if can_write else metadata.snapshot() as db:
+            frontiers = frontiers_of(db, name)
+            if frontiers is None:
+                raise UsageError(f"nothing is stored in collection '{name}' yet")
+            since, upper = frontiers
+            if frontier is not None and frontier < since:
+                raise _compacted(name, since, frontier)
+            self.frontier = max(since, upper) if frontier is None else frontier
+            if can_write:
+                self._id = acquire(db, "read", name, self.frontier).id
+        self._moved = time.monotonic()
+        self._stack = ExitStack()
+        if self._id is not None:
+            self._stack.callback(self._release, self._id)
+            self._stack.enter_context(renewals.renewed(self._id))
+
+    def upper(self) -> int:
+        """Return the `upper` of the collection, whatever its present name.
+
+        Raises:
+            FencedError: the capability has expired, or the collection was reset.
+        """
+        with self._metadata.snapshot() as db:
+            if self._id is None:
+                frontiers = frontiers_of(db, self._name)
+                if frontiers is None or not frontiers[0] <= self.frontier <= frontiers[1]:
+                    raise self._ended()
+                return frontiers[1]
+            upper: int | None = db.execute(
+                "SELECT upper FROM collection JOIN capability ON capability.collection = name WHERE capability.id = ?",
+                (self._id,),
+            ).get
+        if upper is None:
+            raise self._ended()
+        return upper
+
+    def move(self, frontier: int) -> None:
+        """Move the capability up to a timestamp, at most every `RENEW_SECONDS`, because each move costs a commit.
+
+        Raises:
+            FencedError: the capability has expired, or the collection was reset.
+        """
+        if frontier <= self.frontier or time.monotonic() - self._moved <= RENEW_SECONDS:
+            return
+        if self._id is not None:
+            with self._metadata.transaction(synced=False) as db:
+                if not is_live(db, self._id):
+                    raise self._ended()
+                downgrade(db, self._id, frontier)
+        self.frontier, self._moved = frontier, time.monotonic()
+
+    def close(self) -> None:
+        """Drop the capability."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def _release(self, identifier: str) -> None:
+        with self._metadata.transaction(synced=False) as db:
+            release(db, identifier)
+
+    def _ended(self) -> FencedError:
+        return FencedError(
+            f"'{self._name}' was reset, or the capability to read it has expired", hint="run the command again"
+        )
+
+
+class RetainedCapabilities:
+    """Read capabilities of several holders in this process, which all move in one commit.
+
+    Args:
+        capabilities: capabilities of the data folder.
+        purpose: description of the use, for people.
+    """
+
+    def __init__(self, capabilities: Capabilities, purpose: str) -> None:
+        self._capabilities, self._purpose = capabilities, purpose
+        self._requests: dict[int, Request] = {}
+        self._present: dict[int, Sequence[Capability]] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, holder: int) -> bool:
+        return holder in self._present
+
+    def collections(self, holder: int) -> set[GlobalId]:
+        """Return the collections on which a holder has capabilities."""
+        return {capability.collection for capability in self._present.get(holder, ())}
+
+    def request(self, requests: Mapping[int, Request]) -> set[int]:
+        """Give holders capabilities as in `Capabilities.retain`; return the holders that had requested some before."""
+        with self._lock:
+            begun = requests.keys() & self._requests.keys()
+            self._retain(requests)
+        return begun
+
+    def renew(self, requests: Mapping[int, Request] | None = None) -> None:
+        """Renew the capabilities of all holders; some of them have other requests from now on."""
+        with self._lock:
+            self._retain({**self._requests, **(requests or {})})
+
+    def release(self, *holders: int) -> None:
+        """Drop the capabilities of holders, if they have any."""
+        with self._lock:
+            present = [holder for holder in holders if holder in self._requests]
+            with suppress(FencedError):  # the capabilities end with this process
+                self._retain(dict.fromkeys(present, ((), 0)))
+            for holder in present:
+                self._requests.pop(holder, None)
+                self._present.pop(holder, None)
+
+    def close(self) -> None:
+        """Drop all capabilities."""
+        self.release(*self._requests)
+
+    def _retain(self, requests: Mapping[int, Request]) -> None:
+        if requests:
+            self._present |= self._capabilities.retain(self._present, requests, purpose=self._purpose)
+            self._requests |= requests
+
+
+class Renewals:
+    """Capabilities of this process in one data folder, which one thread renews in one commit.
+
+    A capability that has expired, because the process was stopped for longer than its lifetime, stays ended.
+
+    Args:
+        path: path of the metadata database.
+        every: seconds between renewals.
+    """
+
+    def __init__(self, path: Path, every: float = RENEW_SECONDS) -> None:
+        self._path, self._every = path, every
+        self._ids: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def renewed(self, identifier: str) -> Iterator[None]:
+        """Renew a capability while the block runs.
+
+        Args:
+            identifier: identifier of the capability.
+        """
+        with self._lock:
+            self._ids.add(identifier)
+            if self._thread is None:
+                self._done = threading.Event()
+                self._thread = threading.Thread(target=self._work, args=(self._done,), daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ids.discard(identifier)
+                ended = None if self._ids else self._thread
+                if ended is not None:
+                    self._thread = None
+                    self._done.set()
+            if ended is not None:
+                ended.join()
+
+    def _work(self, done: threading.Event) -> None:
+        while not done.wait(self._every):
+            with self._lock:
+                ids = list(self._ids)
+            # A failure is not reported: the next attempt may succeed, and otherwise the holder finds the capability
+            # expired. No sync is needed, because a loss of power ends it anyway.
+            with (
+                suppress(FlowError),
+                closing(Metadata(self._path)) as metadata,
+                metadata.transaction(synced=False) as db,
+            ):
+                for identifier in ids:
+                    renew(db, identifier)
+
+
+def _compacted(name: str, since: int, at: int) -> FrontierError:
+    what = f"'{name}' is exact from {format_rfc3339(since)} on; its history at {format_rfc3339(at)} was compacted"
+    return FrontierError(what, hint="ask for a later time")
+
+
+def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, int]]:
+    """Return the name and the frontiers of a collection.
+
+    Raises:
+        UsageError: the identifier is unknown.
+    """
+    release_expired(db)
+    name = name_of(db, collection)
+    frontiers = None if name is None else frontiers_of(db, name)
+    if name is None or frontiers is None:
+        raise UsageError(f"there is no collection {collection}")
+    return name, frontiers
+
+
+def _retained(db: apsw.Connection, present: Sequence[Capability], request: Request, purpose: str) -> list[Capability]:
+    desired, frontier = set(request[0]), request[1]
+    kept = {}
+    for capability in present:
+        if capability.collection not in desired or not is_live(db, capability.id):
+            release(db, capability.id)
+        else:
+            kept[capability.collection] = capability
+    for collection in desired:
+        name = name_of(db, collection)
+        frontiers = None if name is None else frontiers_of(db, name)
+        if name is None or frontiers is None:
+            continue
+        since, upper = frontiers
+        bound = max(since, min(frontier, upper - 1))
+        before = kept.get(collection)
+        if before is None:
+            kept[collection] = acquire(db, "read", name, bound, purpose=purpose)
+        else:
+            kept[collection] = downgrade(db, before.id, max(bound, before.frontier))
+    return list(kept.values())
+
+
+def _perform(db: apsw.Connection, action: Action) -> Capability | None:
+    identifier = action.capability.id
+    match action:
+        case Release():
+            release(db, identifier)
+            return None
+        case Renew():
+            return downgrade(db, identifier, find(db, identifier).frontier)
+        case Downgrade(_, frontier):
+            moved = downgrade(db, identifier, frontier)
+        case Update(_, updates, frontier):
+            current = find(db, identifier)
+            if current.kind != "write":
+                raise FencedError(f"capability {identifier} is to read, not to write")
+            if any(update.clock < current.frontier for update in updates):
+                raise FrontierError(f"capability {identifier} is at {current.frontier}, and an update is earlier")
+            moved = downgrade(db, identifier, frontier)
+            write_update(db, TableUpdate(current.collection, None, frontier, tuple(updates)), None)
+    if moved.kind == "write":
+        name = name_of(db, moved.collection)
+        assert name is not None
+        advance_upper(db, name, moved.frontier)
+    return moved

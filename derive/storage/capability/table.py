@@ -1,0 +1,510 @@
+"""The table of capabilities: durable rights to read a collection, to write a collection, or to run a task.
+
+A read capability keeps the collection's `since` from passing its frontier, and keeps replaced files. A write capability
+keeps the collection's `upper` from passing its frontier, so the collection is not sealed while a writer works.
+
+A capability belongs to a process or to a task. A process has capabilities that expire: such a capability ends when its
+process, if visible, has ended, or when it was not renewed in time. Ingesting processes can write one collection at the
+same time. A task holds a read capability on each of its sources as long as the task exists; materialized views and
+indexes do the same under names of their own. A task's write capabilities are exclusive: they are acquired with the run
+capability in one transaction, and end with it. A new run capability fences the previous run (law L5). A task whose
+process is visible and alive keeps its run capability however late it is, and can only be fenced.
+
+All functions take a transaction of the metadata database. The table refers to collections by name, and a rename
+changes it; values of `Capability` refer to collections by identifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+
+import apsw
+
+from derive.errors import FencedError, FrontierError
+from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
+from derive.storage.table import GlobalId
+from derive.storage.timeline import wall_clock
+from derive.time.frontier import END_OF_TIME
+
+LIFETIME = 60_000_000
+"""Time after which a capability of a process expires unless it is renewed, microseconds."""
+
+RENEW_SECONDS = 15.0
+"""Interval for the renewal of capabilities."""
+
+Kind: TypeAlias = Literal["read", "write", "run"]
+"""Kind of a capability: `read` bounds `since`, `write` bounds `upper`, and `run` is the right to run a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A capability in the state of its last read from the table.
+
+    Attributes:
+        id: identifier, a UUID; any process that knows it can use the capability.
+        kind: see `Kind`.
+        collection: identifier of the collection; 0 for a run capability.
+        frontier: timestamp that `since` or `upper` does not pass. `END_OF_TIME` is the empty frontier, at which nothing
+            can be read or written.
+        expires: wall-clock time of the expiry, microseconds; None if the capability does not expire.
+        task: name of the task, materialized view or index that has the capability; None if a process has it.
+        process: name of the process that acquired the capability, in the format of derive/storage/metadata/process.py.
+        purpose: description of the use, for people; None if unknown.
+    """
+
+    id: str
+    kind: Kind
+    collection: GlobalId
+    frontier: int
+    expires: int | None
+    task: str | None
+    process: str
+    purpose: str | None
+
+    @property
+    def holder(self) -> str:
+        """Return the holder as a text for people: the task, or the process and its purpose."""
+        process = show_process(self.process)
+        return self.task or (f"{self.purpose} ({process})" if self.purpose else process)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCapability:
+    """The run capability of a task, with the write capabilities that were acquired with it.
+
+    Attributes:
+        id: identifier, a UUID.
+        task: name of the task.
+        epoch: number of this run capability of the task.
+        frontiers: lower bound of the written timestamps by collection, which its `upper` does not pass.
+    """
+
+    id: str
+    task: str
+    epoch: int
+    frontiers: Mapping[str, int]
+
+
+_QUERY = (
+    "SELECT capability.id, kind, coalesce(collection.id, 0), coalesce(frontier, 0), expires, task, holder, purpose"
+    " FROM capability LEFT JOIN collection ON collection.name = capability.collection"
+)
+
+
+def _insert(
+    db: apsw.Connection,
+    kind: Kind,
+    *,
+    collection: str | None = None,
+    frontier: int | None = None,
+    expires: int | None = None,
+    task: str | None = None,
+    transform: str | None = None,
+    purpose: str | None = None,
+) -> str:
+    """Add a capability that this process acquires, and return its identifier."""
+    identifier = str(uuid4())
+    at = wall_clock() if kind == "read" else None
+    db.execute(
+        "INSERT INTO capability (id, kind, collection, task, transform, frontier, expires, at, holder, purpose)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (identifier, kind, collection, task, transform, frontier, expires, at, this_process(), purpose),
+    )
+    return identifier
+
+
+# Capabilities by identifier
+
+
+def acquire(
+    db: apsw.Connection,
+    kind: Literal["read", "write"],
+    name: str,
+    frontier: int,
+    *,
+    purpose: str | None = None,
+    lasts: bool = False,
+) -> Capability:
+    """Acquire a capability for this process.
+
+    Args:
+        db: a write transaction.
+        kind: `read` or `write`.
+        name: name of the collection.
+        frontier: timestamp.
+        purpose: description of the use, for people.
+        lasts: the capability never expires.
+    """
+    expires = None if lasts else wall_clock() + LIFETIME
+    return find(db, _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose))
+
+
+def find(db: apsw.Connection, identifier: str) -> Capability:
+    """Return the present state of a capability.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+    """
+    row: Any = db.execute(f"{_QUERY} WHERE capability.id = ?", (identifier,)).fetchone()
+    if row is None:
+        raise FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another one")
+    return Capability(*row)
+
+
+def is_live(db: apsw.Connection, identifier: str) -> bool:
+    """Return true if a capability has neither ended nor been fenced."""
+    return db.execute("SELECT 1 FROM capability WHERE id = ?", (identifier,)).get is not None
+
+
+def require_live(db: apsw.Connection, capability: Capability) -> str:
+    """Return the present name of a capability's collection.
+
+    Raises:
+        FencedError: the capability has ended.
+    """
+    name: str | None = db.execute("SELECT collection FROM capability WHERE id = ?", (capability.id,)).get
+    if name is None:
+        former: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (capability.collection,)).get
+        raise _expired(capability.kind, former or str(capability.collection))
+    return name
+
+
+def renew(db: apsw.Connection, identifier: str) -> None:
+    """Begin the lifetime of a capability again, unless it has ended or does not expire; all files may still be read."""
+    db.execute(
+        "UPDATE capability SET expires = ? WHERE id = ? AND expires IS NOT NULL", (wall_clock() + LIFETIME, identifier)
+    )
+
+
+def downgrade(db: apsw.Connection, identifier: str, frontier: int) -> Capability:
+    """Move a capability up to a frontier, and renew it; files that were replaced before are no longer read.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+        FrontierError: the capability is already at a later frontier.
+    """
+    current = find(db, identifier)
+    if frontier < current.frontier:
+        raise FrontierError(f"capability {identifier} is at {current.frontier}, and cannot go back to {frontier}")
+    db.execute(
+        "UPDATE capability SET frontier = ?, at = iif(kind = 'read', ?, NULL) WHERE id = ?",
+        (frontier, wall_clock(), identifier),
+    )
+    renew(db, identifier)
+    return find(db, identifier)
+
+
+def clone(db: apsw.Connection, identifier: str) -> Capability:
+    """Copy a capability for this process.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+    """
+    find(db, identifier)
+    copy = str(uuid4())
+    db.execute(
+        "INSERT INTO capability (id, kind, collection, frontier, expires, at, purpose, holder)"
+        " SELECT ?, kind, collection, frontier, iif(expires IS NULL, NULL, ?), at, purpose, ? FROM capability"
+        " WHERE id = ?",
+        (copy, wall_clock() + LIFETIME, this_process(), identifier),
+    )
+    return find(db, copy)
+
+
+def take(db: apsw.Connection, identifier: str) -> Capability:
+    """Make this process the holder of a capability of another process.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+    """
+    db.execute("UPDATE capability SET holder = ? WHERE id = ?", (this_process(), identifier))
+    return downgrade(db, identifier, find(db, identifier).frontier)
+
+
+def release(db: apsw.Connection, identifier: str) -> None:
+    """Drop a capability, unless it has ended."""
+    db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
+
+
+def release_expired(db: apsw.Connection) -> None:
+    """Drop expired capabilities and those of ended processes; uncommitted files of their writers become garbage.
+
+    Args:
+        db: a write transaction.
+    """
+    rows: list[Any] = db.execute(
+        "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
+    ).fetchall()
+    now = wall_clock()
+    dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
+    for identifier, kind, collection, task, process, expires in rows:
+        is_late = expires < now and not (kind == "run" and is_local(process))
+        if not is_late and not dead[process]:
+            continue
+        if kind == "run":
+            release_run(db, task)  # the next run of the task collects its files
+            continue
+        release(db, identifier)
+        if kind == "write":
+            db.execute("INSERT OR IGNORE INTO abandoned VALUES (?, ?)", (identifier, collection))
+
+
+# Capabilities by collection
+
+
+def release_writers(db: apsw.Connection, name: str) -> None:
+    """Drop all write capabilities of a collection; uncommitted files of their holders become garbage."""
+    db.execute(
+        "INSERT OR IGNORE INTO abandoned SELECT id, collection FROM capability"
+        " WHERE collection = ? AND kind = 'write' AND task IS NULL",
+        (name,),
+    )
+    db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
+
+
+def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
+    """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
+    frontier: int | None = db.execute(
+        "SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)
+    ).get
+    return frontier
+
+
+def read_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
+    """Return the read capabilities on a collection by frontier: of each task the least one, and all of processes."""
+    rows: list[Any] = db.execute(
+        f"{_QUERY} WHERE capability.collection = ? AND kind = 'read' ORDER BY frontier, task, holder", (name,)
+    ).fetchall()
+    least: dict[str, Capability] = {}
+    for capability in starmap(Capability, rows):
+        least.setdefault(capability.task or capability.id, capability)
+    return tuple(least.values())
+
+
+def write_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
+    """Return the write capabilities that bound the `upper` of a collection, by frontier."""
+    rows: list[Any] = db.execute(
+        f"{_QUERY} WHERE capability.collection = ? AND kind = 'write' AND frontier < ? ORDER BY frontier, task, holder",
+        (name, END_OF_TIME),
+    ).fetchall()
+    return tuple(starmap(Capability, rows))
+
+
+def reading_since(db: apsw.Connection) -> dict[str, int]:
+    """Return the time since which each collection is being read: files replaced later may be in use."""
+    rows: list[Any] = db.execute(
+        "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
+    ).fetchall()
+    dead = {process: is_dead(process) for process in {row[2] for row in rows}}
+    return {collection: at for collection, at, process in rows if not dead[process]}
+
+
+# Run capabilities of tasks
+
+
+def run_capability(db: apsw.Connection, task: str) -> Capability | None:
+    """Return the capability of any process to run a task; None for none."""
+    row: Any = db.execute(f"{_QUERY} WHERE task = ? AND kind = 'run'", (task,)).fetchone()
+    return row and Capability(*row)
+
+
+def other_run(db: apsw.Connection, task: str) -> Capability | None:
+    """Return the capability of another process to run a task; None for none."""
+    run = run_capability(db, task)
+    return None if run is None or run.process == this_process() else run
+
+
+def require_free(db: apsw.Connection, task: str) -> None:
+    """Raise an error if another process has the capability to run a task.
+
+    Args:
+        db: a write transaction.
+        task: name of the task.
+
+    Raises:
+        FencedError: another process has the capability.
+    """
+    release_expired(db)
+    if other_run(db, task) is not None:
+        raise _superseded(task)
+
+
+def acquire_run(
+    db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str, int], purpose: str | None = None
+) -> TaskCapability:
+    """Acquire the capabilities to run a task and to write its collections, and fence earlier holders.
+
+    Args:
+        db: a write transaction.
+        task: name of the task.
+        epoch: new epoch of the task.
+        frontiers: lower bound of the written timestamps, by collection.
+        purpose: description of the use, for people; None for a run.
+    """
+    _release_run(db, task)
+    identifier = _insert(db, "run", task=task, expires=wall_clock() + LIFETIME, purpose=purpose)
+    for name, frontier in frontiers.items():
+        release_writers(db, name)
+        _insert(db, "write", collection=name, task=task, frontier=frontier)
+    return TaskCapability(identifier, task, epoch, dict(frontiers))
+
+
+def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence[str] = ()) -> None:
+    """Raise an error if a run capability has ended or was fenced; renew it otherwise.
+
+    Args:
+        db: a write transaction.
+        capability: the run capability.
+        names: collections that the holder must still be able to write.
+
+    Raises:
+        FencedError: the capability has ended or was fenced, or another task writes one of the collections.
+    """
+    task = capability.task
+    if not is_live(db, capability.id):
+        epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
+        raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
+    rows: list[Any] = db.execute(
+        "SELECT collection FROM capability WHERE task = ? AND kind = 'write'", (task,)
+    ).fetchall()
+    lost = sorted(set(names) - {row[0] for row in rows})
+    if lost:
+        raise _superseded(lost[0])
+    renew(db, capability.id)
+
+
+def renew_runs(db: apsw.Connection) -> None:
+    """Renew the run capabilities of all tasks of this process.
+
+    Args:
+        db: a write transaction, without extra cost if it writes anyway.
+    """
+    db.execute(
+        "UPDATE capability SET expires = ? WHERE kind = 'run' AND holder = ?", (wall_clock() + LIFETIME, this_process())
+    )
+
+
+def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, frontier: int) -> None:
+    """Move a task's write capability on a collection up to a frontier."""
+    db.execute(
+        "UPDATE capability SET frontier = ? WHERE collection = ? AND task = ? AND kind = 'write'",
+        (frontier, name, capability.task),
+    )
+
+
+def release_run(db: apsw.Connection, task: str) -> None:
+    """Drop the capabilities to run a task and to write for it; its read capabilities keep no replaced files."""
+    _release_run(db, task)
+    db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
+
+
+def _release_run(db: apsw.Connection, task: str) -> None:
+    db.execute("DELETE FROM capability WHERE task = ? AND kind IN ('run', 'write')", (task,))
+
+
+def _superseded(name: str) -> FencedError:
+    return FencedError(f"another flowctl has taken over '{name}'; this one commits nothing more")
+
+
+def _expired(kind: Kind, name: str) -> FencedError:
+    return FencedError(f"the capability to {kind} '{name}' has expired", hint="run the command again")
+
+
+# Read capabilities of tasks, materialized views and indexes
+
+_VIEW = "view:"
+"""Prefix of the holder name of a materialized view; no task of a catalog has a colon in its name."""
+
+
+_INDEX = "index:"
+"""Prefix of the holder name of an index."""
+
+
+def view_holder(identifier: GlobalId) -> str:
+    """Return the holder name of a materialized view."""
+    return f"{_VIEW}{identifier}"
+
+
+def index_holder(identifier: GlobalId) -> str:
+    """Return the holder name of an index."""
+    return f"{_INDEX}{identifier}"
+
+
+def acquire_input(db: apsw.Connection, task: str, transform: str, name: str, frontier: int) -> None:
+    """Acquire the capability of a task's transform to read a collection; it never expires."""
+    _insert(db, "read", collection=name, task=task, transform=transform, frontier=frontier)
+
+
+def replace_inputs(db: apsw.Connection, holder: str, names: Collection[str], frontier: int) -> None:
+    """Replace the read capabilities of a view or an index by capabilities on these collections, at a frontier."""
+    release_inputs(db, holder)
+    for name in names:
+        if db.execute("SELECT 1 FROM collection WHERE name = ?", (name,)).get:
+            acquire_input(db, holder, name, name, frontier)
+
+
+def release_inputs(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]:
+    """Drop a task's read capabilities; return their frontiers by transform and collection."""
+    rows: list[Any] = db.execute(
+        "DELETE FROM capability WHERE task = ? AND kind = 'read' RETURNING transform, collection, frontier", (task,)
+    ).fetchall()
+    return {(transform, name): frontier for transform, name, frontier in rows}
+
+
+def downgrade_inputs(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
+    """Move a task's read capabilities to the needed frontiers, by transform; back only if `may_step_back`."""
+    now = wall_clock()
+    db.executemany(
+        "UPDATE capability SET frontier = iif(?, ?2, max(frontier, ?2)), at = ? WHERE task = ? AND transform = ?"
+        " AND kind = 'read'",
+        [(may_step_back, frontier, now, task, transform) for transform, frontier in needs.items()],
+    )
+
+
+def rewind_inputs(db: apsw.Connection, task: str, transforms: Collection[str] | None = None) -> None:
+    """Move a task's read capabilities back to the `since` of their sources; the task is not running.
+
+    Args:
+        db: a write transaction.
+        task: name of the task.
+        transforms: state keys of the inputs that begin again; None for all.
+    """
+    rows: list[Any] = db.execute(
+        "SELECT id, transform FROM capability WHERE task = ? AND kind = 'read'", (task,)
+    ).fetchall()
+    db.executemany(
+        "UPDATE capability SET at = NULL, frontier = (SELECT since FROM collection WHERE name = capability.collection)"
+        " WHERE id = ?",
+        [(identifier,) for identifier, transform in rows if transforms is None or transform in transforms],
+    )
+
+
+def rename_inputs(db: apsw.Connection, task: str, keys: Mapping[str, str]) -> None:
+    """Give a task's read capabilities new state keys, by old state key."""
+    db.executemany(
+        "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
+        [(new, task, old) for old, new in keys.items()],
+    )
+
+
+def readers(db: apsw.Connection) -> dict[str, set[str]]:
+    """Return the collections on which each task of a catalog has read capabilities."""
+    rows: list[Any] = db.execute(
+        "SELECT task, collection FROM capability WHERE kind = 'read' AND task NOT LIKE '%:%'"
+    ).fetchall()
+    collections: dict[str, set[str]] = {}
+    for task, collection in rows:
+        collections.setdefault(task, set()).add(collection)
+    return collections
+
+
+def dataflow_frontiers(db: apsw.Connection, kind: Literal["view", "index"]) -> dict[GlobalId, int]:
+    """Return the views or indexes with read capabilities, each with the timestamp from which it may read all inputs."""
+    rows: list[Any] = db.execute(
+        "SELECT task, max(frontier) FROM capability WHERE kind = 'read' AND task LIKE ? || ':%' GROUP BY task", (kind,)
+    ).fetchall()
+    return {int(holder.partition(":")[2]): frontier for holder, frontier in rows}
