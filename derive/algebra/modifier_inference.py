@@ -45,6 +45,8 @@ Modifiers: TypeAlias = tuple[TypeModifier | None, ...]
 FIT, CUT = "fit_", "cut_"
 """Prefixes of functions that fit a value to a modifier on storage, or in an explicit cast; see `scalar.fitting`."""
 
+_VOID = ("pg_sleep", "pg_notify", "pg_advisory_lock", "pg_advisory_xact_lock", "pg_advisory_unlock_all")
+"""Prefixes of functions without a value."""
 _OF_ANY = {"min", "max", "any_value"}
 _OF_FIRST = {"lag", "lead", "first_value", "last_value", "nth_value"}
 _ALIKE = {"coalesce", "greatest", "least", "nullif"}
@@ -79,7 +81,11 @@ def modifiers_of(relation: Relation, outer: tuple[Modifiers, ...] = ()) -> Modif
             return _of_functions(relation, outer)
         case Constant():
             return relation.modifiers or (None,) * len(relation.types)
-        case Recursion() | Recurring():
+        case Recursion():
+            # The recursive step may change the scale of a number, but not the type of a column.
+            first = modifiers_of(relation.base, outer)
+            return tuple(modifier if modifier and modifier.is_type else None for modifier in first)
+        case Recurring():
             return (None,) * len(relation.types)
 
 
@@ -150,6 +156,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return outer[depth - 1][index] if depth <= len(outer) else None
         case Literal():
             return None if expression.scale is None else number(expression.scale)
+        case Call(function) if function.startswith(_VOID):
+            return TypeModifier(ModifiedType.VOID, 0)
         case Call():
             return _of_call(expression, own, outer)
         case Case(branches, otherwise):

@@ -12,11 +12,17 @@ from enum import Enum
 
 
 class ModifiedType(Enum):
-    """Types of PostgreSQL that have modifiers; the value is the type's name in messages."""
+    """Types of PostgreSQL that have modifiers, or share the data of another type; the value is the name in messages."""
 
     NUMERIC = "numeric"
     VARCHAR = "character varying"
     BPCHAR = "character"
+    NAME = "name"
+    CHAR = '"char"'
+    FLOAT4 = "real"
+    INT2VECTOR = "int2vector"
+    OIDVECTOR = "oidvector"
+    VOID = "void"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,16 @@ class TypeModifier:
         return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is ModifiedType.NUMERIC else self.size + 4
 
     @property
+    def is_type(self) -> bool:
+        """Return whether the modifier only names a type that shares the data of another type."""
+        return self.name not in {ModifiedType.NUMERIC, ModifiedType.VARCHAR, ModifiedType.BPCHAR}
+
+    @property
+    def is_vector(self) -> bool:
+        """Return whether values are vectors of the catalogs: arrays whose elements are counted from 0."""
+        return self.name in {ModifiedType.INT2VECTOR, ModifiedType.OIDVECTOR}
+
+    @property
     def text(self) -> str:
         """Return the type with its modifier in SQL syntax."""
         if not self.size:
@@ -51,6 +67,8 @@ class TypeModifier:
         """Return the text of a value as it is sent to clients."""
         if self.name is ModifiedType.BPCHAR:
             return text.ljust(self.size)
+        if self.is_vector:
+            return text.strip("{}").replace(",", " ")
         if self.name is ModifiedType.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
             return text
         before, _, behind = text.partition(".")

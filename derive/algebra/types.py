@@ -17,6 +17,7 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 | interval | bytes that sort as durations do |
 | time | int: microseconds since midnight |
 | uuid, macaddr | bytes |
+| oid, and the `reg…` types of PostgreSQL's catalogs | int from 0 to 4294967295 |
 | inet, cidr | bytes that sort as addresses do (`derive.functions.types.network`) |
 | arrays of one dimension | bytes that sort by their elements in order (`derive.functions.types.array`) |
 """
@@ -55,6 +56,12 @@ class Type(Enum):
     CIDR = "cidr"
     MACADDR = "macaddr"
     MZ_TIMESTAMP = "mz_timestamp"
+    OID = "oid"
+    REGCLASS = "regclass"
+    REGTYPE = "regtype"
+    REGPROC = "regproc"
+    REGNAMESPACE = "regnamespace"
+    REGROLE = "regrole"
     UNKNOWN = "unknown"
     """The type of a literal or parameter that is not inferred yet; no column has it."""
     BOOLEAN_ARRAY = "boolean[]"
@@ -74,6 +81,8 @@ class Type(Enum):
     INET_ARRAY = "inet[]"
     CIDR_ARRAY = "cidr[]"
     MACADDR_ARRAY = "macaddr[]"
+    OID_ARRAY = "oid[]"
+    REGTYPE_ARRAY = "regtype[]"
 
     @property
     def array(self) -> Type | None:
@@ -95,3 +104,8 @@ PLAIN_BYTES = frozenset({Type.NUMERIC, Type.BYTEA, Type.UUID, Type.INET, Type.CI
 """Types whose data are bytes with the equality and order of their values."""
 OF_BYTES = PLAIN_BYTES | {Type.INTERVAL, *ARRAYS}
 """All types whose data are bytes."""
+
+REGISTERED = frozenset({Type.REGCLASS, Type.REGTYPE, Type.REGPROC, Type.REGNAMESPACE, Type.REGROLE})
+"""Types of oids whose texts are names of objects in PostgreSQL's catalogs."""
+CATALOG_TYPES = REGISTERED | {Type.OID, Type.OID_ARRAY, Type.REGTYPE_ARRAY}
+"""Types of PostgreSQL's catalogs; no stored column has them."""

@@ -287,21 +287,13 @@ def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwor
 def _sessions(
     coordinator: Coordinator, most_bytes: int | None, most_connections: int, passwords: Passwords | None
 ) -> OpenSession:
-    from derive.sql.pg_catalog.objects import SessionFacts, described
-    from derive.sql.pg_catalog.session import DescribingSession
     from derive.sql.session import SqlSession
 
     fixed = {"max_connections": str(most_connections)}
 
     def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
         user = _user(begun["user"], passwords)
-        session = SqlSession(coordinator, begun, most_bytes, backends, fixed, user)
-        return DescribingSession(
-            session,
-            lambda: described(session.objects),
-            lambda: SessionFacts(session.settings, user.name, backends.process, backends.all()),
-            session.functions,
-        )
+        return SqlSession(coordinator, begun, most_bytes, backends, fixed, user)
 
     return open_session
 

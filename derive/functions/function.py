@@ -44,6 +44,7 @@ class Function:
         can_fail: whether it may raise errors.
         is_volatile: whether it may return different values for equal arguments.
         is_variadic: whether the last argument may be repeated.
+        needs_context: whether it needs the context of the running statement (`statement_context`).
     """
 
     name: str
@@ -55,6 +56,7 @@ class Function:
     can_fail: bool = True
     is_volatile: bool = False
     is_variadic: bool = False
+    needs_context: bool = False
 
     def takes(self, count: int) -> tuple[Type | None, ...] | None:
         """Return the types of `count` arguments; None if the function does not take this number."""

@@ -11,6 +11,7 @@ from derive.functions.scalar import (
     array,
     bytea,
     casts,
+    catalog,
     datetime,
     datetime_field,
     datetime_template,
@@ -47,6 +48,7 @@ _MODULES = (
     json,
     row_functions,
     session,
+    catalog,
 )
 
 

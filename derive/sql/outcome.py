@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
@@ -16,17 +17,20 @@ from derive.errors import SqlError
 _END = object()
 
 
-async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> AsyncGenerator[Sequence[Row]]:
+async def in_thread(
+    batches: Iterator[list[Row]], stop: Callable[[], None], executor: Executor | None = None
+) -> AsyncGenerator[Sequence[Row]]:
     """Yield batches of rows, each computed in a thread.
 
     Args:
         batches: generator, which is closed at the end.
         stop: function that makes the generator end soon, after a cancellation.
+        executor: threads for these rows alone, which end with the rows; None for the shared threads.
     """
     loop = asyncio.get_running_loop()
-    with closing(_Closing(batches)) as held:
+    with closing(_Closing(batches, executor)) as held:
         while True:
-            taking = loop.run_in_executor(None, next, held.batches, _END)
+            taking = loop.run_in_executor(executor, next, held.batches, _END)
             try:
                 batch = await asyncio.shield(taking)
             except asyncio.CancelledError:
@@ -50,12 +54,14 @@ async def _ended(taking: asyncio.Future[object]) -> None:
 
 
 class _Closing:
-    def __init__(self, batches: Iterator[list[Row]]) -> None:
-        self.batches = batches
+    def __init__(self, batches: Iterator[list[Row]], executor: Executor | None) -> None:
+        self.batches, self._executor = batches, executor
 
     def close(self) -> None:
         if hasattr(self.batches, "close"):
             self.batches.close()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
 
 
 class ReadyRows(AsyncIterator[Sequence[Row]]):

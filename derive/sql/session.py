@@ -15,7 +15,6 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.executor import carry_out, current, planned
 from derive.sql.execution.query import look_up
-from derive.sql.execution.session_functions import SessionFunctions
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import LOCAL_USER, State, User
 from derive.sql.outcome import Prepared, ReadyRows, Result, TransactionStatus
@@ -35,9 +34,6 @@ class SqlSession:
         backends: all sessions of the server.
         fixed: settings that the server determines.
         user: user of the session.
-
-    Attributes:
-        functions: effects of SQL functions on the session.
     """
 
     def __init__(
@@ -50,8 +46,7 @@ class SqlSession:
         user: User = LOCAL_USER,
     ) -> None:
         fixed = {**fixed, "session_authorization": user.name}
-        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user)
-        self.functions = SessionFunctions(self._state, backends or SingleBackend())
+        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user, backends or SingleBackend())
         self._sessions = coordinator.sessions
         self._sessions.add(self)
 
@@ -74,11 +69,6 @@ class SqlSession:
     def parameters(self) -> dict[str, str]:
         """Return the settings that are reported to clients."""
         return self._state.settings.reported
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Return all settings with their values."""
-        return self._state.settings.all()
 
     @property
     def objects(self) -> Objects:

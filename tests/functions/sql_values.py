@@ -204,7 +204,7 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
 _USUAL |= {
     kind: st.lists(st.one_of(st.none(), _USUAL[kind.element]), max_size=4).map(literal_of_texts)
     for kind in ARRAYS
-    if kind.element
+    if kind.element in _USUAL
 }
 
 TIME_TEXTS = (

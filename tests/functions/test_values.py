@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from postgres_oracle import connection, literal_sql
 from sql_values import usual_texts
 
-from derive.algebra.types import Type
+from derive.algebra.types import CATALOG_TYPES, Type
 from derive.errors import SqlError
 from derive.functions.registry import register, sort_key
 from derive.functions.types.type_info import INFO_OF
@@ -20,7 +20,7 @@ from derive.functions.types.values import binary_of, datum_of_binary, datum_of_t
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
-KINDS = [kind for kind in Type if kind not in {Type.UNKNOWN, Type.MZ_TIMESTAMP}]
+KINDS = [kind for kind in Type if kind not in {Type.UNKNOWN, Type.MZ_TIMESTAMP, *CATALOG_TYPES}]
 SORTED = [kind for kind in KINDS if kind is not Type.INTERVAL]
 
 

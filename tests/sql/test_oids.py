@@ -1,7 +1,8 @@
 """Types as PostgreSQL's clients know them."""
 
 from derive.algebra.types import Type
-from derive.sql.pg_types import OID_OF, PG_TYPES, type_of_oid
+from derive.functions.types.pg_type import PG_TYPES
+from derive.sql.pg_types import OID_OF, type_of_oid
 
 
 def test_every_type_has_a_number_that_stands_for_its_form() -> None:

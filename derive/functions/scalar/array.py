@@ -167,6 +167,11 @@ def _length(elements: Elements, dimension: int) -> int | None:
     return len(elements) if dimension == 1 and elements else None
 
 
+def _subscripts(first: int, elements: Elements, dimension: int) -> bytes:
+    """Return the array of all subscripts of an array, which begin with `first`."""
+    return array_of(Type.INTEGER, range(first, first + len(elements)) if dimension == 1 else ())
+
+
 def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements | None:
     return elements[max(begin or 1, 1) - 1 : max(end or 0, 0)] if begin is not None and end is not None else None
 
@@ -245,6 +250,8 @@ def _add_questions() -> None:
     _define("array_ndims", (_A,), _I)(_same(lambda own: 1 if own else None))
     _define("array_dims", (_A,), _T)(_same(lambda own: f"[1:{len(own)}]" if own else None))
     _define("cardinality", (_A,), _I)(_same(len))
+    for word, first in (("generate_subscripts", 1), ("vector_subscripts", 0)):
+        _define(f"{word}[]", (_A, _I), Type.INTEGER_ARRAY, word=word)(_same(partial(_subscripts, first)))
     _define("array_to_string", (_A, _T), _T, takes_null=True)(_joined)
     _define("array_to_string", (_A, _T, _T), _T, word="array_to_string_with_null", takes_null=True)(_joined)
     _define("[]", (_A, _I), _E, word="array_element")(

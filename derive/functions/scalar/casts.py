@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from derive.algebra.types import ARRAYS, Datum, Type
+from derive.algebra.types import ARRAYS, REGISTERED, Datum, Type
 from derive.errors import SqlError
-from derive.functions.function import Function, Functions, SqlForm, over_data, word_of
-from derive.functions.native import narrowing_form
+from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
+from derive.functions.native import are_short, narrowing_form
 from derive.functions.scalar.arithmetic import INTEGERS
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY
@@ -19,6 +19,7 @@ from derive.functions.types.interval import Interval
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numeric import rounded
+from derive.functions.types.object_id import oid_of_integer
 from derive.functions.types.text_format import BITS
 from derive.functions.types.values import datum_of_text, text_function
 
@@ -67,11 +68,13 @@ def _cast_data(
     *,
     can_fail: bool,
     sql: SqlForm | None = None,
+    needs_context: bool = False,
 ) -> None:
     """Add a cast of data; `convert` takes NULL, too."""
     name = f"{word_of(source)}_to_{word_of(target)}"
     _CASTS[source, target] = (context, name)
-    FUNCTIONS.add(Function(name, name, (source,), target, convert, sql, can_fail=can_fail))
+    function = Function(name, name, (source,), target, convert, sql, can_fail=can_fail, needs_context=needs_context)
+    FUNCTIONS.add(function)
 
 
 def _bounded(kind: Type, number: int) -> int:
@@ -182,6 +185,36 @@ def _add_addresses() -> None:
     _cast(Type.INET, Type.CIDR, "assignment", lambda address: address.network, can_fail=False)
 
 
+def _add_object_ids() -> None:
+    """Add casts of oids: an integer is an oid in any expression, and an oid is an integer where that is written."""
+    for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
+        _cast(kind, Type.OID, "implicit", oid_of_integer, sql=_oid_form(kind))
+    _same(Type.OID, Type.BIGINT, "assignment")
+    _cast(Type.OID, Type.INTEGER, "assignment", _signed, can_fail=False)
+    for registered in sorted(REGISTERED, key=lambda kind: kind.value):
+        _same(registered, Type.OID, "implicit")
+        _same(registered, Type.BIGINT, "assignment")
+        _cast(registered, Type.INTEGER, "assignment", _signed, can_fail=False)
+        _same(Type.OID, registered, "explicit")
+        for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
+            _cast(kind, registered, "explicit", oid_of_integer, sql=_oid_form(kind))
+
+
+def _oid_form(kind: Type) -> SqlForm:
+    """Return the form of a cast of an integer to an oid; the function is called for negative and large integers."""
+
+    def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
+        argument = arguments[0]
+        call = f"{registered_name(f'{word_of(kind)}_to_oid')}({argument})"
+        return f"iif({argument} BETWEEN 0 AND 4294967295, {argument}, {call})" if are_short(arguments) else call
+
+    return form
+
+
+def _signed(oid: int) -> int:
+    return oid - (1 << 32) if oid >= 1 << 31 else oid
+
+
 def _add_texts() -> None:
     for kind in Type:
         if kind in {Type.TEXT, Type.UNKNOWN}:
@@ -193,8 +226,10 @@ def _add_texts() -> None:
         elif kind is Type.INET:
             _cast(kind, Type.TEXT, "assignment", full_text_of, can_fail=False)
         else:
-            _cast_data(kind, Type.TEXT, "assignment", _unless_null(text_function(kind)), can_fail=False)
-        _cast_data(Type.TEXT, kind, "explicit", _unless_null(partial(datum_of_text, kind)), can_fail=True)
+            show = _unless_null(text_function(kind))
+            _cast_data(kind, Type.TEXT, "assignment", show, can_fail=False, needs_context=kind in REGISTERED)
+        parse = _unless_null(partial(datum_of_text, kind))
+        _cast_data(Type.TEXT, kind, "explicit", parse, can_fail=True, needs_context=kind in REGISTERED)
         _CASTS[Type.UNKNOWN, kind] = ("implicit", _CASTS[Type.TEXT, kind][1])
     _same(Type.UNKNOWN, Type.TEXT, "implicit")
 
@@ -240,7 +275,14 @@ def _add_arrays() -> None:
             function = by_name[name]
             assert function.python is not None
             convert = _elementwise(function.python, source.element, target.element)
-            _cast_data(source, target, context, convert, can_fail=function.can_fail)
+            _cast_data(
+                source,
+                target,
+                context,
+                convert,
+                can_fail=function.can_fail,
+                needs_context=function.needs_context,
+            )
 
 
 def _elementwise(convert: Callable[..., Datum], source: Type, target: Type) -> Callable[[Any], Datum]:
@@ -260,6 +302,7 @@ def json_kind(value: Json) -> str:
 
 _add_numbers()
 _add_timestamp_casts()
+_add_object_ids()
 _add_texts()
 _add_json()
 _add_addresses()

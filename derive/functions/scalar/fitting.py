@@ -57,6 +57,11 @@ FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
     lambda text, scale: number(scale).shown(text) if scale else text
 )
 
+FUNCTIONS.native("text()", (_T,), _T, lambda arguments, _: arguments[0], word="plain_text")
+FUNCTIONS.define("text()", (_T,), _T, word="vector_text", can_fail=False)(
+    lambda text: text.strip("{}").replace(",", " ")
+)
+
 
 def fitting_function(modifier: TypeModifier, *, is_cast: bool) -> str:
     """Return the function that fits a value to a modifier; it takes the value, then the modifier's numbers."""

@@ -57,12 +57,30 @@ def _keys(name: str, value: Json) -> tuple[str, ...]:
     return tuple(sorted(value, key=lambda key: (len(key.encode()), key.encode())))
 
 
+EXPANDED = "_pg_expandarray"
+"""A function of `information_schema`: elements of a vector, each with its number from 1."""
+EXPANDED_FIELDS = {"x": 1, "n": 2}
+"""Fields of the result of `_pg_expandarray`, which is an array of two integers here, by subscript."""
+
+
+def _expanded(elements: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"{{{element},{number}}}" for number, element in enumerate(elements, start=1))
+
+
 def _add() -> dict[str, RowFunction]:
     functions: dict[str, RowFunction] = {
         "string_to_table": RowFunction("string_to_array", "string_to_table"),
         "regexp_split_to_table": RowFunction("regexp_split_to_table[]", "regexp_split_to_table"),
+        "generate_subscripts": RowFunction("generate_subscripts[]", "generate_subscripts"),
+        "pg_partition_ancestors": RowFunction("pg_partition_ancestors[]", "relid"),
+        EXPANDED: RowFunction(f"{EXPANDED}[]", EXPANDED, Type.INTEGER_ARRAY),
         "regexp_matches": RowFunction("regexp_matches[]", "regexp_matches", Type.TEXT_ARRAY),
     }
+
+    ancestors = functions["pg_partition_ancestors"].symbol
+    FUNCTIONS.define(ancestors, (Type.OID,), Type.OID_ARRAY, word="partition_ancestors")(lambda oid: (oid,))
+    for kind in (Type.SMALLINT_ARRAY, Type.OID_ARRAY):
+        FUNCTIONS.define(f"{EXPANDED}[]", (kind,), Type.TEXT_ARRAY, word="expanded")(_expanded)
 
     def own(name: str, column: str) -> str:
         functions[name] = RowFunction(f"{name}[]", column)

@@ -19,6 +19,7 @@ from derive.functions.types import (
     jsonb,
     network,
     numeric,
+    object_id,
     text_format,
     time_of_day,
     uuid,
@@ -82,6 +83,20 @@ def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
 def _integer(kind: Type, oid: int, array: int, name: str, size: int) -> TypeInfo:
     of_binary, binary_of = binary_format.integer_format(size)
     return TypeInfo(oid, array, name, size, "N", partial(text_format.integer_of_text, kind), str, of_binary, binary_of)
+
+
+def _registered(kind: Type, oid: int, array: int) -> TypeInfo:
+    return TypeInfo(
+        oid,
+        array,
+        kind.value,
+        4,
+        "N",
+        partial(object_id.registered_of_text, kind),
+        partial(object_id.text_of_registered, kind),
+        object_id.oid_of_binary,
+        object_id.binary_of_oid,
+    )
 
 
 def _array(element: Type, info: TypeInfo) -> TypeInfo:
@@ -228,6 +243,14 @@ INFOS: Mapping[Type, TypeInfo] = {
     Type.MACADDR: TypeInfo(
         829, 1040, "macaddr", 6, "U", network.mac_of_text, network.text_of_mac, network.mac_of_binary, bytes
     ),
+    Type.OID: TypeInfo(
+        26, 1028, "oid", 4, "N", object_id.oid_of_text, str, object_id.oid_of_binary, object_id.binary_of_oid
+    ),
+    Type.REGPROC: _registered(Type.REGPROC, 24, 1008),
+    Type.REGCLASS: _registered(Type.REGCLASS, 2205, 2210),
+    Type.REGTYPE: _registered(Type.REGTYPE, 2206, 2211),
+    Type.REGNAMESPACE: _registered(Type.REGNAMESPACE, 4089, 4090),
+    Type.REGROLE: _registered(Type.REGROLE, 4096, 4097),
 }
 
 INFO_OF: Mapping[Type, TypeInfo] = {

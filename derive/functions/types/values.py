@@ -46,7 +46,7 @@ def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callabl
     """Return `binary_of` for one type and its modifier, for many data."""
     if modifier and kind is Type.NUMERIC:
         return lambda datum: binary_of_numeric(datum, max(modifier.scale, 0))
-    if modifier:
+    if modifier and kind is Type.TEXT:
         return lambda datum: modifier.shown(datum).encode()
     return INFO_OF[kind].binary_of
 

@@ -12,6 +12,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
 from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_compatible
 from derive.sql.catalog.items import Item, is_provisional, stored_name
+from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
@@ -72,7 +73,7 @@ class Objects:
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name; None if no relation has the name."""
         identifier = self._ids.get((schema or PUBLIC, name))
-        return None if identifier is None else self.relation(identifier)
+        return system_relation(schema, name) if identifier is None else self.relation(identifier)
 
     def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
         """Return whether writers other than SQL statements and source feeders write some of the relations."""
@@ -190,7 +191,9 @@ class BoundNames:
         """Return the relation that a name had; None if the view has no such name."""
         bound = bound_name(schema, name)
         identifier = self._bindings.get(bound)
-        named = None if identifier is None else self._objects.relation(identifier)
+        if identifier is None:
+            return system_relation(schema, name)
+        named = self._objects.relation(identifier)
         return as_recorded(named, self._read[bound]) if named and bound in self._read else named
 
     def candidates(self) -> Iterable[str]:
@@ -217,7 +220,7 @@ class RecordedNames:
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name, and record the look-up."""
         named = self._names.lookup(schema, name)
-        if named is not None:
+        if named is not None and named.kind is not RelationKind.SYSTEM:
             self.bindings[bound_name(schema, name)] = named.id
             if named.kind is RelationKind.COLLECTION:
                 self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)

@@ -32,7 +32,14 @@ from derive.sql.parser.statement import (
     ObjectKind,
     Rename,
 )
-from derive.sql.planner.ddl import columns_of_definitions, indexes_of, plan_altered, relation_named, require_narrow
+from derive.sql.planner.ddl import (
+    columns_of_definitions,
+    indexes_of,
+    plan_altered,
+    relation_named,
+    require_narrow,
+    require_stored,
+)
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
@@ -221,8 +228,9 @@ class _Definer:
 
     async def _create_table_as(self, statement: CreateTable, query: Query) -> Result:
         view = plan_view(query, self._objects, statement.column_names)
+        columns = _columns(view, are_stored=True)
         rows = [row async for batch in await read(self._state, rows_of_view(view)) for row in batch]
-        item = Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, _columns(view))
+        item = Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, columns)
         self._change(item)
         self._state.transaction.write([(item.id, row, 1) for row in rows])
         return Result(lambda _: f"SELECT {len(rows)}")
@@ -269,7 +277,7 @@ class _Definer:
                 return Result(lambda _: tag, notices=skipped)
         if statement.is_materialized:
             self._require_maintainable(view.relation, "materialized view")
-        name, columns = statement.name.name, _columns(view)
+        name, columns = statement.name.name, _columns(view, are_stored=statement.is_materialized)
         item = Item(provisional_id(), kind, PUBLIC, name, columns, statement.definition, names.bindings, names.read)
         self._change(item, removed=replaced)
         return Result(lambda _: tag)
@@ -403,6 +411,11 @@ def _create_schema(statement: CreateSchema) -> Result:
     return Result(lambda _: "CREATE SCHEMA", notices=(Notice("NOTICE", "42P06", f"{message}, skipping"),))
 
 
-def _columns(view: PlannedView) -> tuple[NamedColumn, ...]:
+def _columns(view: PlannedView, *, are_stored: bool) -> tuple[NamedColumn, ...]:
+    """Return the columns of a view or table over a query; names of the catalogs become texts."""
     require_narrow(len(view.columns))
-    return tuple(NamedColumn(column.name, column.type, modifier=column.modifier) for column in view.columns)
+    if are_stored:
+        require_stored(column.type for column in view.columns)
+    modifiers = (None if column.modifier and column.modifier.is_type else column.modifier for column in view.columns)
+    pairs = zip(view.columns, modifiers, strict=True)
+    return tuple(NamedColumn(column.name, column.type, modifier=modifier) for column, modifier in pairs)

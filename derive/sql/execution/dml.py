@@ -92,7 +92,7 @@ async def _by_itself(
 async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_short: bool) -> list[Row]:
     """Return the rows of a write's query."""
     rows: list[Row] = []
-    if planned.reads:
+    if planned.reads or query.needs_context:
         batches = await reading.read(state, query)
     else:
         if is_short:

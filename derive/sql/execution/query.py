@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from derive.algebra.bounds import bounds_of
@@ -19,16 +20,20 @@ from derive.compute.protocol.messages import PeekResponse, Query
 from derive.document.clock import parse_rfc3339
 from derive.errors import FlowError, SqlError
 from derive.functions.registry import evaluate
+from derive.functions.statement_context import each_in_context
 from derive.handover import Handover
 from derive.relations.columns import Source, columns_of
 from derive.relations.contents import contents_at
 from derive.sql.catalog.items import is_provisional
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.session_functions import context_of, facts_of
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
 from derive.sql.parser.text_cache import MOST_CHARACTERS
-from derive.sql.planner.dependencies import ids_of, types_read
+from derive.sql.pg_catalog.snapshot import snapshot_of
+from derive.sql.planner.dependencies import has_effects, ids_of, types_read
+from derive.sql.planner.names import FIRST_SYSTEM_ID
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation.prepare import Lookup, Plan
@@ -187,7 +192,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     """
     assert plan.query is not None
     is_short = len(plan.text) <= MOST_CHARACTERS
-    rows = await _look_up(state, plan.query, arguments) if as_of is None and is_short else None
+    is_lookup = as_of is None and is_short and not plan.query.needs_context
+    rows = await _look_up(state, plan.query, arguments) if is_lookup else None
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments), as_of)
     else:
@@ -222,13 +228,13 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     with state.interruptible():
         await _instance_is_there(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
-    asked = maintained.query(query.relation, query.finishing)
+    asked = _maintained(state, query)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
     with state.interruptible():
         least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
         time = await time_of(state, ids, as_of, least, upper)
         since = maintained.since(query.relation)
-        asked = maintained.query(query.relation, query.finishing)
+        asked = _maintained(state, query)
         is_there = asked is not None and since is not None and since <= time
         is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
@@ -238,7 +244,14 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
     if asked is None:
         await _check_views(state, query.relation, time)
-    return in_thread(rows_at(state, query, time), state.stop)
+    # A function that waits, such as pg_sleep, must not occupy a thread that other statements need.
+    executor = ThreadPoolExecutor(1) if query.needs_context and has_effects(query.relation) else None
+    return in_thread(rows_at(state, query, time), state.stop, executor)
+
+
+def _maintained(state: State, query: PlannedQuery) -> Query | None:
+    """Return the query of maintained relations; None if their instance cannot answer it."""
+    return None if query.needs_context else state.coordinator.maintained.query(query.relation, query.finishing)
 
 
 async def _check_views(state: State, relation: Relation, time: int) -> None:
@@ -301,15 +314,21 @@ def rows_at(
     begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
     relation = coordinator.maintained.expanded(query.relation)
     bounds = bounds_of((relation, query.finishing))
-    sources = _sources(state, {id_: types for id_, types in types_read(relation).items() if id_ not in begun})
+    read = types_read(relation)
+    stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
+    sources = _sources(state, stored)
+    catalog = snapshot_of(state.objects, state.user.name) if query.needs_context else None
 
     def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
             return iter((begun[identifier],))
+        if catalog is not None and identifier >= FIRST_SYSTEM_ID:
+            return iter((catalog.rows(identifier, lambda: facts_of(state)),))
         return contents_at(coordinator.store, sources[identifier], time, desired, bounds.get(identifier))
 
     is_over = cancelled or (lambda: state.is_stopped)
-    return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
+    rows = oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
+    return rows if catalog is None else each_in_context(context_of(state, catalog), rows)
 
 
 def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:

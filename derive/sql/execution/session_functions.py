@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 
 from derive.algebra.types import Datum
 from derive.errors import SqlError
-from derive.sql.backends import Backends
+from derive.functions.statement_context import CatalogNames, StatementContext
 from derive.sql.execution.state import State
-from derive.sql.pg_catalog.effects import Argument, Effect
-from derive.sql.preparation.known_settings import boolean_of, unknown
+from derive.sql.pg_catalog.objects import SessionFacts
 
 _MOST_SECONDS = 366 * 86_400.0
+
+
+def context_of(state: State, catalog: CatalogNames) -> StatementContext:
+    """Return the context of a statement that is evaluated in another thread."""
+    loop, functions = asyncio.get_running_loop(), SessionFunctions(state)
+
+    def setting(name: str) -> str | None:
+        try:
+            return state.settings.get(name)
+        except SqlError:
+            return None
+
+    def effect(name: str, arguments: tuple[Datum, ...]) -> Datum:
+        return asyncio.run_coroutine_threadsafe(functions.call(name, arguments), loop).result()
+
+    return StatementContext(catalog, setting, effect, state.backends.process)
+
+
+def facts_of(state: State) -> SessionFacts:
+    """Return facts about the session and the other sessions."""
+    return SessionFacts(state.settings.all(), state.backends.all())
 
 
 class SessionFunctions:
@@ -21,81 +40,41 @@ class SessionFunctions:
 
     Args:
         state: state of the session.
-        backends: all sessions of the server.
     """
 
-    def __init__(self, state: State, backends: Backends) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._backends = backends
 
-    def begin(self) -> None:
-        """Begin a statement: cancellation applies to this statement from now on."""
-        self._state.go_on()
-
-    @contextmanager
-    def ending(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Call `stop` if the statement in this block is cancelled or times out."""
-        done = self._state.limit()
-        self._state.on_stop = stop
-        try:
-            yield
-        except SqlError as error:
-            if error.sqlstate == "57014":
-                self._state.check_stopped()  # raises the reason of the cancellation
-            raise
-        finally:
-            self._state.on_stop = None
-            done()
-
-    async def call(self, effect: Effect) -> Datum:
+    async def call(self, name: str, arguments: tuple[Datum, ...]) -> Datum:
         """Execute an effect, and return the function's value.
+
+        Args:
+            name: name of the function.
+            arguments: a datum for each argument, of the types in `derive.functions.scalar.catalog`.
 
         Raises:
             SqlError: the effect is invalid, or the statement is cancelled.
         """
-        name, arguments = effect.function, effect.arguments
         match name, arguments:
-            case "missing_setting", (setting,):
-                raise unknown(str(setting))
-            case "pg_notify", (_, _):
+            case "pg_notify", _:
                 raise SqlError("0A000", "NOTIFY is not supported", hint="SUBSCRIBE tells of changes")
-            case "set_config", (str() as setting, value, is_local):
-                return self._set(setting, value, is_local)
+            case "set_config", (str() as setting, str() | None as value, is_local):
+                self._state.settings.set(setting, value, is_local=bool(is_local))
+                return self._state.settings.get(setting)
             case "pg_cancel_backend", (int() as process,):
-                return int(self._backends.cancel(process))
+                return int(self._state.backends.cancel(process))
             case "pg_terminate_backend", (int() as process,):
-                return int(self._backends.terminate(process))
-            case "pg_sleep", (seconds,):
-                return await self._sleep(seconds)
-        if "advisory" in name:
-            return await self._lock(name, arguments)
-        raise SqlError("42883", f"function {name} does not take these {len(arguments)} arguments")
+                return int(self._state.backends.terminate(process))
+            case "pg_sleep", (float() as seconds,):
+                await self._wait(asyncio.sleep(max(0.0, min(seconds, _MOST_SECONDS))))
+                return ""
+        return await self._lock(name, tuple(argument for argument in arguments if isinstance(argument, int)))
 
-    def _set(self, setting: str, value: Argument, is_local: Argument) -> str:
-        text = None if value is None else str(value)
-        local = boolean_of("is_local", str(is_local)) == "on"
-        self._state.settings.set(setting, text, is_local=local)
-        return self._state.settings.get(setting)
-
-    async def _sleep(self, seconds: Argument) -> Datum:
-        try:
-            duration = 0.0 if seconds is None else min(float(seconds), _MOST_SECONDS)
-        except ValueError:
-            raise SqlError("22P02", f'invalid input syntax for type double precision: "{seconds}"') from None
-        await self._wait(asyncio.sleep(max(0.0, duration)))
-        return None if seconds is None else ""
-
-    async def _lock(self, name: str, arguments: tuple[Argument, ...]) -> Datum:
+    async def _lock(self, name: str, key: tuple[int, ...]) -> Datum:
         locks = self._state.coordinator.advisory_locks
-        if name == "pg_advisory_unlock_all" and not arguments:
+        if name == "pg_advisory_unlock_all":
             locks.release(self._state, is_of_transaction=False)
             return ""
-        try:
-            key = tuple(int(str(argument)) for argument in arguments)
-        except ValueError:
-            key = ()
-        if len(key) not in (1, 2):
-            raise SqlError("42883", f"function {name} takes a bigint, or two integers")
         is_shared, is_of_transaction = name.endswith("_shared"), "_xact_" in name
         if name.startswith("pg_advisory_unlock"):
             return int(locks.unlock(self._state, key, is_shared=is_shared))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from derive.algebra.types import Datum
 from derive.errors import SqlError
+from derive.sql.backends import Backends
 from derive.sql.catalog.ddl_transaction import DdlTransaction
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
@@ -86,6 +87,7 @@ class State:
         settings: settings of the session.
         most_bytes: greatest size of a result in bytes; None for no limit.
         user: user of the session.
+        backends: all sessions of the server.
 
     Attributes:
         statements: prepared statements by name.
@@ -93,12 +95,14 @@ class State:
         is_explicit: whether a transaction block is open.
         is_failed: whether the transaction has failed.
         waiting: the waiting task that cancellation may interrupt; None without one.
-        on_stop: function that stops work of the statement in another database; None without one.
         ddl: definitions of the transaction; None without any.
     """
 
-    def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User) -> None:
+    def __init__(
+        self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User, backends: Backends
+    ) -> None:
         self.coordinator, self.settings, self.most_bytes, self.user = coordinator, settings, most_bytes, user
+        self.backends = backends
         self.statements: dict[str, Plan] = {}
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
@@ -110,7 +114,6 @@ class State:
         self._stopped = threading.Event()
         self._reason: SqlError | None = None
         self.waiting: asyncio.Task[object] | None = None
-        self.on_stop: Callable[[], None] | None = None
 
     @property
     def objects(self) -> Objects:
@@ -294,8 +297,6 @@ class State:
             return
         self._reason = reason
         self._stopped.set()
-        if (on_stop := self.on_stop) is not None:
-            on_stop()
         self._loop.call_soon_threadsafe(self._wake)
 
     def go_on(self) -> None:

@@ -189,6 +189,15 @@ class FunctionCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldSelection:
+    """`(value).name`: a field of a composite value; `offset` is the start of the operand."""
+
+    operand: SyntaxNode
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """An operator with one or two operands; `offset` is the operator's offset."""
 
@@ -370,6 +379,7 @@ SyntaxNode: TypeAlias = (
     | ColumnReference
     | Star
     | FunctionCall
+    | FieldSelection
     | Operation
     | Logical
     | Test

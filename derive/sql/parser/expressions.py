@@ -17,6 +17,7 @@ from derive.sql.parser.ast import (
     DefaultMarker,
     DistinctTest,
     Exists,
+    FieldSelection,
     FrameBound,
     FunctionCall,
     InList,
@@ -360,8 +361,8 @@ class PrimaryParser:
             reader.return_to(mark)
         items = reader.list_of(self._expressions.parse)
         reader.expect_symbol(")")
-        if reader.is_symbol("."):
-            raise SqlError("0A000", "fields of composite values are not supported", offset=reader.offset)
+        if len(items) == 1 and reader.accept_symbol("."):
+            return FieldSelection(items[0], reader.any_name(), offset)
         return items[0] if len(items) == 1 else RowValue(items, offset)
 
     def _word(self, word: str, offset: int) -> SyntaxNode:

@@ -161,8 +161,7 @@ class FromParser:
         is_lateral = reader.accept_word("lateral") is not None
         if reader.is_symbol("("):
             return self._parenthesised(is_lateral, offset)
-        behind = reader.ahead()
-        if is_lateral or (reader.is_name(of_function=True) and behind.kind is TokenKind.SYMBOL and behind.value == "("):
+        if is_lateral or self._begins_call():
             return self._function(offset)
         if reader.is_words("rows", "from"):
             raise SqlError("0A000", "ROWS FROM is not supported", offset=offset)
@@ -214,6 +213,13 @@ class FromParser:
         reader.return_to(mark)
         reader.expect_symbol("(")
         return None
+
+    def _begins_call(self) -> bool:
+        """Return whether a function is next, with a schema or without."""
+        reader = self._reader
+        index = 3 if reader.ahead().value == "." and reader.ahead().kind is TokenKind.SYMBOL else 1
+        behind = reader.ahead(index)
+        return reader.is_name(of_function=True) and behind.kind is TokenKind.SYMBOL and behind.value == "("
 
     def _function(self, offset: int) -> FromItem:
         call = self._queries.expressions.parse_call()

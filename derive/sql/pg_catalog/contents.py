@@ -1,17 +1,22 @@
-"""Rows of PostgreSQL's catalogs, for relations and types."""
+"""Rows of PostgreSQL's catalogs about relations, columns, indexes and types, with values by column name."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TypeAlias
 
+from derive.functions.types.pg_type import PG_TYPES
 from derive.sql.backends import Backend
+from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, ObjectRelation
-from derive.sql.pg_types import PG_TYPES, oid_of
+from derive.sql.pg_catalog.procedures import PROCEDURES, procedure_name
+from derive.sql.pg_types import oid_of
 
 CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
+"""Values by column; texts are parsed for columns of other types."""
 
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
@@ -20,47 +25,79 @@ _FIRST_USER = 16_384
 _RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 1663
 
 
-def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
-    """Return the rows of each catalog relation that has rows; missing columns have defaults."""
-    schemas = _schemas(objects)
-    database: CatalogRow = {"oid": _DATABASE, "datname": objects.database, "datdba": _OWNER, "encoding": 6}
-    database |= {"datallowconn": True, "datlocprovider": "c", "datcollate": "C", "datctype": "C", "datconnlimit": -1}
-    database |= {"dattablespace": _TABLESPACE}
+def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogRow]]]:
+    """Return functions that make the rows of each relation of `pg_catalog` that has rows; other values are defaults."""
+    schemas = schemas_of(objects)
+
+    def of_relations(rows: Callable[[ObjectRelation], Iterable[CatalogRow]]) -> Callable[[], Iterable[CatalogRow]]:
+        return lambda: (row for relation in objects.relations for row in rows(relation))
+
     return {
-        "pg_namespace": [{"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()],
-        "pg_class": [row for relation in objects.relations for row in _classes(relation, schemas)],
-        "pg_attribute": [row for relation in objects.relations for row in _attributes(relation)],
-        "pg_attrdef": list(_defaults(objects)),
-        "pg_index": [row for relation in objects.relations for row in _indexes(relation)],
-        "pg_description": [
-            {"objoid": FIRST_OID + relation.id, "classoid": _RELATIONS, "description": relation.comment}
-            for relation in objects.relations
-            if relation.comment
-        ],
-        "definition": [row for relation in objects.relations for row in _definitions(relation)],
-        "pg_type": list(_types()),
-        "pg_am": [
+        "pg_namespace": lambda: ({"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()),
+        "pg_class": of_relations(lambda relation: _classes(relation, schemas)),
+        "pg_attribute": of_relations(_attributes),
+        "pg_attrdef": of_relations(_defaults),
+        "pg_index": of_relations(_indexes),
+        "pg_description": of_relations(_comments),
+        "pg_type": _types,
+        "pg_proc": lambda: (
+            {"oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": _OWNER, "prokind": "f"}
+            for name, oid in PROCEDURES.items()
+        ),
+        "pg_am": lambda: (
             {"oid": _HEAP, "amname": "heap", "amtype": "t"},
             {"oid": _BTREE, "amname": "btree", "amtype": "i"},
-        ],
-        "pg_opclass": [{"oid": _BTREE_CLASS, "opcmethod": _BTREE, "opcname": "any_ops", "opcdefault": True}],
-        "pg_collation": [{"oid": _DEFAULT_COLLATION, "collname": "default", "collnamespace": PG_CATALOG}],
-        "pg_database": [database],
-        "pg_tablespace": [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
-        "pg_roles": roles_of(objects.owner),
-        "pg_timezone_names": [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
+        ),
+        "pg_opclass": lambda: [{"oid": _BTREE_CLASS, "opcmethod": _BTREE, "opcname": "any_ops", "opcdefault": True}],
+        "pg_collation": lambda: [{"oid": _DEFAULT_COLLATION, "collname": "default", "collnamespace": PG_CATALOG}],
+        "pg_database": lambda: [_database(objects)],
+        "pg_tablespace": lambda: [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
+        "pg_timezone_names": lambda: [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
     }
 
 
-def roles_of(owner: str, user: str | None = None) -> list[CatalogRow]:
+def _database(objects: CatalogObjects) -> CatalogRow:
+    database: CatalogRow = {"oid": _DATABASE, "datname": objects.database, "datdba": _OWNER, "encoding": 6}
+    database |= {"datallowconn": True, "datlocprovider": "c", "datcollate": "C", "datctype": "C", "datconnlimit": -1}
+    return database | {"dattablespace": _TABLESPACE}
+
+
+def keyword_rows() -> Iterator[CatalogRow]:
+    """Yield the rows of `pg_get_keywords()`."""
+    kinds = dict.fromkeys(COLUMNS_ONLY, ("C", "unreserved (cannot be function or type name)"))
+    kinds |= dict.fromkeys(FUNCTIONS_ONLY, ("T", "reserved (can be function or type name)"))
+    kinds |= dict.fromkeys(RESERVED, ("R", "reserved"))
+    for word, (code, description) in sorted(kinds.items()):
+        label = {"barelabel": word not in NEEDS_AS}
+        label_text = "requires AS" if word in NEEDS_AS else "can be bare label"
+        yield {"word": word, "catcode": code, "catdesc": description, "baredesc": label_text, **label}
+
+
+def roles_of(owner: str, user: str) -> list[CatalogRow]:
     """Return the rows of `pg_roles`: the owner, and the current user."""
     rights: CatalogRow = {"rolinherit": True, "rolcreatedb": True, "rolcanlogin": True, "rolconnlimit": -1}
     rights |= {"rolsuper": True, "rolcreaterole": True}
-    names = dict.fromkeys([owner] if user is None else [owner, user])
-    return [{"oid": _oid_of_user(name, owner), "rolname": name, **rights} for name in names]
+    names = dict.fromkeys([owner, user])
+    return [{"oid": oid_of_user(name, owner), "rolname": name, **rights} for name in names]
 
 
-def _oid_of_user(name: str, owner: str) -> int:
+def users_of(owner: str, user: str) -> list[CatalogRow]:
+    """Return the rows of `pg_user`."""
+    return [
+        {"usename": row["rolname"], "usesysid": row["oid"], "usecreatedb": True, "usesuper": True}
+        | {"userepl": False, "usebypassrls": False}
+        for row in roles_of(owner, user)
+    ]
+
+
+def settings_of(settings: Mapping[str, str]) -> list[CatalogRow]:
+    """Return the rows of `pg_settings`."""
+    return [
+        {"name": name, "setting": value, "reset_val": value, "vartype": "string"} for name, value in settings.items()
+    ]
+
+
+def oid_of_user(name: str, owner: str) -> int:
     """Return 10 for the owner, and for other users a 30-bit hash of the name."""
     return _OWNER if name == owner else _FIRST_USER + (zlib.crc32(name.encode()) >> 2)
 
@@ -77,12 +114,12 @@ def activity_of(backends: Sequence[Backend], owner: str) -> list[CatalogRow]:
             "datid": _DATABASE,
             "datname": backend.database,
             "pid": backend.process,
-            "usesysid": _oid_of_user(backend.user, owner),
+            "usesysid": oid_of_user(backend.user, owner),
             "usename": backend.user,
             "application_name": backend.application,
             "client_addr": backend.address and backend.address[0],
             "client_port": backend.address and backend.address[1],
-            "backend_start": backend.begun.strftime("%Y-%m-%d %H:%M:%S.%f"),
+            "backend_start": _micros(backend.begun),
             "state": backend.state,
             "query": backend.query,
             "backend_type": "client backend",
@@ -91,11 +128,22 @@ def activity_of(backends: Sequence[Backend], owner: str) -> list[CatalogRow]:
     ]
 
 
-def _schemas(objects: CatalogObjects) -> dict[str, int]:
+def schemas_of(objects: CatalogObjects) -> dict[str, int]:
     """Return the oids of all schemas."""
     schemas = {"pg_catalog": PG_CATALOG, "public": PUBLIC, "information_schema": INFORMATION_SCHEMA}
     others = sorted({relation.schema for relation in objects.relations} - set(schemas))
     return schemas | {name: oid for oid, name in enumerate(others, start=_OTHERS)}
+
+
+def _comments(relation: ObjectRelation) -> Iterator[CatalogRow]:
+    if relation.comment:
+        yield {"objoid": FIRST_OID + relation.id, "classoid": _RELATIONS, "description": relation.comment}
+
+
+def _micros(time: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1_000_000)
 
 
 def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
@@ -148,12 +196,11 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
             }
 
 
-def _defaults(objects: CatalogObjects) -> Iterator[CatalogRow]:
-    for relation in objects.relations:
-        for number, column in enumerate(relation.columns, start=1):
-            if column.default is not None:
-                oid = FIRST_OID + relation.id
-                yield {"oid": oid, "adrelid": oid, "adnum": number, "adbin": column.default}
+def _defaults(relation: ObjectRelation) -> Iterator[CatalogRow]:
+    for number, column in enumerate(relation.columns, start=1):
+        if column.default is not None:
+            oid = FIRST_OID + relation.id
+            yield {"oid": oid, "adrelid": oid, "adnum": number, "adbin": column.default}
 
 
 def _indexes(relation: ObjectRelation) -> Iterator[CatalogRow]:
@@ -175,13 +222,6 @@ def _indexes(relation: ObjectRelation) -> Iterator[CatalogRow]:
         }
 
 
-def _definitions(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    if relation.definition:
-        yield {"oid": FIRST_OID + relation.id, "text": relation.definition}
-    for index in relation.indexes:
-        yield {"oid": FIRST_OID + index.id, "text": index.definition}
-
-
 def _types() -> Iterator[CatalogRow]:
     for pg_type in PG_TYPES.values():
         yield {
@@ -198,10 +238,10 @@ def _types() -> Iterator[CatalogRow]:
             "typdelim": ",",
             "typelem": pg_type.element,
             "typarray": pg_type.array,
-            "typinput": "array_in" if pg_type.element else f"{pg_type.name}in",
-            "typoutput": "array_out" if pg_type.element else f"{pg_type.name}out",
-            "typreceive": "array_recv" if pg_type.element else f"{pg_type.name}recv",
-            "typsend": "array_send" if pg_type.element else f"{pg_type.name}send",
+            "typinput": PROCEDURES[procedure_name(pg_type, "in")],
+            "typoutput": PROCEDURES[procedure_name(pg_type, "out")],
+            "typreceive": PROCEDURES[procedure_name(pg_type, "recv")],
+            "typsend": PROCEDURES[procedure_name(pg_type, "send")],
             "typalign": "i",
             "typstorage": "p" if pg_type.size > 0 else "x",
             "typtypmod": -1,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 
 from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Type
@@ -17,8 +16,6 @@ from derive.sql.planner.names import NamedRelation, RelationKind
 
 FIRST_OID = 16_384
 """First oid of user objects, as in PostgreSQL; types and system objects have lower oids."""
-SERVER_VERSION = "16.0"
-"""Version of PostgreSQL whose catalogs are emulated; clients choose their queries by it."""
 
 
 class ObjectKind(Enum):
@@ -96,14 +93,10 @@ class SessionFacts:
 
     Attributes:
         settings: settings by name.
-        user: name of the user.
-        process: number of the session.
         backends: all sessions of the server.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    user: str = "flow"
-    process: int = 0
     backends: Sequence[Backend] = ()
 
 
@@ -122,14 +115,10 @@ class CatalogObjects:
     owner: str = "flow"
 
 
-_MOST = 16
-"""Number of cached catalogs: the committed one, and those of transactions with definitions."""
-
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
 _COMMENTS = {RelationKind.SOURCE: "a source", RelationKind.COLLECTION: "a collection of the catalog"}
 
 
-@lru_cache(maxsize=_MOST)
 def described(objects: Objects) -> CatalogObjects:
     """Return relations and indexes in PostgreSQL's form. Sources and collections become tables, which clients know."""
     indexes: dict[int, list[Item]] = {}

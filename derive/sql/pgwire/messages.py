@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from derive.errors import SqlError
+from derive.functions.types.pg_type import PG_TYPES
 from derive.sql.outcome import Notice, ResultColumn
-from derive.sql.pg_types import PG_TYPES
 
 _COLUMN, _LENGTH = struct.Struct("!ihihih"), struct.Struct("!i")
 

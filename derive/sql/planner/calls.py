@@ -14,6 +14,7 @@ from derive.errors import SqlError
 from derive.functions.aggregates.calls import is_aggregate, is_window_function
 from derive.functions.aggregates.ordered_sets import ORDERED_SETS
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
+from derive.functions.scalar.row_functions import EXPANDED
 from derive.sql.parser.ast import FunctionCall, SyntaxNode
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import orders_of, start_of
@@ -93,7 +94,7 @@ class CallPlanner:
     def plan(self, node: FunctionCall) -> Expression:
         """Plan a call."""
         name = node.name.name
-        if node.name.schema not in {None, "pg_catalog"}:
+        if node.name.schema not in {None, "pg_catalog"} and str(node.name) != f"information_schema.{EXPANDED}":
             message = f"function {node.name} does not exist"
             raise SqlError("42883", message, offset=node.offset, hint="Functions are in no schema but pg_catalog.")
         if node.is_within_group or name in ORDERED_SETS:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.modifier_inference import modifier_of
 from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import REGISTERED, Type
 from derive.errors import SqlError
+from derive.functions.library import function_named
 from derive.functions.registry import common_type, evaluate, resolve_cast
 from derive.functions.scalar.fitting import fitting_function
 from derive.functions.types.text_format import scale_of_text
@@ -79,9 +80,11 @@ class Coercion:
         if value.type is target:
             return value
         if value.type is Type.UNKNOWN:
-            if isinstance(value, Parameter):
+            if isinstance(value, Parameter) and target in REGISTERED:
+                value = self._parameters.decide(value.index, Type.TEXT)  # an object's name is looked up by the query
+            elif isinstance(value, Parameter):
                 return self._parameters.decide(value.index, target)
-            if isinstance(value, Literal):
+            if isinstance(value, Literal) and (target not in REGISTERED or value.value is None):
                 return _literal(value, target, offset)
         name = resolve_cast(value.type, target, context)
         if name is None:
@@ -174,8 +177,11 @@ def _literal(value: Literal, target: Type, offset: int) -> Expression:
 
 
 def folded(call: Call) -> Expression:
-    """Return a call of literals as a literal; the call itself if its evaluation fails."""
+    """Return a call of literals as a literal; the call itself if its evaluation fails or needs a session."""
     if not all(isinstance(argument, Literal) for argument in call.arguments):
+        return call
+    function = function_named(call.function)
+    if function.is_volatile or function.needs_context:
         return call
     try:
         modifier = modifier_of(call, ())

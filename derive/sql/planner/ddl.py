@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Finishing
 from derive.algebra.rewrite import mentions
+from derive.algebra.types import CATALOG_TYPES, Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import (
@@ -21,6 +22,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.planner.building import projected
 from derive.sql.planner.coercion import ParameterTypes
+from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, plan_default, writable_table
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names
@@ -44,6 +46,18 @@ def require_narrow(count: int) -> None:
         raise SqlError("54011", what, hint="make a jsonb of those that are read together")
 
 
+def require_stored(types: Iterable[Type]) -> None:
+    """Check that columns of these types can be stored.
+
+    Raises:
+        SqlError: 0A000, a type is one of the system catalogs.
+    """
+    for kind in types:
+        if kind in CATALOG_TYPES:
+            hint = "Store an oid as bigint, and a name as text."
+            raise SqlError("0A000", f"columns of type {kind.value} cannot be stored", hint=hint)
+
+
 def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names) -> tuple[NamedColumn, ...]:
     """Plan the columns of a new table.
 
@@ -52,6 +66,7 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
             too many columns.
     """
     require_narrow(len(definitions))
+    require_stored([type_of(definition.type) for definition in definitions])
     columns: list[NamedColumn] = []
     for definition in definitions:
         if any(column.name == definition.name for column in columns):
@@ -177,7 +192,8 @@ def plan_altered(
     relation = projected(table.relation, [value for _, value in columns])
     shown = tuple(PlannedColumn(column.name, column.type) for column, _ in columns)
     finishing = Finishing((), None, 0, tuple(range(len(columns))))
-    query = PlannedQuery(relation, finishing, shown, is_of_session=mentions(relation, is_of_session))
+    of_session, context = mentions(relation, is_of_session), needs_context(relation)
+    query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
     return tuple(column for column, _ in columns), query
 
 

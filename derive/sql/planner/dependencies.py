@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from derive.algebra.expression import Call, Expression, Subquery
 from derive.algebra.relation import Get, GlobalId, Recursion, Relation
-from derive.algebra.rewrite import inputs_of, rewritten_relation
+from derive.algebra.rewrite import inputs_of, mentions, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.library import function_named
+from derive.sql.planner.names import FIRST_SYSTEM_ID
 
 T = TypeVar("T")
 
@@ -20,8 +21,25 @@ _MOST_PARTS = 3000
 
 
 def ids_of(relation: Relation) -> frozenset[GlobalId]:
-    """Return the identifiers that a relation reads, also in subqueries."""
-    return frozenset(types_read(relation))
+    """Return the identifiers of stored relations and views that a relation reads, also in subqueries."""
+    return frozenset(identifier for identifier in types_read(relation) if identifier < FIRST_SYSTEM_ID)
+
+
+def needs_context(relation: Relation) -> bool:
+    """Return whether a relation reads system relations, or calls functions that need a session."""
+    if any(identifier >= FIRST_SYSTEM_ID for identifier in types_read(relation)):
+        return True
+    return mentions(relation, lambda part: isinstance(part, Call) and function_named(part.function).needs_context)
+
+
+def has_effects(relation: Relation) -> bool:
+    """Return whether a relation calls functions with effects on the session, which may wait."""
+
+    def has_effect(part: Expression) -> bool:
+        function = function_named(part.function) if isinstance(part, Call) else None
+        return function is not None and function.needs_context and function.is_volatile
+
+    return mentions(relation, has_effect)
 
 
 def types_read(relation: Relation) -> dict[GlobalId, tuple[Type, ...]]:
@@ -75,7 +93,7 @@ def volatile_function(relation: Relation) -> str | None:
     def note(part: Expression, _: int) -> Expression | None:
         if isinstance(part, Call):
             function = function_named(part.function)
-            if function.is_volatile:
+            if function.is_volatile or function.needs_context:
                 names.append(function.symbol)
         return None
 
@@ -105,6 +123,8 @@ def require_maintainable(relation: Relation, what: str) -> None:
     if has_recursion(relation):
         hint = "Ask it as a query, or keep its rows in a table by CREATE TABLE … AS."
         raise SqlError("0A000", f"WITH RECURSIVE cannot be used in a {what}", hint=hint)
+    if any(identifier >= FIRST_SYSTEM_ID for identifier in types_read(relation)):
+        raise SqlError("0A000", f"system relations cannot be used in a {what}", hint="Query them directly.")
     name = volatile_function(relation)
     if name is not None:
         message = f"{name}() cannot be used in a {what}"

@@ -15,7 +15,7 @@ from derive.sql.parser.parse import parse_expression, too_complex
 from derive.sql.parser.statement import Delete, Insert, Update
 from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
 from derive.sql.planner.coercion import ParameterTypes
-from derive.sql.planner.dependencies import ids_of
+from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import TablePlanner, beside, check_names
 from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
@@ -114,8 +114,8 @@ class _WritePlanner:
         finishing = Finishing((), None, 0, tuple(range(width)))
         columns = tuple(PlannedColumn("", kind) for kind in relation.types)
         parameters = self._parameters.finish()
-        of_session = mentions(relation, is_of_session)
-        query = PlannedQuery(relation, finishing, columns, parameters, is_of_session=of_session)
+        of_session, context = mentions(relation, is_of_session), needs_context(relation)
+        query = PlannedQuery(relation, finishing, columns, parameters, is_of_session=of_session, needs_context=context)
         return PlannedWrite(kind, self._table, query, returning, ids_of(relation))
 
     def _insert(self, statement: Insert) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:

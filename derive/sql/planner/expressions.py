@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
-from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import Aggregate, Reduce
+from derive.algebra.type_modifier import ModifiedType
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.cancellation import check_cancelled
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
+from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.types.array import EMPTY
 from derive.functions.types.text_format import scale_of_text
 from derive.functions.types.values import datum_of_text
@@ -26,6 +27,7 @@ from derive.sql.parser.ast import (
     DefaultMarker,
     DistinctTest,
     Exists,
+    FieldSelection,
     FunctionCall,
     InList,
     Logical,
@@ -115,6 +117,10 @@ class ArrayPlanner:
             index = node.index or NullLiteral(node.offset)
             return self._expressions.plan(Operation("->", (node.operand, index), node.offset))
         bounds = [self._index(node.index, 1)]
+        modifier = self._expressions.frame.modifier_of(operand)
+        if modifier is not None and modifier.is_vector and not node.is_slice:
+            one = Literal(1, Type.INTEGER)
+            bounds = [self._expressions.operation("+", [bounds[0], one], [node.offset] * 2, node.offset)]
         if node.is_slice:
             bounds.append(self._index(node.end, _LAST))
         symbol = "[:]" if node.is_slice else "[]"
@@ -131,6 +137,7 @@ class ArrayPlanner:
         return index
 
 
+_MODIFIED = {Type.NUMERIC, Type.TEXT, Type.SMALLINT_ARRAY, Type.OID_ARRAY}
 _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 
 
@@ -178,6 +185,8 @@ class ExpressionPlanner:
                 return self.coercion.known(self.plan(operand), start_of(operand))
             case Subscript():
                 return self._arrays.subscript(node)
+            case FieldSelection():
+                return self._field(node)
             case DefaultMarker(offset):
                 raise SqlError("42601", "DEFAULT is not allowed in this context", offset=offset)
             case Star(_, offset):
@@ -244,14 +253,23 @@ class ExpressionPlanner:
             return self._modified(value, node)
         return self._as_text(operand, value) if target is Type.TEXT else value
 
+    def _field(self, node: FieldSelection) -> Expression:
+        """Plan a field of the one composite value that there is: the result of `_pg_expandarray`."""
+        operand = self.plan(node.operand)
+        index = EXPANDED_FIELDS.get(node.name)
+        if operand.type is not Type.INTEGER_ARRAY or index is None:
+            raise SqlError("0A000", "fields of composite values are not supported", offset=node.offset)
+        return self.operation("[]", [operand, Literal(index, Type.INTEGER)], [node.offset] * 2, node.offset)
+
     def _as_text(self, operand: Expression, value: Expression) -> Expression:
         """Return a cast to text: a number shows all digits of its scale, `character(n)` no trailing spaces."""
-        modifiers = tuple(modifiers_of(frame.source.relation) for _, frame in self.frame.frames())
-        modifier = (
-            modifier_of(operand, modifiers[0], modifiers[1:]) if operand.type in {Type.NUMERIC, Type.TEXT} else None
-        )
+        modifier = self.frame.modifier_of(operand) if operand.type in _MODIFIED else None
         if modifier is None:
             return value
+        if modifier.is_vector:
+            return Call("vector_text_text", (value,), Type.TEXT)
+        if operand.type is Type.TEXT and modifier.name is not ModifiedType.BPCHAR:
+            return Call("plain_text_text", (value,), Type.TEXT)
         return folded(Call("shown_text_integer", (value, Literal(max(modifier.scale, 0), Type.INTEGER)), Type.TEXT))
 
     def _modified(self, value: Expression, node: TypeCast) -> Expression:

@@ -34,6 +34,7 @@ from derive.algebra.relation import (
 )
 from derive.algebra.rewrite import (
     deepened_relation,
+    inputs_of,
     outer_columns_of,
     rewritten,
     rewritten_aggregate,
@@ -58,7 +59,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
 from derive.sql.planner.interfaces import Queries
-from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.names import FUNCTIONS, NamedRelation
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function
@@ -179,6 +180,22 @@ def with_lateral(
     return Project(relation, (*columns[:width], *columns[width + count :]))
 
 
+def with_outer_rows(recursion: Recursion, outer: Relation) -> tuple[Recursion, Relation]:
+    """Return a recursion for all rows of the query around it, and its rows for the current one of these rows.
+
+    Args:
+        recursion: a recursion that refers to the query around it.
+        outer: the rows of FROM of the query around it.
+    """
+    indexes = sorted(outer_columns_of(recursion))
+    keys = tuple(Column(index, outer.types[index]) for index in indexes)
+    unnesting = _Unnesting(Distinct(Project(outer, keys)), indexes, recursion.id)
+    widened = replace(recursion, base=unnesting.of(recursion.base), step=unnesting.of(recursion.step))
+    columns = columns_of(widened)
+    same = [_same(column, OuterColumn(1, key.index, key.type)) for column, key in zip(columns, keys, strict=False)]
+    return widened, Project(Filter(widened, connected("and", same)), columns[len(keys) :])
+
+
 def _keeps_rows(relation: Relation) -> bool:
     """Return whether a query maps single rows, so that rows of the left side can pass through it."""
     if not outer_columns_of(relation):
@@ -214,10 +231,17 @@ def _raised(relation: Relation) -> Relation:
 
 
 class _Unnesting:
-    """Rewriter of relations: puts the columns of the outer query that they refer to in front."""
+    """Rewriter of relations: puts the columns of the outer query that they refer to in front.
 
-    def __init__(self, domain: Relation, indexes: Sequence[int]) -> None:
+    Args:
+        domain: rows of these columns, each once.
+        indexes: indexes of these columns in the outer query.
+        recursion: identifier of a recursion whose rows have these columns in front already; None without one.
+    """
+
+    def __init__(self, domain: Relation, indexes: Sequence[int], recursion: int | None = None) -> None:
         self._domain = domain
+        self._recursion = recursion
         self._positions = {index: position for position, index in enumerate(indexes)}
         self._count = len(indexes)
 
@@ -241,11 +265,22 @@ class _Unnesting:
         position = self._positions[part.index]
         return OuterColumn(depth, position, part.type) if depth else Column(position, part.type)
 
+    def _refers(self, relation: Relation) -> bool:
+        """Return whether a relation refers to the outer query, or has its columns in front already."""
+        return bool(outer_columns_of(relation)) or self._is_recurring(relation)
+
+    def _is_recurring(self, relation: Relation) -> bool:
+        if isinstance(relation, Recurring):
+            return relation.id == self._recursion
+        return self._recursion is not None and any(map(self._is_recurring, inputs_of(relation)))
+
     def of(self, relation: Relation) -> Relation:  # noqa: PLR0911 (one for each kind)
         """Return a relation for all rows of the domain, whose columns come first."""
-        if not outer_columns_of(relation):
+        if not self._refers(relation):
             return joined(self._domain, _raised(relation))
         match relation:
+            case Recurring() if relation.id == self._recursion:
+                return replace(relation, types=(*self._domain.types, *relation.types))
             case Project():
                 expressions = tuple(self._expression(expression) for expression in relation.expressions)
                 return Project(self.of(relation.input), (*self._keys, *expressions))
@@ -304,7 +339,7 @@ class _Unnesting:
 
     def _join(self, relation: Join) -> Relation:
         """Return a join in which the domain is joined to all inputs that refer to it, or else beside them."""
-        if not any(outer_columns_of(child) for child in relation.inputs):
+        if not any(map(self._refers, relation.inputs)):
             inputs = (self._domain, *(_raised(child) for child in relation.inputs))
             return Join(inputs, tuple(self._expression(predicate) for predicate in relation.predicates))
         joint = self._domain
@@ -312,7 +347,7 @@ class _Unnesting:
         kept = list(self._keys)
         for child in relation.inputs:
             width = len(joint.types)
-            needs = bool(outer_columns_of(child))
+            needs = self._refers(child)
             part = self.of(child) if needs else _raised(child)
             skipped = self._count if needs else 0
             if needs:
@@ -377,6 +412,9 @@ class TablePlanner:
                 body = self._queries.plan(item.query, parent)
                 return visible(body.settled(), body.names, item.alias, None, item.offset)
             case FunctionTable():
+                if not item.call.arguments and (rows := self._queries.names.lookup(FUNCTIONS, item.call.name.name)):
+                    names = tuple(column.name for column in rows.columns)
+                    return visible(rows.relation, names, item.alias, rows.name, item.offset)
                 relation, names = rows_of_function(self._queries, item, parent)
                 source = visible(relation, names, item.alias, item.call.name.name, item.offset)
                 is_value = len(names) == 1

@@ -11,6 +11,13 @@ from derive.algebra.relation import Get, GlobalId, Relation
 from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Type
 
+FIRST_SYSTEM_ID: GlobalId = 1 << 50
+"""The first identifier of the system relations: their rows follow from the catalog and the session."""
+
+
+FUNCTIONS = "pg_catalog()"
+"""The schema of the functions without arguments that return rows of several columns."""
+
 
 class RelationKind(Enum):
     """The kind of a named relation; the value is its name in messages."""
@@ -20,6 +27,7 @@ class RelationKind(Enum):
     MATERIALIZED_VIEW = "materialized view"
     SOURCE = "source"
     COLLECTION = "collection"
+    SYSTEM = "system relation"
 
 
 @dataclass(frozen=True, slots=True)

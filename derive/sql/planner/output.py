@@ -16,6 +16,7 @@ from derive.sql.parser.ast import (
     ColumnReference,
     DistinctTest,
     Exists,
+    FieldSelection,
     FunctionCall,
     InList,
     Logical,
@@ -71,6 +72,8 @@ def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one
             return parts[-1], True
         case FunctionCall(called):
             return called.name, True
+        case FieldSelection(_, field):
+            return field, True
         case TypeCast(operand, target):
             name, is_strong = _figured(operand)
             return (name, True) if is_strong else (target.name, False)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expression import Expression
+from derive.algebra.expression import Call, Expression
 from derive.algebra.modifier_inference import modifiers_of
-from derive.algebra.relation import Finishing, Relation
+from derive.algebra.relation import Finishing, Project, Relation
 from derive.algebra.rewrite import mentions
-from derive.algebra.types import Type
+from derive.algebra.types import REGISTERED, Type
 from derive.errors import SqlError
+from derive.functions.registry import resolve_cast
 from derive.sql.parser.ast import Query, SyntaxNode
 from derive.sql.parser.parse import too_complex
+from derive.sql.planner.building import columns_of
 from derive.sql.planner.coercion import ParameterTypes
-from derive.sql.planner.dependencies import require_small
+from derive.sql.planner.dependencies import needs_context, require_small
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.interfaces import Body, count_of, is_sound
 from derive.sql.planner.names import Names
@@ -47,23 +49,43 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
     """Return the plan of a whole query."""
     require_small(body.relation)
     limit, offset = body.limit, body.offset
-    count = len(body.names)
+    relation, shown = _with_names(body.relation, len(body.names))
     finishing = Finishing(
         body.order,
         count_of(limit) if is_sound(limit) else None,
         (count_of(offset) or 0) if is_sound(offset) else 0,
-        tuple(range(count)),
+        shown,
     )
-    columns = tuple(map(PlannedColumn, body.names, body.relation.types, modifiers_of(body.relation)))
+    modifiers = modifiers_of(relation)
+    columns = tuple(
+        PlannedColumn(name, relation.types[index], modifiers[index])
+        for name, index in zip(body.names, shown, strict=True)
+    )
     return PlannedQuery(
-        body.relation,
+        relation,
         finishing,
         columns,
         parameters,
         None if is_sound(limit) else limit,
         None if is_sound(offset) else offset,
-        mentions(body.relation, is_of_session),
+        mentions(relation, is_of_session),
+        needs_context(relation),
     )
+
+
+def _with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...]]:
+    """Return a relation with the names of objects that its first columns show by oid, and the indexes to show."""
+    own = columns_of(relation)
+    indexes, names = list(range(count)), list[Expression]()
+    for index in range(count):
+        kind = relation.types[index]
+        if kind in REGISTERED or kind is Type.REGTYPE_ARRAY:
+            target = Type.TEXT if kind in REGISTERED else Type.TEXT_ARRAY
+            cast = resolve_cast(kind, target, "explicit")
+            assert cast
+            indexes[index] = len(own) + len(names)
+            names.append(Call(cast, (own[index],), target))
+    return (Project(relation, (*own, *names)) if names else relation), tuple(indexes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class PlannedQuery:
         limit: a limit that depends on parameters, or is negative; a bigint.
         offset: likewise, an offset.
         is_of_session: whether the query uses `now()`, `current_user` or another value of the session.
+        needs_context: whether the query reads system relations, or calls functions of the session.
     """
 
     relation: Relation
@@ -52,6 +53,7 @@ class PlannedQuery:
     limit: Expression | None = None
     offset: Expression | None = None
     is_of_session: bool = False
+    needs_context: bool = False
 
 
 def bind(
@@ -78,7 +80,7 @@ def bind(
     if query.offset is not None:
         offset = _count(query.offset, arguments, "2201X", "OFFSET")
         finishing = replace(finishing, offset=offset or 0)
-    return PlannedQuery(relation, finishing, query.columns)
+    return PlannedQuery(relation, finishing, query.columns, needs_context=query.needs_context)
 
 
 def in_session(expression: Expression, now: int, user: str) -> Expression:

@@ -43,6 +43,7 @@ from derive.sql.parser.ast import (
 from derive.sql.planner.building import columns_of, has_subquery, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.from_clause import with_outer_rows
 from derive.sql.planner.interfaces import Body, CommonRelation, Queries
 from derive.sql.planner.names import Names
 from derive.sql.planner.output import ordinal_of, output_named, sorted_by, start_of
@@ -185,8 +186,13 @@ def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level:
     assert isinstance(both, UnionAll)
     *first, last = both.inputs
     relation = Recursion(recurring.id, first[0] if len(first) == 1 else UnionAll(tuple(first)), last, not united.is_all)
-    _require_simple(relation, name, next(_references(united.right, name, None))[0].offset)
-    return CommonRelation(relation, names, level)
+    offset = next(_references(united.right, name, None))[0].offset
+    if parent is None or not _refers_outside(relation) or _refers_outside(parent.source.relation):
+        _require_simple(relation, name, offset)
+        return CommonRelation(relation, names, level)
+    widened, dependent = with_outer_rows(relation, parent.source.relation)
+    _require_simple(widened, name, offset)
+    return CommonRelation(dependent, names, level)
 
 
 def _united(table: CommonTable) -> SetQuery:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from derive.algebra.expression import Expression
+from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import Aggregate, Constant, Relation, WindowFunction
 from derive.algebra.rewrite import deepened, shifted
+from derive.algebra.type_modifier import TypeModifier
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import ColumnReference, WindowDefinition
@@ -156,6 +158,11 @@ class Frame:
     def level(self) -> int:
         """Return the number of outer queries."""
         return sum(1 for _ in self.frames()) - 1
+
+    def modifier_of(self, expression: Expression) -> TypeModifier | None:
+        """Return the type modifier of an expression over the columns in scope."""
+        own, *outer = (modifiers_of(frame.source.relation) for _, frame in self.frames())
+        return modifier_of(expression, own, tuple(outer))
 
     def resolve(self, reference: ColumnReference) -> Expression:
         """Resolve a column reference.

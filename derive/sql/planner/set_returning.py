@@ -77,10 +77,13 @@ def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
     Raises:
         SqlError: 42883, there is no such function for these arguments.
     """
-    function = ROW_FUNCTIONS[call.name.name]
+    symbol = ROW_FUNCTIONS[call.name.name].symbol
     values = [expressions.plan(argument) for argument in call.arguments]
+    if call.name.name == "generate_subscripts" and values:
+        modifier = expressions.frame.modifier_of(values[0])
+        symbol = "vector_subscripts[]" if modifier is not None and modifier.is_vector else symbol
     try:
-        resolution = resolve_function(function.symbol, [value.type for value in values], call.offset)
+        resolution = resolve_function(symbol, [value.type for value in values], call.offset)
     except SqlError as error:
         listed = ", ".join(value.type.value for value in values)
         message = f"function {call.name}({listed}) does not exist"

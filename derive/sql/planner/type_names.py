@@ -29,6 +29,12 @@ _TYPES = {
     "timestamptz": Type.TIMESTAMPTZ,
     "interval": Type.INTERVAL,
     "mz_timestamp": Type.MZ_TIMESTAMP,
+    **dict.fromkeys(["char", "cstring", "pg_node_tree", "aclitem", "sql_identifier", "character_data"], Type.TEXT),
+    **dict.fromkeys(["cardinal_number"], Type.INTEGER),
+    "xid": Type.OID,
+    "regprocedure": Type.REGPROC,
+    "int2vector": Type.SMALLINT_ARRAY,
+    "oidvector": Type.OID_ARRAY,
     **{info.name: kind for kind, info in INFOS.items()},
 }
 _TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from derive.errors import SqlError
+from derive.functions.scalar.catalog import SERVER_VERSION
 from derive.sql.transactions.transaction import Isolation
 from derive.suggest import suggest
-
-SERVER_VERSION = "16.0"
 
 _UNITS = {"": 1, "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")

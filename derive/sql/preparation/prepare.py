@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.relation import Finishing, GlobalId
 from derive.algebra.types import Type
 from derive.compute.protocol import messages
+from derive.functions.types.pg_type import UNKNOWN_OID
 from derive.recently_used import RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.view_state import Maintained
@@ -28,9 +29,9 @@ from derive.sql.parser.statement import (
     Update,
 )
 from derive.sql.parser.text_cache import MOST_CHARACTERS
-from derive.sql.pg_types import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
+from derive.sql.pg_types import OID_OF, oid_of, type_of_oid
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
-from derive.sql.planner.dependencies import ids_of
+from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite
@@ -209,7 +210,8 @@ def _with_view(begun: Plan, subscribe: Subscribe, objects: Objects) -> Plan:
 def rows_of_view(view: PlannedView) -> PlannedQuery:
     """Return a query of all rows of a view."""
     width = len(view.columns)
-    return PlannedQuery(view.relation, Finishing((), None, 0, tuple(range(width))), view.columns)
+    finishing = Finishing((), None, 0, tuple(range(width)))
+    return PlannedQuery(view.relation, finishing, view.columns, needs_context=needs_context(view.relation))
 
 
 def _oids(types: Sequence[Type], given: Sequence[int]) -> tuple[int, ...]:

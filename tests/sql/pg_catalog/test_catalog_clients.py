@@ -5,26 +5,48 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from catalog_session import CatalogSession
 from postgres_server import _installation
 from psycopg.types import TypeInfo
-from toy_server import ToyServer, toy_server
+from sql_server import served
+
+OBJECTS = """
+    CREATE TABLE orders (id bigint NOT NULL, customer text, amount numeric, at timestamptz);
+    CREATE INDEX orders_by_id ON orders (id);
+    CREATE MATERIALIZED VIEW totals AS SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;
+    CREATE VIEW large AS SELECT id FROM orders WHERE amount > 100;
+"""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=flow dbname=flow"
 
 
 @pytest.fixture(scope="module")
-def toy() -> Iterator[ToyServer]:
-    with toy_server(kind=CatalogSession) as server:
-        yield server
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    with served(tmp_path_factory.mktemp("data")) as port:
+        address = Address(port)
+        with psycopg.connect(address.address, autocommit=True) as connection:
+            for statement in OBJECTS.split(";")[:-1]:
+                connection.execute(statement.encode())
+        yield address
 
 
-def psql(toy: ToyServer, text: str, *options: str) -> str:
+def psql(server: Address, text: str, *options: str) -> str:
     program = str(_installation()[1] / "psql")
-    command = [program, "-X", "-A", *options, "-h", "127.0.0.1", "-p", str(toy.port), "-U", "flow", "-c", text]
+    command = [program, "-X", "-A", *options, "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow", "-c", text]
     environment = {"PGCONNECT_TIMEOUT": "10", "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
 
@@ -37,20 +59,19 @@ def psql(toy: ToyServer, text: str, *options: str) -> str:
         ("\\dv", "public|large|view|flow\n"),
         ("\\dm", "public|totals|materialized view|flow\n"),
         ("\\di", "public|orders_by_id|index|flow|orders\n"),
-        ("\\dt acme.*", "acme|acmeBank/balances|table|flow\n"),
-        ("\\dn", "acme|flow\npublic|flow\n"),
+        ("\\dn", "public|flow\n"),
         ("\\du", "flow|Superuser, Create role, Create DB\n"),
         ("\\df", ""),
         ("\\dx", ""),
         ("\\sv large", "CREATE OR REPLACE VIEW public.large AS\nSELECT id FROM orders WHERE amount > 100\n"),
     ],
 )
-def test_psql_describes(toy: ToyServer, command: str, output: str) -> None:
-    assert psql(toy, command, "-t") == output
+def test_psql_describes(server: Address, command: str, output: str) -> None:
+    assert psql(server, command, "-t") == output
 
 
-def test_psql_describes_relations(toy: ToyServer) -> None:
-    lines = psql(toy, "\\d orders").splitlines()[2:]
+def test_psql_describes_relations(server: Address) -> None:
+    lines = psql(server, "\\d orders").splitlines()[2:]
     assert lines == [
         "id|bigint||not null|",
         "customer|text|||",
@@ -59,14 +80,14 @@ def test_psql_describes_relations(toy: ToyServer) -> None:
         "Indexes:",
         '    "orders_by_id" btree (id)',
     ]
-    assert psql(toy, "\\d orders_by_id").endswith('id|bigint|yes|id\nbtree, for table "public.orders"\n')
-    assert "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer" in psql(toy, "\\d+ totals")
-    assert psql(toy, "\\l", "-t").startswith("flow|flow|UTF8|libc|C|C|")
+    assert psql(server, "\\d orders_by_id").endswith('id|bigint|yes|id\nbtree, for table "public.orders"\n')
+    assert "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer" in psql(server, "\\d+ totals")
+    assert psql(server, "\\l", "-t").startswith("flow|flow|UTF8|libc|C|C|")
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
-def test_sqlalchemy_reflects(toy: ToyServer, driver: str) -> None:
-    address = f"postgresql+{driver}://flow@127.0.0.1:{toy.port}/flow"
+def test_sqlalchemy_reflects(server: Address, driver: str) -> None:
+    address = f"postgresql+{driver}://flow@127.0.0.1:{server.port}/flow"
     engine = sqlalchemy.create_engine(address, poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
         reflect(connection)
@@ -77,7 +98,6 @@ def reflect(connection: sqlalchemy.Connection) -> None:
     assert inspector.get_table_names() == ["orders"]
     assert inspector.get_view_names() == ["large"]
     assert inspector.get_materialized_view_names() == ["totals"]
-    assert inspector.get_table_names(schema="acme") == ["acmeBank/balances"]
     assert [
         (column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns("orders")
     ] == [
@@ -89,16 +109,16 @@ def reflect(connection: sqlalchemy.Connection) -> None:
     assert inspector.get_pk_constraint("orders")["constrained_columns"] == []
     assert inspector.get_foreign_keys("orders") == []
     assert [index["column_names"] for index in inspector.get_indexes("orders")] == [["id"]]
-    assert inspector.get_table_comment("orders") == {"text": "what people order"}
+    assert inspector.get_table_comment("orders") == {"text": None}
     assert inspector.get_view_definition("large") == "SELECT id FROM orders WHERE amount > 100"
     tables = sqlalchemy.MetaData()
     tables.reflect(connection, views=True)
     assert sorted(tables.tables) == ["large", "orders", "totals"]
 
 
-def test_asyncpg_looks_types_up(toy: ToyServer) -> None:
+def test_asyncpg_looks_types_up(server: Address) -> None:
     async def talk() -> None:
-        connection = await asyncpg.connect(host="127.0.0.1", port=toy.port, user="flow", database="flow")
+        connection = await asyncpg.connect(host="127.0.0.1", port=server.port, user="flow", database="flow")
         try:
             await connection.set_type_codec("jsonb", encoder=str, decoder=str, schema="pg_catalog")
             rows = await connection.fetch(
@@ -107,7 +127,6 @@ def test_asyncpg_looks_types_up(toy: ToyServer) -> None:
             assert [tuple(row) for row in rows] == [(16385, b"r")]
             assert await connection.fetchval("SELECT indkey FROM pg_index") == [1]
             assert await connection.fetchval("SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace") == [
-                "acme",
                 "information_schema",
                 "pg_catalog",
                 "public",
@@ -118,8 +137,8 @@ def test_asyncpg_looks_types_up(toy: ToyServer) -> None:
     asyncio.run(talk())
 
 
-def test_psycopg_looks_types_up(toy: ToyServer) -> None:
-    with psycopg.connect(toy.address, autocommit=True) as connection:
+def test_psycopg_looks_types_up(server: Address) -> None:
+    with psycopg.connect(server.address, autocommit=True) as connection:
         info = TypeInfo.fetch(connection, "jsonb")
         assert info is not None
         assert (info.oid, info.array_oid) == (3802, 3807)

@@ -1,20 +1,21 @@
-"""Questions of clients about the catalog: what they ask by themselves, and what is answered."""
+"""Queries of clients about the catalogs, as tools send them unasked, and their answers."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from catalog_session import OBJECTS
+from catalog_queries import ask, planned
 
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.functions.types.values import datum_of_text
-from derive.sql.pg_catalog.effects import Effect
-from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
-from derive.sql.pg_catalog.query import answer, is_catalog_query, prepare
+from derive.sql.backends import Backend
+from derive.sql.pg_catalog.objects import CatalogObjects
+from derive.sql.preparation.prepare import result_columns
 
 
 class Recorded(TypedDict):
@@ -33,10 +34,6 @@ was asked them all; what it has of its own accord (types, functions, rules) is m
 ORDERS = 16385
 
 
-def ask(text: str, *arguments: Datum) -> list[tuple[Datum | Effect, ...]]:
-    return answer(prepare(text, OBJECTS), OBJECTS, arguments)
-
-
 @pytest.mark.sampled(50)
 @pytest.mark.parametrize(
     "query",
@@ -47,13 +44,12 @@ def ask(text: str, *arguments: Datum) -> list[tuple[Datum | Effect, ...]]:
     ],
 )
 def test_recorded_queries_are_answered(query: Recorded) -> None:
-    assert is_catalog_query(query["text"])
-    assert [column.name for column in prepare(query["text"], OBJECTS).columns] == query["columns"]
+    assert [column.name for column in planned(query["text"]).columns] == query["columns"]
     assert len(ask(query["text"])) == query["rows"]
 
 
 def test_answers_of_recorded_queries() -> None:
-    def answers(program: str, name: str) -> list[tuple[Datum | Effect, ...]]:
+    def answers(program: str, name: str) -> list[Row]:
         return ask(RECORDED[program][name]["text"])
 
     assert [row[:4] for row in answers("Metabase 0.56", "tables")] == [
@@ -78,7 +74,7 @@ def test_answers_of_recorded_queries() -> None:
         ("orders", ORDERS, "customer"),
     ]
     assert answers("DBeaver 24", "index column") == [("id",)]
-    assert answers("DBeaver 24", "search path") == [('"$user", public',)]
+    assert answers("DBeaver 24", "search path") == [("public",)]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +84,8 @@ def test_answers_of_recorded_queries() -> None:
         ("SELECT current_schema(), current_schema, current_database()", ("public", "public", "flow")),
         ("SELECT current_user, session_user, user", ("flow", "flow", "flow")),
         ("SELECT current_setting('server_version_num')", ("160000",)),
-        ("SELECT 'orders'::regclass::oid, 'public.orders'::regclass", (ORDERS, ORDERS)),
-        ("SELECT CAST('acme.\"acmeBank/balances\"' AS regclass)", (16389,)),
+        ("SELECT 'orders'::regclass::oid, 'public.orders'::regclass", (ORDERS, "orders")),
+        ("SELECT CAST('acme.\"acmeBank/balances\"' AS regclass)::oid", (16389,)),
         ("SELECT 16389::regclass, (16389)::pg_catalog.regclass::text", ('acme."acmeBank/balances"',) * 2),
         ("SELECT 'int8'::regtype::oid, 20::regtype, 1016::regtype::text", (20, "bigint", "bigint[]")),
         ("SELECT c.oid::regclass FROM pg_class c WHERE oid = 16385", ("orders",)),
@@ -109,7 +105,7 @@ def test_answers_of_recorded_queries() -> None:
             "SELECT array_agg(nspname ORDER BY oid) FROM pg_namespace",
             (datum_of_text(Type.TEXT_ARRAY, "{pg_catalog,public,information_schema,acme}"),),
         ),
-        ("SELECT indkey, indkey[0], 1 = ANY(indkey) FROM pg_index", ("1", 1, 1)),
+        ("SELECT indkey::text, indkey[0], 1 = ANY(indkey) FROM pg_index", ("1", 1, 1)),
         ("SELECT table_type FROM information_schema.tables WHERE table_name = 'large'", ("VIEW",)),
         ("SELECT view_definition FROM information_schema.views", ("SELECT id FROM orders WHERE amount > 100",)),
         ("SELECT tablename, indexname FROM pg_indexes", ("orders", "orders_by_id")),
@@ -117,9 +113,12 @@ def test_answers_of_recorded_queries() -> None:
         ("SELECT '{}'::jsonb, ('\"pg_catalog\".\"' || 'int8' || '\"')::regtype::text", ("{}", "bigint")),
         ("SELECT count(*) FROM unnest(current_schemas(true))", (2,)),
         ("SELECT * FROM current_schema()", ("public",)),
-        ("TABLE pg_timezone_names", ("UTC", "UTC", "00:00:00", 0)),
+        ("SELECT name, utc_offset = '0 s', is_dst FROM pg_timezone_names", ("UTC", 1, 0)),
         ("SELECT word, catcode FROM pg_get_keywords() WHERE word = 'left'", ("left", "T")),
-        ("SELECT ('public.' || quote_ident('orders'))::regclass::oid, 'flow.public.orders'::regclass", (ORDERS,) * 2),
+        (
+            "SELECT ('public.' || quote_ident('orders'))::regclass::oid, 'flow.public.orders'::regclass::oid",
+            (ORDERS,) * 2,
+        ),
         ("SELECT k FROM pg_index, generate_subscripts(indkey, 1) AS k", (0,)),
         ("SELECT x, y, n FROM pg_index, unnest(indkey, indoption) WITH ORDINALITY u(x, y, n)", (1, 0, 1)),
         ("SELECT relkind = ANY('{r,m}') FROM pg_class WHERE oid = 16385", (1,)),
@@ -130,39 +129,43 @@ def test_answers_of_recorded_queries() -> None:
     ],
 )
 def test_functions_and_casts(text: str, row: Row) -> None:
-    assert is_catalog_query(text)
     assert ask(text)[0] == row
 
 
 @pytest.mark.parametrize(
     ("text", "parameters"),
     [
-        ("SELECT 1 FROM pg_class WHERE oid = $1 AND relname = $2 AND relkind = ANY($3)", (26, 19, 1002)),
-        ("SELECT 1 FROM pg_class WHERE oid = ANY($1::oid[]) AND $2 = 1", (1028, 25)),
-        ("SELECT 1 FROM pg_attribute WHERE attnum > $2 AND attname = $1::pg_catalog.text", (25, 21)),
+        (
+            "SELECT 1 FROM pg_class WHERE oid = $1 AND relname = $2 AND relkind = ANY($3)",
+            (Type.OID, Type.TEXT, Type.TEXT_ARRAY),
+        ),
+        ("SELECT 1 FROM pg_class WHERE oid = ANY($1::oid[]) AND $2 = 1", (Type.OID_ARRAY, Type.INTEGER)),
+        ("SELECT 1 FROM pg_attribute WHERE attnum > $2 AND attname = $1::pg_catalog.text", (Type.TEXT, Type.SMALLINT)),
     ],
 )
-def test_types_of_parameters(text: str, parameters: tuple[int, ...]) -> None:
-    assert prepare(text, OBJECTS).parameters == parameters
-
-
-def test_types_that_the_client_names_come_first() -> None:
-    assert prepare("SELECT 1 FROM pg_class WHERE oid = $1 AND relnatts = $2", OBJECTS, (20, 0)).parameters == (20, 21)
+def test_parameters_have_types_of_columns(text: str, parameters: tuple[Type, ...]) -> None:
+    assert planned(text).parameters == parameters
 
 
 def test_arguments() -> None:
     text = "SELECT relname FROM pg_class WHERE oid = ANY($1) AND relname <> $2 ORDER BY 1"
 
-    assert ask(text, "{16385,16386,16387}", "it's") == [("large",), ("orders",), ("totals",)]
-    assert ask(text, "{}", None) == []
+    assert ask(text, datum_of_text(Type.OID_ARRAY, "{16385,16386,16387}"), "it's") == [
+        ("large",),
+        ("orders",),
+        ("totals",),
+    ]
+    assert ask(text, datum_of_text(Type.OID_ARRAY, "{}"), None) == []
 
 
-def test_columns_are_named_as_postgresql_names_them() -> None:
-    text = 'SELECT version(), 1, oid::text, relname AS "a (b)", CASE WHEN true THEN 1 END, oid::regclass, c.relkind FROM pg_class c'
-    columns = prepare(text, OBJECTS).columns
+def test_columns_have_names_and_oids_of_postgresql() -> None:
+    text = """SELECT version(), 1, oid::text, relname AS "a (b)", CASE WHEN true THEN 1 END, oid::regclass, c.relkind,
+              c.relname, c.oid, reltuples, relkind::text, relname::text FROM pg_class c"""
+    columns = result_columns(planned(text).columns)
 
-    assert [column.name for column in columns] == ["version", "?column?", "oid", "a (b)", "case", "regclass", "relkind"]
-    assert [column.oid for column in columns] == [25, 23, 25, 25, 23, 25, 18]
+    names = ["version", "?column?", "oid", "a (b)", "case", "oid", "relkind"]
+    assert [column.name for column in columns] == [*names, "relname", "oid", "reltuples", "relkind", "relname"]
+    assert [column.oid for column in columns] == [25, 23, 25, 19, 23, 25, 18, 19, 26, 700, 25, 25]
 
 
 @pytest.mark.parametrize(
@@ -184,35 +187,16 @@ def test_columns_are_named_as_postgresql_names_them() -> None:
     ],
 )
 def test_names_of_expressions(expression: str, name: str) -> None:
-    text = f"SELECT {expression} FROM pg_class c LEFT JOIN pg_index ON true GROUP BY ALL"
+    grouped = " GROUP BY 1 = 1" if expression == "count(*)" else ""
 
-    assert prepare(text, OBJECTS).columns[0].name == name
+    assert planned(f"SELECT {expression} FROM pg_class c LEFT JOIN pg_index ON true{grouped}").columns[0].name == name
 
 
 def test_settings_are_those_of_the_session() -> None:
-    query = prepare("SELECT current_setting('TimeZone'), current_setting('mine', true)", OBJECTS)
+    text = "SELECT current_setting('TimeZone'), current_setting('mine', true)"
 
-    assert answer(query, OBJECTS, facts=SessionFacts({"TimeZone": "Asia/Tokyo", "mine": "x"})) == [("Asia/Tokyo", "x")]
-    assert answer(query, OBJECTS) == [("UTC", None)]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "SELECT 1",
-        "SELECT * FROM orders",
-        "SELECT 'pg_class'",
-        "SELECT user FROM orders",
-        "SELECT version FROM orders",
-        "INSERT INTO t SELECT relname FROM pg_class",
-        "SELECT 1 -- pg_class",
-        "SHOW server_version",
-        "SELECT now(), lower('pg_catalog')",
-    ],
-)
-def test_other_statements_are_not_about_the_catalog(text: str) -> None:
-    assert not is_catalog_query(text)
+    assert ask(text, settings={"TimeZone": "Asia/Tokyo", "mine": "x"}) == [("Asia/Tokyo", "x")]
+    assert ask(text) == [("UTC", None)]
 
 
 @pytest.mark.parametrize(
@@ -223,19 +207,55 @@ def test_other_statements_are_not_about_the_catalog(text: str) -> None:
         ("SELECT nope(1) FROM pg_class", "42883"),
         ("SELECT FROM WHERE pg_class", "42601"),
         ("SELECT oid = 'x' FROM pg_class", "22P02"),
-        ("SELECT 1 FROM pg_class; DROP TABLE pg_class", "0A000"),
+        ("SELECT 1 FROM pg_class; DROP TABLE pg_class", "42601"),
         ("SELECT * FROM pg_class, read_text('/etc/hostname')", "42883"),
+        ("SELECT * FROM pg_class, pg_get_keywords(1)", "42883"),
+        ("SELECT pg_read_file('/etc/passwd') FROM pg_class", "42883"),
+        ("SELECT 'nothing'::regclass", "42P01"),
+        ("SELECT 'nothing'::regtype", "42704"),
+        ("SELECT 'nothing'::regnamespace", "3F000"),
+        ("SELECT 'nothing'::regproc", "42883"),
+        ("SELECT 'nothing'::regrole", "42704"),
+        ("SELECT current_setting('nothing')", "42704"),
+        ("SELECT 4294967296::oid", "22003"),
+        ("SELECT '5000000000'::oid", "22003"),
+        ("SELECT (relname).x FROM pg_class", "0A000"),
     ],
 )
-def test_what_cannot_be_answered(text: str, sqlstate: str) -> None:
+def test_invalid_queries_are_refused(text: str, sqlstate: str) -> None:
     with pytest.raises(SqlError) as raised:
         ask(text)
 
     assert raised.value.sqlstate == sqlstate
+
+
+def test_catalog_without_relations_is_empty() -> None:
+    assert ask("SELECT count(*) FROM pg_class", objects=CatalogObjects()) == [(0,)]
     assert ask("SELECT count(*) FROM pg_class") == [(5,)]
 
 
-def test_a_catalog_of_nothing() -> None:
-    nothing = CatalogObjects()
+def test_user_is_the_user_of_the_session() -> None:
+    text = "SELECT current_user, session_user, user, current_role, count(*) FROM pg_roles WHERE rolname = current_user"
+    names = ["current_user", "session_user", "user", "current_role", "count"]
+    assert [column.name for column in planned(text).columns] == names
+    for user in ("ann", "it's", "flow", "ann"):
+        assert ask(text, user=user) == [(user, user, user, user, 1)]
 
-    assert answer(prepare("SELECT count(*) FROM pg_class", nothing), nothing) == [(0,)]
+
+def test_users_have_one_oid_in_all_sessions() -> None:
+    """The owner has 10, and another user the same oid in each session, in `pg_roles` and `pg_stat_activity`."""
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    users = ("flow", "ann", "bob")
+    backends = [
+        Backend(number, user, "flow", "", ("::1", 5), begun, "idle", "SELECT 1")
+        for number, user in enumerate(users, start=1)
+    ]
+    text = "SELECT usename, usesysid, backend_start = '2026-01-01' AND client_addr = '::1' FROM pg_stat_activity"
+    seen = ask(f"{text} ORDER BY pid", backends=backends)
+    assert [(name, is_known) for name, _, is_known in seen] == [(user, 1) for user in users]
+    assert seen[0][1] == 10
+    assert len({oid for _, oid, _ in seen}) == 3
+
+    for user, oid, _ in seen:
+        own = "SELECT rolname, oid, pg_get_userbyid(oid), oid::regrole FROM pg_roles WHERE rolname = current_user"
+        assert ask(own, user=str(user)) == [(user, oid, user, user)]

@@ -15,8 +15,6 @@ from derive.event_loop import new_event_loop
 from derive.sql.backends import Backends
 from derive.sql.coordinator import Coordinator
 from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
-from derive.sql.pg_catalog.objects import SessionFacts, described
-from derive.sql.pg_catalog.session import DescribingSession
 from derive.sql.pgwire.server import Server
 from derive.sql.session import SqlSession
 
@@ -115,13 +113,7 @@ class RecordedServer:
 
         def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
             session = SqlSession(coordinator, begun, None, backends)
-            describing = DescribingSession(
-                session,
-                lambda: described(session.objects),
-                lambda: SessionFacts(session.settings, process=backends.process, backends=backends.all()),
-                session.functions,
-            )
-            recorded = RecordedSession(describing, is_prompt=begun["user"] != SLOW)
+            recorded = RecordedSession(session, is_prompt=begun["user"] != SLOW)
             self.sessions[begun["user"]] = recorded
             return recorded
 

@@ -60,7 +60,7 @@ def test_results_have_two_formats(kind: Type, oid: int, datum: Datum, text: byte
         (0, 1, b"a", "a"),
         (99_999, 0, b"a", "a"),
         (114, 1, b"[1]", "[1]"),
-        (1028, 1, struct.pack("!iiIii", 1, 0, 26, 2, 1) + b"\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2", "{1,2}"),
+        (2210, 1, struct.pack("!iiIii", 1, 0, 26, 2, 1) + b"\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2", "{1,2}"),
         (1009, 1, struct.pack("!iiI", 0, 0, 25), b"\x01"),
     ],
 )
@@ -88,7 +88,7 @@ def test_arguments_have_two_formats(oid: int, form: int, data: bytes, datum: Dat
         (3904, 1, b"\1", "0A000"),
         (99_999, 1, b"a", "0A000"),
         (1007, 1, struct.pack("!iiIiii", 1, 0, 790, 1, 1, 0), "42804"),
-        (1028, 1, struct.pack("!iiIiii", 1, 0, 790, 1, 1, 1) + b"a", "0A000"),
+        (2210, 1, struct.pack("!iiIiii", 1, 0, 790, 1, 1, 1) + b"a", "0A000"),
         (1007, 1, b"\0", "22P03"),
         (1007, 1, struct.pack("!iiIii", 1, 0, 23, 9, 1), "22P03"),
         (1007, 1, struct.pack("!iiIii", 2, 0, 23, 1, 1), "0A000"),

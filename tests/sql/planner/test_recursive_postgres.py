@@ -22,6 +22,15 @@ from derive.sql.planner.planned import bind
 
 COUNT = "with recursive r(n) as (select 1 union all select n + 1 from r where n < 5)"
 ACCEPTED = [
+    "select a, (with recursive r(n) as (select t.a union select n / 2 from r) select sum(n) from r) from t",
+    "select a, (with recursive r(n) as (select 1 union select (n + t.a) % 5 from r) select count(*) from r) from t",
+    "select a, b, array(with recursive r(n) as (select t.a union select n % 3 from r where n > t.b) select n from r order by 1) from t",
+    "select t.a, s from t, lateral (with recursive r(n) as (select t.a union select n / 2 from r) select sum(n) from r) y(s)",
+    (
+        "select a from t where exists (with recursive r(n) as (select u.a from u where u.a = t.a"
+        " union select u.a from u join r on u.a = r.n - 1) select from r where n = 1)"
+    ),
+    "select a, (with recursive r(n) as (select 1 union all select n + 1 from r left join t x on x.a = t.b where n < 3) select sum(n) from r) from t",
     f"{COUNT} select * from r",
     f"{COUNT} select count(*), sum(n) from r",
     f"{COUNT} select n, count(*) over () from r order by n desc limit 2",
@@ -142,9 +151,11 @@ def test_a_recursion_without_an_end_is_bounded_and_cancelled() -> None:
     assert limited.value.sqlstate == "54000"
 
 
-def test_what_does_not_follow_from_the_query_alone_is_refused() -> None:
+def test_recursion_that_refers_two_queries_outwards_is_refused() -> None:
     with pytest.raises(SqlError) as error:
-        planned("select a, (with recursive r(n) as (select t.a union all select n from r) select max(n) from r) from t")
+        planned(
+            "select a, (select (with recursive r(n) as (select t.a union all select n from r) select max(n) from r)) from t"
+        )
 
     assert error.value.sqlstate == "0A000"
     assert error.value.hint is not None

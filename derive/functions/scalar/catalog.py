@@ -1,0 +1,191 @@
+"""PostgreSQL's functions of its catalogs: names, definitions, privileges and sizes of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from derive.algebra.types import Datum, Type
+from derive.errors import SqlError
+from derive.functions.function import Function, Functions, name_of, over_data
+from derive.functions.statement_context import CatalogObject, current_context
+from derive.functions.types.pg_type import formatted_type
+
+FUNCTIONS = Functions()
+
+SERVER_VERSION = "16.0"
+"""Version of PostgreSQL whose catalogs are emulated; clients choose their queries by it."""
+
+_T, _I, _L, _B, _O = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN, Type.OID
+
+
+def _constant(name: str, arguments: Sequence[Type | None], result: Type, value: Datum) -> None:
+    """Add a function with one value for all arguments, which may be NULL."""
+    word = "_".join((name, "of", str(len(arguments))))
+    FUNCTIONS.add(Function(word, name, tuple(arguments), result, lambda *_: value, can_fail=False))
+
+
+def _of_any_arguments(name: str, result: Type, value: Datum) -> None:
+    """Add a function of any number of arguments of any types."""
+    _constant(name, (), result, value)
+    variadic = Function(f"{name}_of_any", name, (None,), result, lambda *_: value, can_fail=False, is_variadic=True)
+    FUNCTIONS.add(variadic)
+
+
+def _of_statement(
+    name: str,
+    arguments: Sequence[Type],
+    result: Type,
+    python: Callable[..., Any],
+    *,
+    has_effect: bool = False,
+    takes_null: bool = False,
+) -> None:
+    """Add a function that needs the context of its statement."""
+    of_data = over_data(python, arguments, result, takes_null=takes_null)
+    word = name_of(name, name, arguments)
+    FUNCTIONS.add(Function(word, name, tuple(arguments), result, of_data, is_volatile=has_effect, needs_context=True))
+
+
+def _of_object(
+    name: str, arguments: Sequence[Type], result: Type, value: Callable[[CatalogObject, tuple[Any, ...]], Datum]
+) -> None:
+    """Add a function of an object's oid; its value is NULL without such an object."""
+
+    def call(oid: int, *others: Any) -> Datum:
+        target = current_context().catalog.object_of(oid)
+        return None if target is None else value(target, others)
+
+    _of_statement(name, arguments, result, call)
+
+
+_UNKNOWN = """
+    pg_get_constraintdef pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
+    pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_functiondef
+    pg_get_function_sqlbody pg_get_statisticsobjdef_columns pg_get_statisticsobjdef pg_get_partition_constraintdef
+    pg_get_replica_identity_index pg_tablespace_location shobj_description col_description inet_client_addr
+    inet_server_addr inet_client_port inet_server_port pg_describe_object
+"""
+_SIZES = """
+    pg_relation_size pg_total_relation_size pg_table_size pg_indexes_size pg_database_size pg_tablespace_size
+    pg_stat_get_numscans pg_sequence_last_value txid_current
+"""
+_PRIVILEGES = """
+    table column any_column schema database function sequence type language server tablespace foreign_data_wrapper
+    parameter
+"""
+_VISIBLE = "type function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser"
+
+
+def _add_constants() -> None:
+    _constant("version", (), _T, f"PostgreSQL {SERVER_VERSION} (flowctl)")
+    for name in _UNKNOWN.split():
+        _of_any_arguments(name, _T, None)
+    for name in _SIZES.split():
+        _of_any_arguments(name, _L, 0)
+    for what in _PRIVILEGES.split():
+        _of_any_arguments(f"has_{what}_privilege", _B, 1)
+    _of_any_arguments("pg_has_role", _B, 1)
+    for what in _VISIBLE.split():
+        _constant(f"pg_{what}_is_visible", (_O,), _B, 1)
+    for name in ("pg_is_other_temp_schema", "pg_relation_is_publishable"):
+        _constant(name, (_O,), _B, 0)
+    _constant("pg_is_in_recovery", (), _B, 0)
+    _constant("pg_my_temp_schema", (), _O, 0)
+    _constant("pg_client_encoding", (), _T, "UTF8")
+    FUNCTIONS.define("pg_encoding_to_char", (_I,), _T, can_fail=False)(lambda number: "UTF8" if number == 6 else "")
+    FUNCTIONS.define("pg_char_to_encoding", (_T,), _I, can_fail=False)(
+        lambda name: 6 if name.lower().replace("-", "") == "utf8" else -1
+    )
+    FUNCTIONS.define("pg_blocking_pids", (_I,), Type.INTEGER_ARRAY, can_fail=False)(lambda _: ())
+    FUNCTIONS.define("current_schemas", (_B,), Type.TEXT_ARRAY, can_fail=False)(
+        lambda with_implicit: ("pg_catalog", "public") if with_implicit else ("public",)
+    )
+    FUNCTIONS.define("format_type", (_O, _I), _T, can_fail=False, takes_null=True)(
+        lambda oid, typmod: None if oid is None else formatted_type(oid, typmod)
+    )
+    FUNCTIONS.define("pg_get_expr", (_T, _O), _T, can_fail=False)(lambda text, _: text)
+    FUNCTIONS.define("pg_get_expr", (_T, _O, _B), _T, can_fail=False)(lambda text, *_: text)
+
+
+def _add_objects() -> None:
+    for others in ((), (_B,), (_I,)):
+        _of_object("pg_get_viewdef", (_O, *others), _T, lambda target, _: target.definition)
+    _of_object("pg_get_indexdef", (_O,), _T, lambda target, _: target.definition)
+    _of_object("pg_get_indexdef", (_O, _I, _B), _T, _index_column)
+    _of_object("pg_table_is_visible", (_O,), _B, lambda target, _: int(target.is_visible))
+    _of_object("obj_description", (_O,), _T, lambda target, _: target.comment)
+    _of_object("obj_description", (_O, _T), _T, lambda target, _: target.comment)
+    _of_statement("pg_get_userbyid", (_O,), _T, _user)
+
+
+def _user(oid: int) -> str:
+    return current_context().catalog.name_of("role", oid) or f"unknown (OID={oid})"
+
+
+def _index_column(index: CatalogObject, arguments: tuple[Any, ...]) -> str | None:
+    """Return the definition of an index, or of its column with a number from 1."""
+    number = arguments[0]
+    if number == 0:
+        return index.definition
+    return index.columns[number - 1] if 1 <= number <= len(index.columns) else ""
+
+
+def _finding(kind: Type) -> Callable[[str], int | None]:
+    """Return the function of `to_regclass` and the like."""
+
+    def find(name: str) -> int | None:
+        return int(name) if name.isdecimal() else current_context().catalog.oid_of(kind.value, name)
+
+    return find
+
+
+def _add_lookups() -> None:
+    for kind in (Type.REGCLASS, Type.REGTYPE, Type.REGPROC, Type.REGNAMESPACE, Type.REGROLE):
+        _of_statement(f"to_{kind.value}", (_T,), kind, _finding(kind))
+
+
+def _effect(name: str, arguments: Sequence[Type], result: Type) -> None:
+    """Add a function with an effect on the session; it is NULL and has no effect if an argument is NULL."""
+
+    def call(*values: Datum) -> Datum:
+        return current_context().effect(name, values)
+
+    _of_statement(name, arguments, result, call, has_effect=True)
+
+
+def _add_session() -> None:
+    _of_statement("pg_backend_pid", (), _I, lambda: current_context().process)
+    _of_statement("current_setting", (_T,), _T, _setting)
+    _of_statement("current_setting", (_T, _B), _T, _setting)
+    _effect("pg_sleep", (Type.DOUBLE,), _T)
+    _effect("pg_notify", (_T, _T), _T)
+    for name in ("pg_cancel_backend", "pg_terminate_backend"):
+        _effect(name, (_I,), _B)
+    _effect("pg_advisory_unlock_all", (), _T)
+    for key in ((_L,), (_I, _I)):
+        for suffix in ("", "_shared"):
+            _effect(f"pg_advisory_unlock{suffix}", key, _B)
+            for scope in ("advisory", "advisory_xact"):
+                _effect(f"pg_{scope}_lock{suffix}", key, _T)
+                _effect(f"pg_try_{scope}_lock{suffix}", key, _B)
+
+    def set_config(name: str | None, value: str | None, is_local: bool | None) -> Datum:
+        if name is None:
+            raise SqlError("22004", "SET requires parameter name")
+        return current_context().effect("set_config", (name, value, bool(is_local)))
+
+    _of_statement("set_config", (_T, _T, _B), _T, set_config, has_effect=True, takes_null=True)
+
+
+def _setting(name: str, is_missing_welcome: bool = False) -> str | None:
+    value = current_context().setting(name)
+    if value is None and not is_missing_welcome:
+        raise SqlError("42704", f'unrecognized configuration parameter "{name}"')
+    return value
+
+
+_add_constants()
+_add_objects()
+_add_lookups()
+_add_session()

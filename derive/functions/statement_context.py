@@ -1,0 +1,126 @@
+"""The context of the running statement, for functions of the session and of PostgreSQL's catalogs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from derive.algebra.types import Datum
+from derive.errors import SqlError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogObject:
+    """A relation or an index.
+
+    Attributes:
+        columns: names of its columns.
+        definition: query of a view, or CREATE INDEX of an index; None for others.
+        comment: comment on it.
+        is_visible: whether its name needs no schema.
+    """
+
+    columns: tuple[str, ...] = ()
+    definition: str | None = None
+    comment: str | None = None
+    is_visible: bool = True
+
+
+class CatalogNames(Protocol):
+    """Objects of PostgreSQL's catalogs by name and by oid."""
+
+    def oid_of(self, kind: str, name: str) -> int | None:
+        """Return the oid of a name as SQL writes it; None without such an object.
+
+        Args:
+            kind: name of a `reg…` type, such as `regclass`.
+            name: the name, with a schema or without.
+        """
+
+    def name_of(self, kind: str, oid: int) -> str | None:
+        """Return the quoted name of an object; None without such an object.
+
+        Args:
+            kind: name of a `reg…` type; `role` for a role's name without quotes.
+            oid: oid of the object.
+        """
+
+    def object_of(self, oid: int) -> CatalogObject | None:
+        """Return a relation or an index; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementContext:
+    """The context of a statement.
+
+    Attributes:
+        catalog: names of objects.
+        setting: returns the value of a setting; None for an unknown setting.
+        effect: executes a function with an effect on the session, and returns the function's value.
+        process: number of the session.
+    """
+
+    catalog: CatalogNames
+    setting: Callable[[str], str | None]
+    effect: Callable[[str, tuple[Datum, ...]], Datum]
+    process: int = 0
+
+
+class _Current(threading.local):
+    """The context of each thread."""
+
+    context: StatementContext | None = None
+
+
+_CURRENT = _Current()
+
+
+class in_context:  # noqa: N801 (it is called as a function)
+    """A context manager that sets the statement's context of this thread."""
+
+    __slots__ = ("_context", "_outer")
+
+    def __init__(self, context: StatementContext) -> None:
+        self._context = context
+        self._outer: StatementContext | None = None
+
+    def __enter__(self) -> None:
+        self._outer, _CURRENT.context = _CURRENT.context, self._context
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _CURRENT.context = self._outer
+
+
+def each_in_context(context: StatementContext, items: Iterator[T]) -> Iterator[T]:
+    """Yield the same items, each computed in a statement's context."""
+    while True:
+        with in_context(context):
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
+
+
+def context_if_any() -> StatementContext | None:
+    """Return the context of the running statement; None outside of statements."""
+    return _CURRENT.context
+
+
+def current_context() -> StatementContext:
+    """Return the context of the running statement.
+
+    Raises:
+        SqlError: 0A000, the expression is evaluated where no session is.
+    """
+    if _CURRENT.context is None:
+        message = "functions of the session and of the system catalogs cannot be used here"
+        raise SqlError("0A000", message, hint="Use them in a query.")
+    return _CURRENT.context

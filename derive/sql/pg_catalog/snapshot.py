@@ -1,0 +1,176 @@
+"""A snapshot of PostgreSQL's catalogs: rows of their relations, and look-ups of objects by name and by oid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Datum, Row, Type
+from derive.functions.scalar.text import quoted_name
+from derive.functions.statement_context import CatalogObject
+from derive.functions.types.array import array_of
+from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES
+from derive.functions.types.values import datum_of_text
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.catalog.system_relations import system_name, system_relations
+from derive.sql.pg_catalog.contents import (
+    CatalogRow,
+    CatalogValue,
+    activity_of,
+    keyword_rows,
+    oid_of_user,
+    roles_of,
+    rows_of,
+    schemas_of,
+    settings_of,
+    users_of,
+)
+from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, SessionFacts, described
+from derive.sql.pg_catalog.procedures import PROCEDURES
+from derive.sql.pg_catalog.views import views_of
+from derive.sql.planner.names import FUNCTIONS, NamedColumn
+
+_SYSTEM_OIDS = {"pg_type": 1247, "pg_attribute": 1249, "pg_proc": 1255, "pg_class": 1259, "pg_authid": 1260}
+_SYSTEM_OIDS |= {"pg_database": 1262, "pg_attrdef": 2604, "pg_constraint": 2606, "pg_description": 2609}
+_SYSTEM_OIDS |= {"pg_index": 2610, "pg_namespace": 2615, "pg_rewrite": 2618, "pg_trigger": 2620}
+_SYSTEM_NAMES = {oid: name for name, oid in _SYSTEM_OIDS.items()}
+
+_NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
+"""Types whose columns are 0 where no value is given."""
+_MOST = 16
+"""Number of cached snapshots: the committed one, and those of transactions with definitions."""
+
+
+class CatalogSnapshot:
+    """The catalogs of a snapshot of all names.
+
+    Args:
+        objects: relations and indexes.
+        user: user of the session.
+    """
+
+    def __init__(self, objects: CatalogObjects, user: str) -> None:
+        self._owner, self._user = objects.owner, user
+        self._schemas = schemas_of(objects)
+        tables = rows_of(objects) | {
+            "pg_roles": lambda: roles_of(objects.owner, user),
+            "pg_user": lambda: users_of(objects.owner, user),
+        }
+        own = {f"pg_catalog.{name}": rows for name, rows in tables.items()}
+        self._makers: Mapping[str, Callable[[], Iterable[CatalogRow]]] = {
+            **own,
+            **views_of(objects, self._schemas),
+            f"{FUNCTIONS}.pg_get_keywords": keyword_rows,
+        }
+        self._tables = own.keys()
+        self._rows: dict[str, list[Row]] = {}
+        self._objects: dict[int, CatalogObject] = {}
+        self._names: dict[int, str] = {}
+        self._oids: dict[str, int] = {}
+        for relation in sorted(objects.relations, key=lambda one: one.schema == "public"):
+            columns = tuple(column.name for column in relation.columns)
+            target = CatalogObject(columns, relation.definition, relation.comment, relation.schema == "public")
+            self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
+            for index in relation.indexes:
+                names = tuple(columns[at] for at in index.columns)
+                target = CatalogObject(names, index.definition, None, relation.schema == "public")
+                self._add(FIRST_OID + index.id, relation.schema, index.name, target)
+
+    def _add(self, oid: int, schema: str, name: str, target: CatalogObject) -> None:
+        quoted, full = quoted_name(name), f"{quoted_name(schema)}.{quoted_name(name)}"
+        self._objects[oid] = target
+        self._names[oid] = quoted if target.is_visible else full
+        for text in (name, quoted, f"{schema}.{name}", full, f"flow.{full}"):
+            self._oids[text] = oid
+
+    def rows(self, identifier: GlobalId, facts: Callable[[], SessionFacts]) -> list[Row]:
+        """Return the rows of a system relation.
+
+        Args:
+            identifier: identifier of the relation.
+            facts: returns facts about the session and the other sessions.
+        """
+        name = system_name(identifier)
+        of_session = _OF_SESSION.get(name)
+        if of_session is not None:
+            return _tuples(name, of_session(facts(), self._owner), has_defaults=True)
+        if name not in self._rows:
+            maker = self._makers.get(name)
+            self._rows[name] = _tuples(name, maker(), has_defaults=name in self._tables) if maker else []
+        return self._rows[name]
+
+    def oid_of(self, kind: str, name: str) -> int | None:
+        """Return the oid of a name; None without such an object."""
+        short = name.removeprefix("pg_catalog.")
+        match kind:
+            case "regclass":
+                return self._oids.get(name) or self._oids.get(name.lower()) or _SYSTEM_OIDS.get(short.strip('"'))
+            case "regtype":
+                return _oid_of_type(name)
+            case "regproc":
+                return PROCEDURES.get(short.partition("(")[0].strip('"'))
+            case "regnamespace":
+                return self._schemas.get(name.strip('"'))
+        user = name.strip('"')
+        return oid_of_user(user, self._owner) if user in {self._owner, self._user} else None
+
+    def name_of(self, kind: str, oid: int) -> str | None:
+        """Return the quoted name of an object; None without such an object."""
+        match kind:
+            case "regclass":
+                return self._names.get(oid) or _SYSTEM_NAMES.get(oid)
+            case "regtype":
+                return NAMES_OF_TYPES.get(oid)
+            case "regproc":
+                return _PROCEDURE_NAMES.get(oid)
+            case "regnamespace":
+                return next((quoted_name(name) for name, known in self._schemas.items() if known == oid), None)
+        name = next((name for name in (self._owner, self._user) if oid_of_user(name, self._owner) == oid), None)
+        return quoted_name(name) if name and kind == "regrole" else name
+
+    def object_of(self, oid: int) -> CatalogObject | None:
+        """Return a relation or an index; None without one."""
+        return self._objects.get(oid)
+
+
+@lru_cache(maxsize=_MOST)
+def snapshot_of(objects: Objects, user: str) -> CatalogSnapshot:
+    """Return the catalogs of all names, for sessions of a user."""
+    return CatalogSnapshot(described(objects), user)
+
+
+_PROCEDURE_NAMES = {oid: name for name, oid in PROCEDURES.items()}
+_OF_SESSION: Mapping[str, Callable[[SessionFacts, str], Iterable[CatalogRow]]] = {
+    "pg_catalog.pg_settings": lambda facts, _: settings_of(facts.settings),
+    f"{FUNCTIONS}.pg_show_all_settings": lambda facts, _: settings_of(facts.settings),
+    "pg_catalog.pg_stat_activity": lambda facts, owner: activity_of(facts.backends, owner),
+}
+
+
+def _oid_of_type(name: str) -> int | None:
+    text = name.replace('"', "").removeprefix("pg_catalog.")
+    is_char = name.removeprefix("pg_catalog.") == "char"
+    return OIDS_OF_TYPES.get("bpchar" if is_char else text)
+
+
+def _tuples(name: str, rows: Iterable[CatalogRow], *, has_defaults: bool) -> list[Row]:
+    schema, _, short = name.rpartition(".")
+    columns = system_relations()[schema, short].columns
+    defaults = {column.name: 0 if has_defaults and column.type in _NUMBERS else None for column in columns}
+    return [tuple(_datum(column, row.get(column.name, defaults[column.name])) for column in columns) for row in rows]
+
+
+def _datum(column: NamedColumn, value: CatalogValue) -> Datum:
+    match value:
+        case list():
+            element = column.type.element
+            assert element is not None
+            return array_of(element, value)
+        case str() if column.type is not Type.TEXT:
+            return datum_of_text(column.type, value)
+        case bool():
+            return int(value)
+        case int() if column.type is Type.DOUBLE:
+            return float(value)
+    return value

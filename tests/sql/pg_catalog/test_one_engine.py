@@ -1,0 +1,208 @@
+"""Queries of the catalogs and functions of the session have the semantics of all other queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from postgres_server import server
+from sql_server import served
+
+Connection = psycopg.Connection[Any]
+
+OBJECTS = [
+    "CREATE TABLE engine_orders (id bigint NOT NULL, customer text, amount numeric(8,2))",
+    "CREATE INDEX engine_orders_id ON engine_orders (id)",
+    "INSERT INTO engine_orders VALUES (1, 'engine_orders', 2.5), (2, 'engine_large', 200)",
+    "CREATE VIEW engine_large AS SELECT id FROM engine_orders WHERE amount > 100",
+]
+SAME = [
+    "SELECT 7/2, current_database() IS NOT NULL",
+    "SELECT -7/2, -7 % 3, version() LIKE 'PostgreSQL%'",
+    "SELECT 1/0, current_user",
+    "SELECT 'a_b' LIKE 'a\\_b', 'axb' LIKE 'a\\_b', current_database() = ''",
+    "SELECT interval '1 month 2 days', current_user <> ''",
+    "SELECT interval '36 hours', justify_hours(interval '36 hours'), version() = ''",
+    "SELECT 2147483647 + 1, current_database() = ''",
+    "SELECT 1.0 / 3, 0.1 + 0.2, current_schema()",
+    "SELECT 'b' || 1, substring('abc' from 2), current_schema()",
+    "SELECT '' IS NULL, NULL || 'x', nullif(current_schema(), 'public')",
+    "SELECT round(2.5), round(-2.5), round(2.5::float8), current_schema()",
+    "SELECT date '2024-01-31' + interval '1 month', current_schema()",
+    "SELECT 'abc' < 'ABC', 'a' < 'B' COLLATE \"C\", current_schema()",
+    "SELECT array_agg(x ORDER BY x DESC), current_schema() FROM (VALUES (1), (NULL), (2)) t(x)",
+    "SELECT sum(x), avg(x::float8), count(*) FROM (VALUES (1), (2)) t(x), pg_am WHERE amname = 'btree'",
+    "SELECT x / 2, x % 2 FROM (VALUES (7)) t(x), pg_database WHERE datname = current_database()",
+    "SELECT 'x' ~ '^(?:X)$', 'x' ~* '^X$', regexp_replace('aXb', '[A-Z]', '-'), current_schema()",
+    "SELECT '10'::oid + 1, 7::oid = 7, 'pg_class'::regclass, 'int4'::regtype, 'pg_catalog'::regnamespace",
+    "SELECT 0::regclass, 4294967295::oid, -1::oid::int8, '-1'::oid",
+    "SELECT 'nothing'::regclass",
+    "SELECT 'x'::oid",
+    "SELECT 5000000000::oid",
+    "SELECT to_regclass('nothing'), to_regtype('int8'), to_regtype('nothing'), to_regnamespace('nothing')",
+    "SELECT format_type(1700, 524294), format_type(1043, 9), format_type(1042, 9), format_type(23, -1)",
+    "SELECT format_type(1016, NULL), format_type(NULL, 1), format_type(0, NULL), format_type(99999, NULL)",
+    "SELECT pg_typeof_is_missing(1)",
+    "SELECT current_setting('nothing')",
+    "SELECT current_setting('nothing', true), current_setting('TimeZone'), current_setting(NULL)",
+    "SELECT set_config('my.own', 'x', false), current_setting('my.own')",
+    "SELECT pg_sleep(0), pg_sleep(NULL)",
+    "SELECT CASE WHEN pg_try_advisory_lock(77) THEN pg_advisory_unlock(77) END, pg_advisory_unlock_all()",
+    "SELECT pg_encoding_to_char(6), pg_char_to_encoding('UTF8'), pg_is_in_recovery()",
+    "SELECT quote_ident('a b'), quote_ident('select'), quote_literal('it''s'), format('%I.%L', 'A', 'b')",
+    "SELECT pg_advisory_lock('x')",
+    (
+        "SELECT relname, relkind, relkind = 'r', relkind IN ('r', 'v'), relnatts FROM pg_class"
+        " WHERE relname LIKE 'engine\\_%' AND relkind IN ('r', 'v') ORDER BY 1"
+    ),
+    "SELECT o.id, c.relname, o.amount FROM engine_orders o JOIN pg_class c ON c.relname = o.customer ORDER BY 1",
+    "SELECT c.relname, (SELECT max(id) / 2 FROM engine_orders) FROM pg_class c WHERE c.oid = 'engine_orders'::regclass",
+    (
+        "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnum, a.attnotnull FROM pg_attribute a"
+        " WHERE a.attrelid = 'engine_orders'::regclass AND a.attnum > 0 ORDER BY a.attnum"
+    ),
+    (
+        "SELECT a.attname FROM pg_attribute a WHERE EXISTS (SELECT FROM engine_orders o WHERE o.id = a.attnum)"
+        " AND a.attrelid = 'engine_orders'::regclass ORDER BY 1"
+    ),
+    (
+        "SELECT i.indkey[0], i.indkey, 1 = ANY(i.indkey), array_length(i.indkey, 1), i.indnatts / 2 FROM pg_index i"
+        " WHERE i.indrelid = 'public.engine_orders'::regclass"
+    ),
+    (
+        "SELECT k, (i.indkey)[k] FROM pg_index i, generate_subscripts(i.indkey, 1) k"
+        " WHERE i.indrelid = 'engine_orders'::regclass"
+    ),
+    (
+        "SELECT u.x, u.n FROM pg_index i, unnest(i.indkey) WITH ORDINALITY u(x, n)"
+        " WHERE i.indrelid = 'engine_orders'::regclass"
+    ),
+    (
+        "SELECT (information_schema._pg_expandarray(i.indkey)).n FROM pg_index i"
+        " WHERE i.indrelid = 'engine_orders'::regclass"
+    ),
+    "SELECT pg_get_indexdef('engine_orders_id'::regclass), pg_get_indexdef('engine_orders_id'::regclass, 1, true)",
+    "SELECT pg_table_is_visible('engine_orders'::regclass), pg_table_is_visible(1::oid), pg_get_viewdef(1::oid)",
+    (
+        "SELECT column_name, data_type, numeric_precision, numeric_scale, is_nullable, udt_name, ordinal_position"
+        " FROM information_schema.columns WHERE table_name = 'engine_orders' ORDER BY ordinal_position"
+    ),
+    (
+        "SELECT table_name, table_type, is_insertable_into FROM information_schema.tables"
+        " WHERE table_name = 'engine_orders'"
+    ),
+    "SELECT tablename, hasindexes FROM pg_tables WHERE tablename LIKE 'engine%'",
+    (
+        "SELECT ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 ORDER BY attnum)"
+        " FROM pg_class c WHERE relname = 'engine_orders'"
+    ),
+    (
+        "SELECT relname, (WITH RECURSIVE r(n) AS (SELECT c.relnatts::int UNION ALL SELECT n - 1 FROM r WHERE n > 1)"
+        " SELECT sum(n) FROM r) FROM pg_class c WHERE relname IN ('engine_orders', 'engine_large') ORDER BY 1"
+    ),
+    "SELECT word, catcode FROM pg_get_keywords() WHERE word IN ('select', 'left', 'between') ORDER BY 1",
+    "SELECT count(*) = 1 FROM pg_database WHERE datname = current_database() AND encoding = 6 AND datallowconn",
+    (
+        "SELECT typname, typlen, typbyval, typcategory, typelem, typarray, typdelim, typinput, typreceive FROM pg_type"
+        " WHERE oid IN (16, 17, 20, 21, 23, 25, 701, 1009, 1043, 1082, 1114, 1184, 1186, 1700, 2950, 3802) ORDER BY oid"
+    ),
+    "SELECT * FROM pg_catalog.pg_clas",
+    "SELECT nope FROM pg_class",
+    "SELECT * FROM information_schema.nothing",
+    "INSERT INTO engine_orders SELECT 3, current_schema(), 7/2 RETURNING *",
+    (
+        "UPDATE engine_orders SET customer = (SELECT max(relname) FROM pg_class WHERE relname = 'engine_large') WHERE id = 3"
+        " RETURNING customer"
+    ),
+    "DELETE FROM engine_orders WHERE customer IN (SELECT relname FROM pg_class) AND id = 3 RETURNING id",
+    "SELECT relname FROM pg_class WHERE oid = $1::regclass",
+]
+
+
+@contextmanager
+def objects_in(connection: Connection) -> Iterator[Connection]:
+    for statement in OBJECTS:
+        connection.execute(statement.encode())
+    yield connection
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    with (
+        served(tmp_path_factory.mktemp("engine")) as port,
+        psycopg.connect(f"host=127.0.0.1 port={port} user=flow dbname=flow", autocommit=True) as opened,
+        objects_in(opened),
+    ):
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[Connection]:
+    with server().connect() as opened:
+        opened.execute("SET TimeZone = 'UTC'; DROP TABLE IF EXISTS engine_orders CASCADE")
+        with objects_in(opened):
+            yield opened
+        opened.execute("DROP TABLE engine_orders CASCADE")
+
+
+def outcome(connection: Connection, text: str) -> object:
+    """Names and texts of all rows, or the SQLSTATE."""
+    cursor = psycopg.RawCursor(connection)
+    arguments = ["engine_orders"] if "$1" in text else []
+    try:
+        cursor.execute(text.encode(), arguments)
+    except psycopg.Error as error:
+        return error.sqlstate
+    result = cursor.pgresult
+    assert result is not None
+    return [
+        [result.fname(column) for column in range(result.nfields)],
+        *([result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)),
+    ]
+
+
+@pytest.mark.parametrize("text", SAME)
+def test_queries_answer_as_postgresql(ours: Connection, theirs: Connection, text: str) -> None:
+    assert outcome(ours, text) == outcome(theirs, text)
+
+
+def test_tables_and_catalogs_are_read_in_one_transaction(ours: Connection) -> None:
+    with ours.transaction():
+        ours.execute("CREATE TABLE engine_new (a text)")
+        text = "SELECT count(*), (SELECT count(*) FROM engine_orders) FROM pg_class WHERE relname = 'engine_new'"
+        assert ours.execute(text.encode()).fetchone() == (1, 2)
+        ours.execute("DROP TABLE engine_new")
+        assert ours.execute(text.encode()).fetchone() == (0, 2)
+
+
+def test_rows_of_catalogs_are_stored_as_plain_values(ours: Connection) -> None:
+    ours.execute("CREATE TABLE engine_copy AS SELECT relname, oid::bigint FROM pg_class WHERE relname = 'engine_large'")
+    rows = ours.execute("SELECT relname, oid > 16384 FROM engine_copy").fetchall()
+    assert rows == [("engine_large", True)]
+    ours.execute("CREATE VIEW engine_names AS SELECT oid, relname FROM pg_class WHERE relname LIKE 'engine%'")
+    assert ours.execute("SELECT count(*) FROM engine_names").fetchone() == (5,)
+    ours.execute("DROP VIEW engine_names; DROP TABLE engine_copy")
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        ("CREATE MATERIALIZED VIEW v AS SELECT relname FROM pg_class", "0A000"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT current_setting('TimeZone')", "0A000"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1::oid AS a", "0A000"),
+        ("CREATE TABLE v (a oid)", "0A000"),
+        ("CREATE TABLE v AS SELECT oid FROM pg_class", "0A000"),
+        ("SUBSCRIBE (SELECT relname FROM pg_class)", "0A000"),
+        ("INSERT INTO pg_class (relname) VALUES ('x')", "42809"),
+        ("DELETE FROM pg_catalog.pg_type", "42809"),
+        ("UPDATE pg_settings SET setting = ''", "42809"),
+        ("DROP TABLE pg_class", "42P01"),
+        ("WITH x AS (DELETE FROM pg_type RETURNING 1) SELECT * FROM x", "0A000"),
+        ("SELECT pg_notify('a', 'b')", "0A000"),
+    ],
+)
+def test_writes_to_catalogs_are_refused(ours: Connection, text: str, sqlstate: str) -> None:
+    assert outcome(ours, text) == sqlstate
