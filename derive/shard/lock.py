@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from derive.errors import HeldError
-from derive.storage.metadata.process import lock_holder
+from derive.storage.metadata.process import has_open, lock_holder
 
 _PATIENCE_SECONDS = 60.0
 _EVICTION_SECONDS = 5.0
@@ -76,7 +76,8 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
         except BlockingIOError:
             waited = time.monotonic() - begun
         holder = lock_holder(os.fstat(descriptor), "FLOCK") if waited > _EVICTION_SECONDS else None
-        if holder not in (None, os.getpid()) and not _is_backup(file, holder) and may_evict(descriptor):
+        is_other = holder is not None and holder != os.getpid() and not _is_backup(file, holder)
+        if holder is not None and is_other and may_evict(descriptor) and has_open(holder, os.fstat(descriptor)):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder, signal.SIGKILL)
         if waited > _PATIENCE_SECONDS:

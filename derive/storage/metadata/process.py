@@ -49,8 +49,8 @@ def is_dead(name: str) -> bool:
 
 
 def kill(name: str) -> bool:
-    """Kill a process; return true if it existed and was visible."""
-    if not is_local(name) or is_dead(name):
+    """Kill another process; return true if it existed and was visible."""
+    if not is_local(name) or is_dead(name) or int(_parts(name)[1]) == os.getpid():
         return False
     with suppress(ProcessLookupError):
         os.kill(int(_parts(name)[1]), signal.SIGKILL)
@@ -66,6 +66,19 @@ def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int 
             if (fields[1], fields[3], fields[5]) == (kind, "WRITE", desired) and int(fields[4]) > 0:
                 return int(fields[4])
     return None
+
+
+def has_open(pid: int, status: os.stat_result) -> bool:
+    """Return true if a process has a file open.
+
+    The holder of a lock may have closed the file, if it has forked a child that still has it open.
+    """
+    for entry in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            found = entry.stat()
+            if (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino):
+                return True
+    return False
 
 
 def is_stopped(pid: int) -> bool:
