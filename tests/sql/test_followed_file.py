@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.sql.sources.followed_file import WHOLE, FileFormat, FilePosition, FollowedFile, header_of
+from derive.value_count import most_values
 
+MOST_VALUES = most_values(128 << 20)
 COLUMNS = (("name", Type.TEXT), ("amount", Type.DOUBLE), ("is big", Type.BOOLEAN), ("rest", Type.JSONB))
 NAMES = st.text(st.sampled_from('ab",\n\ré;'), max_size=4).map(lambda text: text.replace("\r", "")).filter(bool)
 
@@ -158,3 +160,14 @@ def test_a_first_line_that_does_not_end_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(SqlError, match="the first line of .* has more than 134217728 bytes"):
         header_of(path)
+
+
+def test_a_line_of_too_many_values_is_an_error(tmp_path: Path) -> None:
+    """A parser would need 200 bytes for each; commas in a string are no values."""
+    path, form = tmp_path / "a.jsonl", FileFormat(tmp_path / "a.jsonl", False, False, WHOLE)
+    path.write_text(f'["{"," * MOST_VALUES}"]\n')
+    assert len(FollowedFile(form).poll(FilePosition())[0]) == 1
+    path.write_text(f"[{','.join('1' * MOST_VALUES)},1]\n")
+    with pytest.raises(SqlError, match="more than 8,388,608 values") as caught:
+        FollowedFile(form).poll(FilePosition())
+    assert caught.value.sqlstate == "54000"

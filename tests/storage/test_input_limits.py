@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from derive import value_count
 from derive.document.exact import parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs import line
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
-from derive.storage.inputs.line import FEW_VALUES, Line, too_many_values
+from derive.storage.inputs.line import Line, too_many_values
 from derive.storage.inputs.parquet_rows import parquet_rows
 from derive.storage.inputs.unpacked import unpacked
+from derive.value_count import FEW_VALUES
 
 CATALOG = """
 collections:
@@ -226,7 +227,7 @@ def test_values_are_counted_outside_of_strings(document: Any, is_spaced: bool) -
     """Commas and brackets in strings are no values, whatever is escaped there; an empty array counts as two."""
     text = json.dumps(document, separators=(", ", ": ") if is_spaced else (",", ":"), ensure_ascii=False)
 
-    assert line._count_values(text.encode()) == marks(document)
+    assert value_count._count_values(text.encode()) == marks(document)
 
 
 def marks(value: Any) -> int:
@@ -238,8 +239,8 @@ def marks(value: Any) -> int:
 
 
 def test_a_string_across_parts_is_one_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "_PART_BYTES", 3)
-    assert line._count_values(b'["a,b,[{\\"",[1,"]"],{}]') == 6
+    monkeypatch.setattr(value_count, "_PART_BYTES", 3)
+    assert value_count._count_values(b'["a,b,[{\\"",[1,"]"],{}]') == 6
 
 
 @pytest.mark.parametrize("make", [lambda text: text, lambda text: b'"k","v"\n1,"%b"\n' % text.replace(b'"', b'""')])
@@ -263,4 +264,48 @@ def test_documents_of_too_many_values_are_not_parsed(spec: CollectionSpec, make:
     )
     (content,) = read(text)
     assert not isinstance(content, DocumentError)
-    assert too_many_values(many, 2 * limit) is None
+    assert too_many_values([many], 2 * limit) is None
+
+
+def test_values_of_all_cells_count(spec: CollectionSpec) -> None:
+    cell = b"[%b]" % b",".join([b"1"] * (FEW_VALUES // 2))
+    (found,) = csv_rows(io.BytesIO(b'k,a,b,c\n1,"%b","%b","%b"\n' % (cell, cell, cell)), spec, "x.csv", 16 * FEW_VALUES)
+    assert isinstance(found[1], DocumentError)
+
+
+MANY = FEW_VALUES + 1
+
+
+def as_json(counts: list[int]) -> Any:
+    texts = [f"[{','.join(['1'] * count)}]" for count in counts]
+    return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
+
+
+def as_map(counts: list[int]) -> Any:
+    offsets, total = pa.array([0, *accumulate(counts)], pa.int32()), sum(counts)
+    return pa.MapArray.from_arrays(offsets, np.arange(total, dtype=np.int32), np.ones(total, dtype=np.int8))
+
+
+COLUMNS: dict[str, Callable[[list[int]], Any]] = {
+    "JSON": as_json,
+    "JSON in a struct": lambda counts: pa.StructArray.from_arrays([as_json(counts)], ["a"]),
+    "bits of a list": lambda counts: pa.array([[True] * count for count in counts]),
+    "a list in a list": lambda counts: pa.array([[[1] * count] for count in counts], pa.list_(pa.list_(pa.int8()))),
+    "a map": as_map,
+}
+"""Columns of Parquet whose values have many values, which is no matter of their bytes."""
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_rows_of_parquet_with_too_many_values_are_not_converted(
+    name: str, spec: CollectionSpec, tmp_path: Path
+) -> None:
+    """Such a row is an error, and those around it are read; many rows of some values are read in turn."""
+    pq.write_table(pa.table({"k": [1, 2, 3], "v": COLUMNS[name]([1, MANY, 1])}), tmp_path / "x.parquet")
+    (_, first), (_, second), (_, third) = parquet_rows(str(tmp_path / "x.parquet"), spec, 16 * FEW_VALUES)
+    assert isinstance(second, DocumentError)
+    assert second.message.startswith("the document has more than 1,000,000 values")
+    for content, key in ((first, 1), (third, 3)):
+        document = parse_exact(content) if isinstance(content, bytes) else content
+        assert isinstance(document, dict)
+        assert document["k"] == key

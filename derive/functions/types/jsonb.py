@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 
 from derive.errors import SqlError
 from derive.functions.types.numeric import MOST_EXPONENT, MOST_SCALE, numeric_of, text_of_numeric
+from derive.value_count import FEW_VALUES, exceeds_values, most_values
 
 Json: TypeAlias = Any
 """None, a boolean, an int, a Decimal, a text, or a list or a dict of these."""
+
+_MOST_VALUES = most_values(128 << 20)
+"""Maximum number of values in a JSON text, that of a document of the default size limit."""
 
 _encode_text = json.encoder.encode_basestring
 
@@ -27,7 +31,7 @@ def jsonb_of_text(text: str) -> str:
     """Return the datum of JSON text.
 
     Raises:
-        SqlError: 22P02, it is malformed.
+        SqlError: 22P02, it is malformed; 54000, it has too many values.
     """
     return jsonb_datum(parsed_json(text))
 
@@ -36,8 +40,10 @@ def parsed_json(text: str) -> Json:
     """Parse JSON text.
 
     Raises:
-        SqlError: 22P02, it is malformed.
+        SqlError: 22P02, it is malformed; 54000, it has too many values.
     """
+    if len(text) > FEW_VALUES and exceeds_values([text.encode("utf-8", "surrogatepass")], _MOST_VALUES):
+        raise SqlError("54000", f"a value of type json has more than {_MOST_VALUES:,} values")
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError, ArithmeticError) as exc:

@@ -25,6 +25,7 @@ from derive.protocol.specs import JSON
 from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape
 from derive.storage.inputs.int96 import text_type, with_texts
 from derive.storage.inputs.unfit import FIRST_SECOND, LAST_SECOND, UnfitError
+from derive.value_count import FEW_VALUES, exceeds_values
 
 Convert: TypeAlias = Callable[[Any], list[JSON]]
 """Function from an array to the JSON values of its items, None for a null; raises `UnfitError`."""
@@ -55,6 +56,29 @@ def converter(kind: Any, shape: Shape | None) -> Convert:
     if types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind):
         return partial(_times, kind)
     return _nested(kind, shape)
+
+
+def exceeds(batch: pa.RecordBatch, most: int) -> bool:
+    """Return whether a batch may have more than `most` values, of which a bit may be one; a single row surely has."""
+    return batch.nbytes * 8 > FEW_VALUES and sum(_count(column, most) for column in batch.columns) > most
+
+
+def _count(array: Any, most: int) -> int:
+    """Return the number of values in an array; JSON texts count as `most` and one more if they exceed `most`."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.json" and array.nbytes > FEW_VALUES:
+            texts = (text.encode() for text in array.storage.to_pylist() if text)
+            return most + 1 if exceeds_values(texts, most) else len(array)
+        return _count(array.storage, most)
+    if types.is_struct(kind):
+        return sum(_count(field, most) for field in array.flatten())
+    if types.is_map(kind):
+        begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return sum(_count(part.slice(begin, end - begin), most) for part in (array.keys, array.items))
+    if types.is_nested(kind) and not types.is_union(kind):
+        return len(array) + _count(array.flatten(), most)
+    return len(array)
 
 
 def int96_converter(nanos: Any, micros: Any, shape: Shape | None) -> Convert:

@@ -11,7 +11,6 @@ from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
 from derive.storage.inputs.line import (
-    FEW_VALUES,
     MOST_DOCUMENT_BYTES,
     NOTHING_INGESTED,
     Line,
@@ -19,6 +18,7 @@ from derive.storage.inputs.line import (
     too_large,
     too_many_values,
 )
+from derive.value_count import FEW_VALUES
 
 _OTHER_THAN_TEXT = frozenset({"integer", "fractional", "boolean", "object", "array"})
 _LARGEST_CELL = (1 << 31) - 1
@@ -52,8 +52,7 @@ def csv_rows(
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
                 yield reader.line_num, DocumentError(f"{cells}, and the header names {len(columns)}")
                 continue
-            counted = row if size > FEW_VALUES else ()
-            if error := next(filter(None, (too_many_values(cell.encode(), most_bytes) for cell in counted)), None):
+            if size > FEW_VALUES and (error := too_many_values(map(str.encode, row), most_bytes)):
                 yield reader.line_num, error
                 continue
             document = {

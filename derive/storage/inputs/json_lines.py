@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import BinaryIO
 
-from derive.storage.inputs.line import FEW_VALUES, MOST_DOCUMENT_BYTES, Line, too_large, too_many_values
+from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, Line, too_large, too_many_values
+from derive.value_count import FEW_VALUES
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -23,4 +24,4 @@ def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Itera
             return
         text = line.removeprefix(_BOM) if number == 1 else line
         if text and not text.isspace():
-            yield number, (too_many_values(text, most_bytes) if len(text) > FEW_VALUES else None) or text
+            yield number, (too_many_values([text], most_bytes) if len(text) > FEW_VALUES else None) or text

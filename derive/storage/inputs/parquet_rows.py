@@ -9,7 +9,8 @@ from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
-from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large
+from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large, too_many
+from derive.value_count import most_values
 
 if TYPE_CHECKING:
     from derive.storage.inputs.parquet_batches import ParquetBatches
@@ -21,7 +22,7 @@ def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMEN
     """Yield the documents of a Parquet file: a column is a property, and a null is omitted.
 
     A value without an exact JSON form makes its row a `DocumentError` that names the column. A row of more than
-    `most_bytes` is a `DocumentError` too.
+    `most_bytes`, or of too many values, is a `DocumentError` too.
 
     Raises:
         DocumentError: the file is no Parquet file or damaged, or a column's type has no JSON form.
@@ -65,13 +66,20 @@ class _Rows:
             raise DocumentError(f"{path} has two columns of one name: {', '.join(self._names)}", hint=NOTHING_INGESTED)
 
     def of(self, batch: Any) -> Iterator[bytes | dict[str, JSON] | DocumentError]:
-        if batch.nbytes > self._most_bytes and batch.num_rows > 1:
+        from derive.storage.inputs.arrow_values import exceeds
+
+        is_large = batch.nbytes > self._most_bytes
+        has_many = not is_large and exceeds(batch, most_values(self._most_bytes))
+        if (is_large or has_many) and batch.num_rows > 1:
             for row in range(batch.num_rows):
                 yield from self.of(batch.slice(row, 1))
             return
         size = batch.nbytes // max(batch.num_rows, 1)
         if size > self._most_bytes:
             yield too_large(self._most_bytes, "the row")
+            return
+        if has_many:
+            yield too_many(self._most_bytes)
             return
         unfit: dict[int, str] = {}
         columns = [self._values(index, batch.column(index), unfit) for index in range(batch.num_columns)]
