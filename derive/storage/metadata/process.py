@@ -75,8 +75,8 @@ def has_open(pid: int, status: os.stat_result) -> bool:
     """
     for entry in Path(f"/proc/{pid}/fd").glob("*"):
         with suppress(OSError):
-            found = entry.stat()
-            if (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino):
+            opened = entry.stat()
+            if (opened.st_dev, opened.st_ino) == (status.st_dev, status.st_ino):
                 return True
     return False
 
