@@ -36,8 +36,8 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     planned. Secrets are shown as ***.
 
     With -o json, each materialization is one object per line: materialization, version, bindings (binding, collection,
-    resource, key, values, document, deltaUpdates, leftOut), action (the planned changes, or ""), and unaccepted (edits
-    that the next run waits with).
+    resource, key, values, document, deltaUpdates, leftOut), action (the planned changes, or ""), unaccepted (edits that
+    the next run waits with), and notes (rows that a connector cannot refill).
 
     \b
     Exit codes: 0 if all could run, 1 if one could not, 2 if the command line is wrong.
@@ -73,9 +73,9 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
             except FlowError as error:
                 errors.append(error)
             else:
-                unaccepted = _unaccepted(spec, task)
-                row = _row(prepared, action, unaccepted)
-                text = "\n".join(_lines(prepared, action, unaccepted))
+                unaccepted, notes = _unaccepted(spec, task), _notes(folder, prepared, task)
+                row = _row(prepared, action, unaccepted, notes)
+                text = "\n".join(_lines(prepared, action, unaccepted, notes))
                 click.echo(orjson.dumps(row) if as_json else visible(text))
     for failure in (*([CatalogError(issues)] if issues else ()), *errors):
         print_error(failure)
@@ -118,7 +118,19 @@ def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:
     return [f"{edit.message} ({edit.hint})" for edit in find_stored_edits(spec, task)] if task else []
 
 
-def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> dict[str, Any]:
+def _notes(folder: Path, prepared: PreparedMaterialization, task: TaskState | None) -> list[str]:
+    """Return notes about rows that stay or may have stayed when a binding starts over."""
+    from derive.engine.stored_bindings import remembered_edits, stale_rows
+    from derive.materialize.reset_marker import last_reset
+
+    stale = stale_rows(prepared, task, last_reset(folder, prepared.spec.name))
+    remembered = remembered_edits(prepared.spec, task) if task else ()
+    return list(dict.fromkeys(f"{edit.message} ({edit.hint})" for edit in (*remembered, *stale)))
+
+
+def _row(
+    prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str], notes: Sequence[str]
+) -> dict[str, Any]:
     bindings = [
         {
             "binding": binding.spec.name,
@@ -138,10 +150,13 @@ def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[st
         "bindings": bindings,
         "action": action,
         "unaccepted": list(unaccepted),
+        "notes": list(notes),
     }
 
 
-def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> Iterator[str]:
+def _lines(
+    prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str], notes: Sequence[str]
+) -> Iterator[str]:
     from derive.materialize.check import show_left_out  # imports gRPC
 
     yield prepared.spec.name
@@ -158,3 +173,6 @@ def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[
     if unaccepted:
         yield f"  edits to accept with flowctl run --accept {prepared.spec.name}:"
         yield from (f"    {line}" for line in unaccepted)
+    if notes:
+        yield "  notes:"
+        yield from (f"    {line}" for line in notes)

@@ -21,6 +21,7 @@ from derive.engine.stored_bindings import (
     prints_of,
     remembered_edits,
     settled_prints,
+    stale_rows,
     stored_contents,
     stored_fields,
 )
@@ -216,8 +217,12 @@ class Materialization:
         if foreign:
             return _Ready(prepared, contents, {}, foreign)
         prints = prints_of(prepared, before, contents)
-        if state is not None and prints != before:
-            self._store.note_task(transaction.capability, Edited(prints, state.edits))
+        if state is not None:
+            stale = stale_rows(prepared, state, last_reset(self._store.root, self.spec.name))
+            parts = {edit.part for edit in state.edits}
+            new = [replace(edit, at=transaction.end) for edit in stale if edit.part not in parts]
+            if new or prints != before:
+                self._store.note_task(transaction.capability, Edited(prints, (*state.edits, *new)))
         refilling = [inputs[index] for index in sorted(applied.refilling)]
         self._ready = _Ready(prepared, contents, {item.state_key: self._limit(item, state) for item in refilling})
         self._report_refills(self._ready.limits)

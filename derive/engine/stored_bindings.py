@@ -15,9 +15,17 @@ import orjson
 from derive.engine.acceptance import Unaccepted
 from derive.engine.edits import name_of_binding
 from derive.materialize.preparation import PreparedMaterialization
+from derive.materialize.reset_marker import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.annotated import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
+from derive.time.frontier import BEGINNING
+
+_STALE = (
+    "'{}' starts over, and the connector cannot refill it: rows of keys that its source has no more stay, and later"
+    " documents of these keys are reduced onto them"
+)
+_EMPTY = "if keys can go, delete the rows whose keys the collection does not have; or empty the resource, and start over again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,29 @@ def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]
 def stored_contents(fingerprints: Mapping[str, str]) -> dict[str, str]:
     """Return for each binding (by state key) the identity of the rows of its position."""
     return {key: StoredParts.from_text(text).contents for key, text in fingerprints.items()}
+
+
+def stale_rows(prepared: PreparedMaterialization, state: TaskState | None, restart: ResetMarker) -> tuple[Edit, ...]:
+    """Return a note for each binding that starts over with rows that its connector cannot refill.
+
+    The runtime deletes only rows whose keys the source still has.
+
+    Args:
+        prepared: the validated bindings.
+        state: progress of the materialization; None if it has none.
+        restart: the last reset.
+    """
+    ends = {**restart.ends, **(clocks_of(state) if state else {})}
+    stale = []
+    for binding, message in zip(prepared.bindings, prepared.message.bindings, strict=True):
+        name, key = binding.spec.collection.name, binding.spec.input.state_key
+        has_begun = state is not None and state.positions.get(key, BEGINNING) > BEGINNING
+        if message.generation or binding.delta_updates or has_begun:
+            continue
+        stored = [at for other, (source, at) in ends.items() if source == name and binding_of(other) == binding_of(key)]
+        if max(stored, default=BEGINNING) > BEGINNING:
+            stale.append(Edit(key, _STALE.format(key), _EMPTY))
+    return tuple(stale)
 
 
 def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import orjson
 import pytest
+from forked_flowctl import flowctl
 from refilled import DAY, VIEW, Shop, opened
 from sql_databases import DATABASES
 
@@ -396,6 +397,41 @@ def test_a_connector_that_cannot_refill_warns_of_the_rows_that_stay(tmp_path: Pa
         assert shop.rows() == dict(FIRST)
         (warning,) = warnings(shop)
         assert warning.startswith("'shop/sums -> sums' starts over, and the connector cannot refill it")
+
+
+def shown(shop: Shop, *command: str) -> str:
+    """What a command says of the materialization."""
+    status, out, error = flowctl(shop.folder, *command, "--data", str(shop.world.root))
+    assert status == 0, error
+    return f"{out}{error}"
+
+
+def test_status_and_plan_tell_of_the_rows_that_stay(tmp_path: Path) -> None:
+    """They say so from the reset on, and what to do, until the binding starts over by a raised `backfill`."""
+    commands = ("status",), ("materialize", "plan", VIEW)
+    stale, remedy = "'shop/sums -> sums' starts over, and the connector cannot refill it", "empty the resource"
+    with opened(tmp_path, replace(DATABASES["sqlite"](tmp_path), connector=WithoutRefills())) as shop:
+        shop.ingest(*FIRST)
+        shop.world.step()
+        assert [stale in shown(shop, *command) for command in commands] == [False, False]
+        shop.edit(LEAST="60")
+        shop.reset("shop/sums")
+        assert stale in shown(shop, "materialize", "plan", VIEW)
+        shop.world.step()
+        shop.world.step()
+        for command in commands:
+            text = shown(shop, *command)
+            assert stale in text
+            assert remedy in text
+        state = shop.world.store.task(VIEW)
+        assert state is not None
+        assert [edit.part for edit in state.edits] == ["shop/sums -> sums"]
+        shop.edit(BACKFILL="1")
+        close_streams()
+        shop.world.step()
+        text = shown(shop, "status")
+        assert stale not in text
+        assert "'shop/sums -> sums.v1' starts over" in text
 
 
 @pytest.mark.parametrize("is_run", [False, True])
