@@ -25,7 +25,7 @@ _STALE = (
     "'{}' starts over, and the connector cannot refill it: rows of keys that its source has no more stay, and later"
     " documents of these keys are reduced onto them"
 )
-_EMPTY = "if keys can go, delete rows of keys that the collection does not have; or empty the resource, and start over again"
+_EMPTY = "if keys can go, delete rows of keys that the collection lacks; or empty the resource, and start over again"
 
 
 @dataclass(frozen=True, slots=True)
