@@ -17,7 +17,7 @@ import derive
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.catalog import load
 from derive.errors import FrontierError, UsageError
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.reader import clock_of
 from derive.relations.arrow import arrow_rows
 from derive.relations.columns import columns_of

@@ -36,8 +36,7 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.algebra.type_modifier import ModifiedType, TypeModifier, number
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier, number
 
 Modifiers: TypeAlias = tuple[TypeModifier | None, ...]
 """The modifier of each column; None if unknown."""

@@ -7,8 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from derive.algebra.expression import Expression
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Row, Type
+from derive.algebra.types import Row, Type, TypeModifier
 
 GlobalId: TypeAlias = int
 """Identifier of a collection, view or index; never reused."""

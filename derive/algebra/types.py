@@ -1,4 +1,4 @@
-"""SQL types, and the representation of their values in rows.
+"""SQL types, the representation of their values in rows, and type modifiers of columns.
 
 There is one representation: a *datum*, a value that SQLite stores. For every type, SQLite's comparison of two data
 equals the comparison of their values, so keys, joins, groups and orders need nothing else. NULL is None for all types.
@@ -20,10 +20,15 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 | oid, and the `reg…` types of PostgreSQL's catalogs | int from 0 to 4294967295 |
 | inet, cidr | bytes that sort as addresses do (`derive.functions.types.network`) |
 | arrays of one dimension | bytes that sort by their elements in order (`derive.functions.types.array`) |
+
+A row stores no scale, and no trailing spaces of `character(n)`: equal values have equal data, so that insertions and
+deletions of rows cancel out and groups need no representative. The number of displayed zeros and spaces follows from
+the query alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -109,3 +114,72 @@ REGISTERED = frozenset({Type.REGCLASS, Type.REGTYPE, Type.REGPROC, Type.REGNAMES
 """Types of oids whose texts are names of objects in PostgreSQL's catalogs."""
 CATALOG_TYPES = REGISTERED | {Type.OID, Type.OID_ARRAY, Type.REGTYPE_ARRAY}
 """Types of PostgreSQL's catalogs; no stored column has them."""
+
+
+class ModifiedType(Enum):
+    """Types of PostgreSQL that have modifiers, or share the data of another type; the value is the name in messages."""
+
+    NUMERIC = "numeric"
+    VARCHAR = "character varying"
+    BPCHAR = "character"
+    NAME = "name"
+    CHAR = '"char"'
+    FLOAT4 = "real"
+    INT2VECTOR = "int2vector"
+    OIDVECTOR = "oidvector"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeModifier:
+    """A type modifier: how values of a column are stored and displayed.
+
+    Attributes:
+        name: the type.
+        size: maximum digits of a number, or characters of a text; 0 for no limit.
+        scale: minimum number of displayed digits after the decimal point, for numbers.
+    """
+
+    name: ModifiedType
+    size: int
+    scale: int = 0
+
+    @property
+    def typmod(self) -> int:
+        """Return PostgreSQL's encoding of the modifier; -1 for none."""
+        if not self.size:
+            return -1
+        return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is ModifiedType.NUMERIC else self.size + 4
+
+    @property
+    def is_type(self) -> bool:
+        """Return whether the modifier only names a type that shares the data of another type."""
+        return self.name not in {ModifiedType.NUMERIC, ModifiedType.VARCHAR, ModifiedType.BPCHAR}
+
+    @property
+    def is_vector(self) -> bool:
+        """Return whether values are vectors of the catalogs: arrays whose elements are counted from 0."""
+        return self.name in {ModifiedType.INT2VECTOR, ModifiedType.OIDVECTOR}
+
+    @property
+    def text(self) -> str:
+        """Return the type with its modifier in SQL syntax."""
+        if not self.size:
+            return self.name.value
+        return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is ModifiedType.NUMERIC else ''})"
+
+    def shown(self, text: str) -> str:
+        """Return the text of a value as it is sent to clients."""
+        if self.name is ModifiedType.BPCHAR:
+            return text.ljust(self.size)
+        if self.is_vector:
+            return text.strip("{}").replace(",", " ")
+        if self.name is ModifiedType.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
+            return text
+        before, _, behind = text.partition(".")
+        return f"{before}.{behind.ljust(self.scale, '0')}"
+
+
+def number(scale: int) -> TypeModifier:
+    """Return the modifier of a number of any size with this number of displayed digits after the decimal point."""
+    return TypeModifier(ModifiedType.NUMERIC, 0, scale)

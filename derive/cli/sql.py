@@ -215,7 +215,7 @@ class _LinePrinter:
         """Print rows."""
         import orjson
 
-        from derive.functions.types.values import text_function
+        from derive.functions.types.type_info import text_function
 
         texts = [text_function(column.type, column.modifier) for column in self._columns]
         for row in rows:
@@ -238,7 +238,7 @@ class _TablePrinter:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Collect rows."""
-        from derive.functions.types.values import text_function
+        from derive.functions.types.type_info import text_function
 
         texts = [text_function(column.type, column.modifier) for column in self._columns]
         for row in rows:
@@ -292,7 +292,7 @@ def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
 
     from derive.algebra.types import Type
     from derive.functions.scalar.json import json_datum_of
-    from derive.functions.types.values import text_of
+    from derive.functions.types.type_info import text_of
 
     values: dict[str, Any] = {}
     for column, datum in zip(columns, row, strict=True):

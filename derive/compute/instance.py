@@ -24,8 +24,7 @@ from derive.compute.dataflow.database import open_database, open_reader, packed,
 from derive.compute.dataflow.dataflows import DataflowRequest, Dataflows, integer
 from derive.compute.dataflow.hydration import MOST_HERE, Progress
 from derive.compute.dataflow.input import Input, Update
-from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
-from derive.compute.dataflow.point_lookup import PointLookupReader
+from derive.compute.dataflow.peek import ErrorUpdate, PointLookupReader, PreparedPeek, errors_between, history_of
 from derive.compute.dataflow.staging import Stage, Staging
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted

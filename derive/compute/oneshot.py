@@ -12,13 +12,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from derive.algebra.expression import Literal
-from derive.algebra.expression_parts import has_subquery
+from derive.algebra.expression import Literal, has_subquery
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
 from derive.algebra.types import Datum, Row
-from derive.compute.sqlite.block import names
 from derive.compute.sqlite.connection import connect, translated
-from derive.compute.sqlite.query import finished_select, select_of
+from derive.compute.sqlite.query import finished_select, names, select_of
 from derive.errors import SqlError
 from derive.functions.cancellation import cancellation, running
 

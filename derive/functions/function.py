@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from derive.algebra.types import ARRAYS, Datum, Type
-from derive.functions.types.values import DECODERS, ENCODERS
+from derive.functions.types.type_info import DECODERS, ENCODERS
 
 WORDS = {
     Type.DOUBLE: "double",

@@ -5,56 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from derive.algebra.types import Type
 from derive.functions.function import Function, Functions
 from derive.functions.scalar import (
-    arithmetic,
     array,
     bytea,
     casts,
     catalog,
     datetime,
-    datetime_field,
-    datetime_template,
-    fitting,
     json,
     like,
     logic,
     math,
     network,
-    number_template,
     regex,
     row_functions,
-    session,
+    templates,
     text,
-    time_of_day,
 )
+
+USER_FUNCTIONS = ("current_user", "current_role", "session_user", "user")
+"""Functions that return the user who is logged in; the session's value replaces the call before a query runs."""
+
+
+def _session_functions() -> Functions:
+    """Return the functions without arguments that depend on the session."""
+    functions = Functions()
+    for name in USER_FUNCTIONS:
+        functions.add(Function(name, name, (), Type.TEXT, lambda: "flow", can_fail=False, is_volatile=True))
+    for name, value in (("current_schema", "public"), ("current_catalog", "flow"), ("current_database", "flow")):
+        functions.add(Function(name, name, (), Type.TEXT, lambda value=value: value, can_fail=False))
+    return functions
+
 
 _MODULES = (
     logic,
-    arithmetic,
-    casts,
-    fitting,
     math,
+    casts,
     text,
     like,
     regex,
     bytea,
     datetime,
-    datetime_field,
-    datetime_template,
-    time_of_day,
+    templates,
     network,
-    number_template,
     json,
     row_functions,
-    session,
     catalog,
 )
+_SESSION_FUNCTIONS = _session_functions()
 
 
 def _chosen_by_types() -> tuple[Functions, ...]:
     """Return the functions that PostgreSQL's overload rules choose from."""
-    return (*(module.FUNCTIONS for module in _MODULES), array.TEXT_FUNCTIONS)
+    return (*(module.FUNCTIONS for module in _MODULES), _SESSION_FUNCTIONS, array.TEXT_FUNCTIONS)
 
 
 @cache

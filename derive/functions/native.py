@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from derive.algebra.expression import Call, Expression
 from derive.algebra.types import Type
 from derive.functions.function import SqlForm, registered_name
-from derive.functions.types.text_format import BITS
+from derive.functions.types.formats import BITS
 
 LONGEST_REPEATED = 60
 """Maximum length of SQL of arguments that is repeated."""

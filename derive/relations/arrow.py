@@ -10,8 +10,7 @@ import pyarrow as pa
 from derive.algebra.types import Row, Type
 from derive.document.without_pandas import spare_pandas
 from derive.functions.types.array import elements_of
-from derive.functions.types.type_info import INFOS
-from derive.functions.types.values import text_of
+from derive.functions.types.type_info import INFOS, text_of
 from derive.relations.columns import RelationColumn
 
 spare_pandas()  # before the first array

@@ -6,11 +6,10 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.scalar.fitting import fitted
-from derive.functions.types.values import binary_function, datum_of_binary, datum_of_text, text_function
+from derive.functions.scalar.casts import fitted
+from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function
 from derive.sql.outcome import CopyOut, ResultColumn
 from derive.sql.parser.statement import CopyFormat
 

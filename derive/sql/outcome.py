@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, cast
 
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 
 _END = object()

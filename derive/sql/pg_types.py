@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.pg_type import PG_TYPES
 from derive.functions.types.type_info import INFO_OF

@@ -18,8 +18,8 @@ from forked_flowctl import Flowctl, flowctl
 from test_sql_serve import Served, refused, serve
 
 from derive.compute.protocol.messages import Hello
-from derive.compute.replica.folder_lock import holder_of
 from derive.compute.replica.session import check_hello
+from derive.compute.replica.worker import holder_of
 from derive.errors import ProtocolError
 from derive.storage.task_log import recent_entries
 

@@ -40,7 +40,7 @@ from derive.algebra.relation import (
     WindowFunction,
 )
 from derive.algebra.types import Datum, Type
-from derive.functions.types.values import text_of
+from derive.functions.types.type_info import text_of
 
 SYMBOLS = {
     "equal": "=",

@@ -12,7 +12,6 @@ from random_relations import RandomRelations
 from derive.algebra.relation import Finishing, Get, Relation
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Progress
-from derive.compute.protocol.encoding import decode, encode
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
@@ -37,7 +36,7 @@ from derive.compute.protocol.messages import (
     Upper,
     Welcome,
 )
-from derive.compute.protocol.wire import command_message, command_of, response_message, response_of
+from derive.compute.protocol.wire import command_message, command_of, decode, encode, response_message, response_of
 from derive.errors import FlowError, FrontierError, ProtocolError, SqlError
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.storage.table import Table, TableColumn

@@ -19,7 +19,7 @@ from relations_sample import blanked, shown
 from derive.algebra.relation import Constant, Relation
 from derive.algebra.types import Datum, Row, Type
 from derive.compute.oneshot import evaluate
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
 

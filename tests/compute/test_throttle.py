@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.compute.dataflow.throttle import Throttle, waited_seconds
+from derive.compute.dataflow.staging import Throttle, waited_seconds
 
 
 class Machine:

@@ -16,7 +16,7 @@ from derive.errors import SqlError
 from derive.functions.function import Function
 from derive.functions.registry import evaluate
 from derive.functions.scalar.array import builder_of
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 
 
 @dataclass(frozen=True, slots=True)

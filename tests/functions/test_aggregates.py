@@ -21,11 +21,11 @@ from derive.algebra.relation import Aggregate
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.aggregates.accumulator import AggregateFunction
+from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import AGGREGATES
-from derive.functions.aggregates.ordered_sets import ORDERED_SETS
 from derive.functions.registry import accumulator_of, aggregate_sql, register, resolve_aggregate
 from derive.functions.types.numeric import decimal_of
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""

@@ -9,7 +9,7 @@ from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate, resolve_function, resolve_operator
 from derive.functions.types.array import array_of
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 
 MANY = "9" * 5000
 T, N, J = Type.TEXT, Type.INTEGER, Type.JSONB

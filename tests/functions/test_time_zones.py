@@ -24,11 +24,20 @@ from derive.algebra.expression import Call, Literal
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
-from derive.functions.types import time_zone
-from derive.functions.types.datetime import DAY, HOUR, MINUTE, SECOND, days_of, text_of_timestamp, timestamp_of_text
+from derive.functions.types import datetime as datetime_type
+from derive.functions.types.datetime import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    days_of,
+    offset_at,
+    text_of_timestamp,
+    timestamp_of_text,
+    zone_named,
+)
 from derive.functions.types.interval import Interval, interval_datum, text_of_interval
-from derive.functions.types.time_zone import offset_at, zone_named
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
@@ -55,7 +64,7 @@ def zones_of_postgresql() -> Iterator[None]:
 def _forget() -> None:
     zoneinfo.ZoneInfo.clear_cache()
     zone_named.cache_clear()
-    time_zone._names.cache_clear()
+    datetime_type._names.cache_clear()
 
 
 @cache
@@ -249,8 +258,8 @@ def test_names_of_zones(zone: str) -> None:
 
 def test_abbreviations_are_those_of_postgresql() -> None:
     rows = connection().execute("SELECT abbrev FROM pg_timezone_abbrevs").fetchall()
-    known = [name for (name,) in rows if name in time_zone._ABBREVIATIONS]
-    assert len(known) == len(time_zone._ABBREVIATIONS)
+    known = [name for (name,) in rows if name in datetime_type._ABBREVIATIONS]
+    assert len(known) == len(datetime_type._ABBREVIATIONS)
     for name in known:
         theirs = of_postgres(f"timestamptz '2024-01-15 10:00+00' AT TIME ZONE '{name}'")
         timestamp = timestamp_of_text("2024-01-15 10:00+00", has_zone=True)

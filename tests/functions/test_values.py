@@ -14,8 +14,7 @@ from sql_values import usual_texts
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.errors import SqlError
 from derive.functions.registry import register, sort_key
-from derive.functions.types.type_info import INFO_OF
-from derive.functions.types.values import binary_of, datum_of_binary, datum_of_text, text_of
+from derive.functions.types.type_info import INFO_OF, binary_of, datum_of_binary, datum_of_text, text_of
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""

@@ -20,7 +20,7 @@ from derive.algebra.types import Row, Type
 from derive.catalog import load
 from derive.errors import FencedError, FrontierError, SqlError
 from derive.functions.types.jsonb import jsonb_datum
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.protocol.specs import CatalogSpec
 from derive.relations.columns import Source, columns_of
 from derive.relations.contents import contents_at

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.algebra.types import Datum, Row, Type
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.relations.tables.additions import is_added_to
 from derive.relations.tables.input import TableInput, table_at
 from derive.relations.tables.rows import TableRows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.bounds import Bounds, ColumnBounds
 from derive.algebra.types import Datum, Row, Type
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.relations.contents import contents_at
 from derive.relations.tables.rows import TableRows
 from derive.storage.compaction import compact

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from derive.algebra.types import ARRAYS, CATALOG_TYPES, Type
-from derive.functions.types.values import datum_of_text, text_of
+from derive.functions.types.type_info import datum_of_text, text_of
 from derive.relations.arrow import arrow_rows, arrow_type
 from derive.relations.columns import RelationColumn
 from derive.relations.tables.rows import TableRows

@@ -12,7 +12,7 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.errors import SqlError
-from derive.functions.types.values import text_function
+from derive.functions.types.type_info import text_function
 from derive.sql.coordinator import Coordinator
 from derive.sql.session import SqlSession
 from derive.storage.ingest import Ingestion

@@ -8,7 +8,7 @@ import pytest
 from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Type
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.coordinator import Coordinator
 
 

@@ -13,7 +13,7 @@ from psycopg import Connection, Error
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
-from derive.functions.types.values import datum_of_text, text_of
+from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.copy_format import BinaryCopyIn, BinaryCopyOut
 from derive.sql.outcome import ResultColumn
 from derive.sql.pg_types import OID_OF

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from sql_world import Client, SqlWorld
 
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.copy_format import CopyIn

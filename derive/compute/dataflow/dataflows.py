@@ -1,4 +1,4 @@
-"""The dataflows of an instance: requests for them, their groups, and how they begin and end."""
+"""The dataflows of an instance: requests for them, their groups, and how they begin, end and fail."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from derive.algebra.expression_parts import gets_of
+from derive.algebra.expression import gets_of
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Datum
-from derive.compute.dataflow.adoption import drop_unnamed
-from derive.compute.dataflow.cross_group_input import ChainedInput
 from derive.compute.dataflow.database import unpacked
-from derive.compute.dataflow.dataflow_group import DataflowGroup, reachable
-from derive.compute.dataflow.failures import GroupFailures
+from derive.compute.dataflow.dataflow_group import ChainedInput, DataflowGroup, reachable
 from derive.compute.dataflow.hydration import (
     MOST_HERE,
     Hydration,
@@ -26,9 +23,78 @@ from derive.compute.dataflow.hydration import (
 )
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import DataflowPlace
-from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure
+from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure, drop_unnamed
 from derive.compute.plans.plan import Plan
 from derive.errors import FlowError, FrontierError
+from derive.failpoint import reach
+
+MOST_UPDATES = 20_000
+"""Approximate number of updates after which a transaction ends."""
+
+
+class GroupFailures:
+    """Failures of dataflow groups.
+
+    Args:
+        connection: writing connection of their database.
+
+    Attributes:
+        failures: errors by the group's number.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.failures: dict[int, FlowError] = {}
+        self._waiting: set[int] = set()
+
+    def advance(self, group: DataflowGroup) -> bool:
+        """Advance a group by a transaction, unless it has failed; return whether anything happened."""
+        if group.id in self.failures:
+            return False
+        try:
+            group.poll()
+        except Exception as exc:  # after any error, updates taken from inputs may be lost
+            self.fail(group, as_failure(exc))
+            return True
+        upper = group.upper
+        if group.complete() <= upper:
+            return False
+        try:
+            with self._connection:
+                group.advance(MOST_UPDATES)
+                reach("dataflow.committing")
+        except Exception as exc:  # any error, such as a full disk, may be transient
+            group.go_back()
+            self.fail(group, as_failure(exc))
+            self._waiting.add(group.id)
+            return True
+        reach("dataflow.committed")
+        group.keep()
+        return group.upper > upper
+
+    def has_more(self, group: DataflowGroup) -> bool:
+        """Return whether a group can advance at once, without new input."""
+        if group.id in self.failures:
+            return False
+        return group.complete() > group.upper or any(feed.input.has_more for feed in group.feeds.values())
+
+    def fail(self, group: DataflowGroup, failure: FlowError) -> None:
+        """Record the failure of a group."""
+        self.failures[group.id] = failure
+
+    def can_go_on(self, group: DataflowGroup) -> bool:
+        """Return whether a failed group could resume."""
+        return group.id in self._waiting
+
+    def go_on(self, group: DataflowGroup) -> None:
+        """Resume a failed group, if possible: the cause may be gone."""
+        if group.id in self._waiting:
+            self.forget(group)
+
+    def forget(self, group: DataflowGroup) -> None:
+        """Remove the failure of a group that resumes or ends."""
+        self.failures.pop(group.id, None)
+        self._waiting.discard(group.id)
 
 
 @dataclass(frozen=True, slots=True)

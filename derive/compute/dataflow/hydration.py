@@ -11,11 +11,10 @@ from pathlib import Path
 import apsw
 
 from derive.algebra.relation import GlobalId
-from derive.compute.dataflow.adoption import Adoption
 from derive.compute.dataflow.database import folder_of
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, MovableInput
-from derive.compute.dataflow.staging import FirstDataflow, Order, Stage, as_failure
+from derive.compute.dataflow.staging import Adoption, FirstDataflow, Order, Stage, as_failure
 from derive.compute.plans.plan import Plan, Source, inputs_of
 from derive.errors import FlowError
 from derive.failpoint import reach

@@ -1,16 +1,27 @@
-"""Staging: a dataflow's first rows, computed in a process and a database of their own, while others advance.
+"""Staging: a dataflow's first rows, computed in a process and a database of their own, and then adopted.
+
+A low priority decides the order of processes, but background work also empties the caches of a shared processor. So the
+work pauses for as long as it has run, whenever it had to wait for a processor. Linux reports this waiting time; on
+other systems, and with free processors, it never pauses.
 
 The process reads the inputs, and computes the rows of all operators at one time. It has a low priority, and ends with
 its parent.
+
+Adoption copies in batches: each is a transaction of some milliseconds, between which other dataflows advance; if
+others wait for processors, a pause as long as the batch follows. The tables are registered after the last batch:
+tables of an incomplete adoption belong to no operator, and are removed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from ctypes import c_longlong
 from dataclasses import dataclass
@@ -22,13 +33,59 @@ import apsw
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
-from derive.compute.dataflow.database import open_staging
+from derive.compute.dataflow.database import NAME, open_staging
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
-from derive.compute.dataflow.throttle import Throttle
 from derive.compute.plans.plan import Plan
 from derive.compute.sqlite.connection import sqlite_error, translated
 from derive.errors import FlowError, SqlError
+
+_MOST_WAITING = 0.05
+"""Fraction of the running time spent waiting for a processor from which on the work pauses."""
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
+class Throttle:
+    """Pauses the work of one thread from time to time.
+
+    Args:
+        seconds: approximate duration of a run, and of a pause.
+        waited: returns the seconds that the thread has waited for a processor so far.
+        clock: returns seconds.
+        sleep: sleeps for the given seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        waited: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._seconds, self._waited = seconds, waited or waited_seconds
+        self._clock, self._sleep = clock, sleep
+        self._begin()
+
+    def pause(self) -> None:
+        """Pause, if it is time. Called every few milliseconds."""
+        worked = self._clock() - self._begun
+        if worked < self._seconds:
+            return
+        if self._waited() - self._waited_before > _MOST_WAITING * worked:
+            self._sleep(min(worked, 2 * self._seconds))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begun, self._waited_before = self._clock(), self._waited()
+
+
+def waited_seconds() -> float:
+    """Return the seconds that this thread has waited for a processor so far; 0 if the system does not report them."""
+    try:
+        return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
 
 _NICE = 15
 _WORK_SECONDS = 0.02
@@ -242,3 +299,106 @@ def as_failure(exc: Exception) -> FlowError:
         return exc
     ours = sqlite_error(exc) if isinstance(exc, apsw.Error) else None
     return ours or SqlError("XX000", f"{type(exc).__name__}: {exc}")
+
+
+_BATCH_SECONDS = 0.003
+"""Approximate duration of a batch, in seconds."""
+_FEWEST_ROWS, _MOST_ROWS = 200, 20_000
+_TABLE = re.compile(r"[aghm](\d+)(_\d+)?")
+"""Names of operators' tables, with the operator's number."""
+_NAMED = ("operators", "errors", "errors_history", "cohorts", "dataflows")
+
+
+class Adoption:
+    """Tables being copied from one database into another.
+
+    Args:
+        connection: writing connection of the target database.
+        folder: folder of the source database.
+    """
+
+    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
+        self._connection = connection
+        self._rows = 1_000
+        self._last: Any = None
+        self._throttle = Throttle(_BATCH_SECONDS)
+        self.loaded = 0
+        connection.execute("ATTACH ? AS staged", (str(folder / NAME),))
+        self._tables: deque[str] = deque()
+        with connection:
+            for name, text in self._schema("table"):
+                if _TABLE.fullmatch(name):
+                    connection.execute(text)
+                    self._tables.append(name)
+            for _, text in self._schema("index"):
+                connection.execute(text)
+        self._made = tuple(self._tables)
+
+    def _schema(self, kind: str) -> list[tuple[str, str]]:
+        of_operators = "SELECT name, sql FROM staged.sqlite_schema WHERE type = ? AND sql IS NOT NULL AND tbl_name GLOB"
+        rows: Any = self._connection.execute(f"{of_operators} '[aghm][0-9]*'", (kind,)).fetchall()
+        return list(rows)
+
+    def load(self) -> bool:
+        """Copy a batch; return whether there are more."""
+        if not self._tables:
+            return False
+        self._throttle.pause()
+        begin = time.monotonic()
+        with self._connection:
+            count = self._copy(self._tables[0])
+        self.loaded += count
+        if count < self._rows:
+            self._tables.popleft()
+            self._last = None
+        elif time.monotonic() - begin > _BATCH_SECONDS:
+            self._rows = max(_FEWEST_ROWS, self._rows // 2)
+        elif time.monotonic() - begin < _BATCH_SECONDS / 2:
+            self._rows = min(_MOST_ROWS, self._rows * 2)
+        return True
+
+    def _copy(self, table: str) -> int:
+        """Copy the next rows of a table in the order of its key; return their number."""
+        execute = self._connection.execute
+        columns = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})")]
+        key = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})") if row[5]] or ["rowid"]
+        names = ", ".join(dict.fromkeys([*key, *columns]))
+        order = ", ".join(key)
+        after = "" if self._last is None else f"WHERE ({order}) > ({', '.join('?' * len(key))})"
+        execute(
+            f"INSERT INTO main.{table}({names}) SELECT {names} FROM staged.{table} {after} ORDER BY {order} LIMIT ?",
+            (*(self._last or ()), self._rows),
+        )
+        count = self._connection.changes()
+        self._last = execute(
+            f"SELECT {order} FROM main.{table} ORDER BY {', '.join(f'{name} DESC' for name in key)} LIMIT 1"
+        ).fetchone()
+        return count
+
+    def complete(self) -> None:
+        """Register the copied tables in one transaction."""
+        with self._connection:
+            for table in _NAMED:
+                self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM staged.{table}")
+        self._connection.execute("DETACH staged")
+
+    def cancel(self) -> None:
+        """Remove the copied tables."""
+        self._connection.execute("DETACH staged")
+        with self._connection:
+            drop_tables(self._connection, self._made)
+
+
+def drop_tables(connection: apsw.Connection, tables: Collection[str]) -> None:
+    """Drop tables, if they exist."""
+    for table in tables:
+        connection.execute(f"DROP TABLE IF EXISTS main.{table}")
+
+
+def drop_unnamed(connection: apsw.Connection) -> None:
+    """Drop tables of no operator, which belong to incomplete adoptions."""
+    numbers = {row[0] for row in connection.execute("SELECT number FROM operators")}
+    rows: Any = connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
+    tables = [(name, match) for (name,) in rows if (match := _TABLE.fullmatch(name))]
+    with connection:
+        drop_tables(connection, [name for name, match in tables if int(match[1]) not in numbers])

@@ -7,13 +7,11 @@ from itertools import accumulate, compress, product
 
 import apsw
 
-from derive.algebra.expression import Column, Expression, OuterColumn
-from derive.algebra.expression_parts import columns_read
+from derive.algebra.expression import Column, Expression, OuterColumn, columns_read
 from derive.algebra.types import Row
 from derive.compute.operators.operator import Operator, Tick, weighted
-from derive.compute.plans.plan import Linear, Plan, Term, inputs_of
-from derive.compute.plans.terms import equated, shifted
-from derive.compute.sqlite.block import guarded
+from derive.compute.plans.plan import Linear, Plan, Term, equated, inputs_of, shifted
+from derive.compute.sqlite.query import guarded
 from derive.errors import SqlError
 from derive.functions.registry import can_fail, sql_of
 

@@ -1,13 +1,29 @@
-"""Planning: from a relation to the plan that maintains it."""
+"""Planning: from a relation to the plan that maintains it, with outer joins as sums and subqueries as joins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeAlias
 
-from derive.algebra.expression import Column, Expression, Literal
-from derive.algebra.expression_parts import conjuncts, gets_of, has_subquery, is_unnest
+from derive.algebra.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    OuterColumn,
+    Subquery,
+    SubqueryKind,
+    columns_read,
+    conjuncts,
+    gets_of,
+    has_subquery,
+    is_unnest,
+    mentions_outer_column,
+    rewritten,
+    walk,
+)
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -21,29 +37,251 @@ from derive.algebra.relation import (
     Reduce,
     Relation,
     SetOperation,
+    Side,
     TopK,
     UnionAll,
     Unnest,
     Window,
 )
 from derive.algebra.types import Type
-from derive.compute.plans.outer_joins import outer_join_terms
 from derive.compute.plans.plan import (
     Counted,
     Fixed,
     Grouped,
     Keyed,
+    Linear,
     Plan,
     Recomputed,
     Source,
     Term,
     all_of,
+    equal,
+    equated,
+    grows_too_much,
     leaf_of,
+    nulls,
+    product,
+    projected,
+    restricted,
+    shifted,
+    sides,
 )
-from derive.compute.plans.subqueries import restricted_by_subquery, with_scalars_joined
-from derive.compute.plans.terms import grows_too_much, product, projected, restricted
 from derive.errors import SqlError
 from derive.functions.registry import can_fail
+
+
+def outer_join_terms(join: OuterJoin, planned: Callable[[Relation], Plan]) -> Sequence[Term]:
+    """Return terms whose sum is an outer join.
+
+    Args:
+        join: the outer join.
+        planned: plans its inputs.
+    """
+    width = len(join.left.types)
+    predicates = conjuncts(join.predicate)
+    pairs = [pair for predicate in predicates if (pair := _equated_sides(predicate, width))]
+    others = [predicate for predicate in predicates if not _equated_sides(predicate, width)]
+    left, right = planned(join.left), planned(join.right)
+    around = replace(join, left=Get(-1, join.left.types), right=Get(-2, join.right.types))
+    if any(map(has_subquery, predicates)):
+        sources = [Source(get.id, get.types) for get in gets_of(join.predicate)]
+        return [all_of(Recomputed((left, right, *sources), around, "a subquery is asked for each pair of rows"))]
+    is_mixed = any(all(sides(predicate, width)) for predicate in others)
+    if pairs and not is_mixed and not any(map(can_fail, predicates)):
+        return _sum(join, left, right, pairs, others)
+    if pairs:
+        keys = tuple(tuple(pair[side] for pair in pairs) for side in (0, 1))
+        return [all_of(Keyed((left, right), keys, around))]
+    return [all_of(Recomputed((left, right), around, "an outer join without an equation compares all pairs of rows"))]
+
+
+def _equated_sides(predicate: Expression, width: int) -> tuple[Expression, Expression] | None:
+    """Return the sides of an infallible equation, each over its own row (left, right); None if there is none."""
+    pair = equated(predicate)
+    if pair is None or can_fail(predicate) or has_subquery(predicate):
+        return None
+    for left, right in (pair, pair[::-1]):
+        if sides(left, width) == (True, False) and sides(right, width) == (False, True):
+            return left, shifted(right, -width)
+    return None
+
+
+def _sum(
+    join: OuterJoin,
+    left: Plan,
+    right: Plan,
+    pairs: Sequence[tuple[Expression, Expression]],
+    others: Sequence[Expression],
+) -> Sequence[Term]:
+    """Return the terms of an outer join whose predicates, except for equations, concern one side each."""
+    width = len(left.types)
+    terms = [restricted(product(all_of(left), all_of(right)), conjuncts(join.predicate))]
+    of_left = [predicate for predicate in others if not sides(predicate, width)[1]]
+    of_right = [shifted(predicate, -width) for predicate in others if sides(predicate, width)[1]]
+    if join.side is not Side.RIGHT:
+        matches = _matches(right, [pair[1] for pair in pairs], of_right)
+        terms += [
+            replace(term, outputs=(*term.outputs, *nulls(right.types)))
+            for term in _alone(left, [pair[0] for pair in pairs], of_left, matches)
+        ]
+    if join.side is not Side.LEFT:
+        matches = _matches(left, [pair[0] for pair in pairs], of_left)
+        terms += [
+            replace(term, outputs=(*nulls(left.types), *term.outputs))
+            for term in _alone(right, [pair[1] for pair in pairs], of_right, matches)
+        ]
+    return terms
+
+
+def _matches(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression]) -> Plan:
+    """Return the distinct keys of rows for which predicates are true."""
+    return Grouped(Linear((projected(restricted(all_of(plan), predicates), keys),)), len(keys), ())
+
+
+def _alone(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression], matches: Plan) -> list[Term]:
+    """Return the rows for which a predicate is not true, or whose key is not on the other side."""
+    width = len(plan.types)
+    joined = product(all_of(plan), all_of(matches))
+    equations = [equal(key, Column(width + index, key.type)) for index, key in enumerate(keys)]
+    matched = restricted(joined, [*predicates, *equations])
+    return [all_of(plan), replace(matched, outputs=matched.outputs[:width], is_negative=True)]
+
+
+Planned: TypeAlias = Callable[[Relation], Plan]
+"""A function that plans a relation."""
+
+
+def with_scalars_joined(
+    term: Term, expressions: Sequence[Expression], planned: Planned
+) -> tuple[Term, list[Expression]] | None:
+    """Replace subqueries in expressions by columns of joined terms.
+
+    Args:
+        term: the term that the expressions read.
+        expressions: expressions with or without subqueries.
+        planned: plans the subqueries.
+
+    Returns:
+        The joined term, which begins with the columns of `term`, and the expressions over it; None if a subquery
+            depends on the row, or may not have exactly one row.
+    """
+    subqueries = {part: None for expression in expressions for part in walk(expression) if isinstance(part, Subquery)}
+    columns: dict[Expression, Column] = {}
+    for subquery in subqueries:
+        is_alike = subquery.kind is SubqueryKind.SCALAR and _has_one_row(subquery.relation)
+        if not is_alike or mentions_outer_column(subquery.relation):
+            return None
+        columns[subquery] = Column(len(term.outputs), subquery.type)
+        term = product(term, all_of(planned(subquery.relation)))
+    return term, [rewritten(expression, columns.get) for expression in expressions]
+
+
+def _has_one_row(relation: Relation) -> bool:
+    """Return whether a relation always has one row."""
+    match relation:
+        case Reduce(keys=()):
+            return True
+        case Project(input=source):
+            return _has_one_row(source)
+        case _:
+            return False
+
+
+def restricted_by_subquery(term: Term, predicate: Expression, planned: Planned) -> list[Term] | None:
+    """Return terms of the rows for which a subquery has a row, or has none.
+
+    Args:
+        term: the term.
+        predicate: a predicate over its columns.
+        planned: plans the subqueries.
+
+    Returns:
+        Terms with these rows; None if the predicate has another form, or depends on the row by more than equations.
+    """
+    is_negated = isinstance(predicate, Call) and predicate.function == "not"
+    subquery = predicate.arguments[0] if isinstance(predicate, Call) and is_negated else predicate
+    if not isinstance(subquery, Subquery) or subquery.kind is SubqueryKind.SCALAR:
+        return None
+    if subquery.kind is SubqueryKind.IN and (is_negated or any(map(has_subquery, subquery.operands))):
+        return None
+    lookup = _lookup(subquery)
+    if lookup is None:
+        return None
+    width = len(term.outputs)
+    joined = product(term, all_of(planned(Distinct(lookup.relation))))
+    equations = [equal(operand, Column(width + index, operand.type)) for index, operand in enumerate(lookup.operands)]
+    joined = restricted(joined, equations)
+    joined = replace(joined, outputs=joined.outputs[:width])
+    if is_negated:
+        return [term, replace(joined, is_negative=not joined.is_negative)]
+    return [joined]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """A subquery as a lookup: it has a row if the operands are in a relation.
+
+    Attributes:
+        relation: relation that does not depend on the row.
+        operands: expressions over the row, one for each column of the relation, except for a column without an operand.
+    """
+
+    relation: Relation
+    operands: tuple[Expression, ...]
+
+
+def _lookup(subquery: Subquery) -> _Lookup | None:
+    relation = subquery.relation
+    required: tuple[Expression, ...] = ()
+    if subquery.kind is SubqueryKind.IN:
+        if isinstance(relation, Distinct):
+            relation = relation.input
+        required = tuple(Column(index, kind) for index, kind in enumerate(relation.types))
+        if isinstance(relation, Project):
+            required, relation = relation.expressions, relation.input
+    else:
+        while isinstance(relation, Project | Distinct):
+            relation = relation.input
+    source, predicates = _peeled(relation)
+    if mentions_outer_column(source) or mentions_outer_column(required):
+        return None
+    kept = [predicate for predicate in predicates if not mentions_outer_column(predicate)]
+    pairs = [_correlation(predicate) for predicate in predicates if mentions_outer_column(predicate)]
+    if any(pair is None for pair in pairs):
+        return None
+    inner = [*required, *(pair[0] for pair in pairs if pair)]
+    outer = [*subquery.operands, *(pair[1] for pair in pairs if pair)]
+    for predicate in kept:
+        source = Filter(source, predicate)
+    return _Lookup(Project(source, tuple(inner)), tuple(outer))
+
+
+def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
+    """Return a relation without the predicates at its top, and these predicates."""
+    if isinstance(relation, Filter):
+        source, predicates = _peeled(relation.input)
+        return source, predicates + conjuncts(relation.predicate)
+    if isinstance(relation, Join):
+        return Join(relation.inputs), [part for predicate in relation.predicates for part in conjuncts(predicate)]
+    return relation, []
+
+
+def _correlation(predicate: Expression) -> tuple[Expression, Expression] | None:
+    """Return the sides of an equation between the inner and the outer row, each over its own row; None for others."""
+    pair = equated(predicate)
+    if pair is None or has_subquery(predicate):
+        return None
+    for inner, outer in (pair, pair[::-1]):
+        references = [part for part in walk(outer) if isinstance(part, OuterColumn)]
+        is_outer = not columns_read(outer) and all(reference.depth == 1 for reference in references)
+        if is_outer and not mentions_outer_column(inner):
+            return inner, rewritten(outer, _as_column)
+    return None
+
+
+def _as_column(expression: Expression) -> Expression | None:
+    return Column(expression.index, expression.type) if isinstance(expression, OuterColumn) else None
+
 
 MOST_TERMS = 16
 """Maximum number of terms in a sum; a longer sum becomes a leaf."""

@@ -35,9 +35,7 @@ from derive.compute.protocol.messages import (
     Welcome,
     reads_of,
 )
-from derive.compute.replica.peeks import Peeks
-from derive.compute.replica.session import Identity, Session, check_hello
-from derive.compute.replica.tails import Opener, RunningTail
+from derive.compute.replica.session import Identity, Opener, Peeks, RunningTail, Session, check_hello
 from derive.errors import FlowError, FrontierError
 from derive.reconcile.reconciliation import Reconciliation
 from derive.time.frontier import END_OF_TIME

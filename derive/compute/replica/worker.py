@@ -1,11 +1,13 @@
-"""A compute instance in this process, over the data folder's Storage."""
+"""A compute instance in this process, over the data folder's Storage, and the lock on its folder."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +18,60 @@ from derive.compute.protocol.messages import Dataflow, Welcome
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.session import Identity
 from derive.compute.replica.writeback import Writeback
-from derive.errors import FencedError
+from derive.durable import make_folders
+from derive.errors import BusyError, FencedError
 from derive.relations.input import relation_input
 from derive.storage.folder_id import folder_id
+from derive.storage.metadata.process import is_dead, show_process, this_process
 from derive.storage.store import Store
+
+FILE = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process, until the block ends.
+
+    Raises:
+        BusyError: another process holds the lock.
+    """
+    make_folders(folder)
+    descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if not _lock(descriptor):
+            holder = holder_of(folder)
+            who = f"another instance, {show_process(holder)}," if holder else "another instance"
+            raise BusyError(f"{who} keeps what it has in {folder}", hint="give each a --folder of its own")
+        name = this_process().encode()
+        os.pwrite(descriptor, name, 0)
+        os.ftruncate(descriptor, len(name))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def holder_of(folder: Path) -> str | None:
+    """Return the process that holds a folder, named as in derive/storage/metadata/process.py; None if none is known."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if _lock(descriptor):
+            return None
+        name = os.pread(descriptor, 4096, 0).decode()
+    finally:
+        os.close(descriptor)
+    return name if name and not is_dead(name) else None
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 _SECONDS = 0.5
 """Seconds without a commit after which the worker looks for work again."""

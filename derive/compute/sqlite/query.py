@@ -1,4 +1,4 @@
-"""Lowering of a relation to one SELECT of SQLite, for evaluation once, or for recomputing a part of a view.
+"""Lowering of a relation to one SELECT of SQLite, for evaluation once, or for recomputation of maintained rows.
 
 Filters, projections and joins become one SELECT as far as possible; other relations are subqueries in the FROM clause,
 which SQLite's planner can flatten. Predicates that can fail see only rows for which the infallible predicates beside
@@ -8,15 +8,29 @@ them are true, wherever SQLite moves them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
-from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, is_atomic
+from derive.algebra.expression import (
+    Column,
+    Expression,
+    OuterColumn,
+    Subquery,
+    SubqueryKind,
+    columns_read,
+    conjuncts,
+    has_subquery,
+    is_atomic,
+)
 from derive.algebra.relation import (
+    Aggregate,
+    Bound,
     Constant,
     Distinct,
     Filter,
     Finishing,
+    Frame,
+    FrameUnit,
     Get,
     Join,
     Order,
@@ -33,20 +47,197 @@ from derive.algebra.relation import (
     UnionAll,
     Unnest,
     Window,
+    WindowFunction,
 )
-from derive.compute.sqlite.block import (
-    Block,
-    guarded,
-    is_one_row,
-    limit_sql,
-    materialized_once,
-    names,
-    order_term,
-    rows_sql,
-)
-from derive.compute.sqlite.window import window_sql
+from derive.algebra.types import Row
 from derive.errors import SqlError
-from derive.functions.registry import aggregate_sql, can_fail, elements_sql, sql_of
+from derive.functions.registry import aggregate_sql, can_fail, elements_sql, sort_key, sql_of, sql_of_datum
+
+
+def names(width: int, prefix: str = "") -> str:
+    """Return names of columns, separated by commas; rows without columns have a placeholder."""
+    return ", ".join(f"{prefix}c{index}" for index in range(width or 1))
+
+
+@dataclass(slots=True)
+class Block:
+    """A SELECT without grouping, in parts.
+
+    Attributes:
+        source: its FROM clause without the keyword; empty for one row without columns.
+        columns: SQL of its columns.
+        computed: indexes of columns that are neither a table's column nor a constant.
+        predicates: SQL of conditions that cannot fail.
+        fallible: SQL of conditions that can fail.
+        tables: number of joined tables.
+        is_plain: whether further tables may be joined with a comma.
+        is_derived: whether it selects from other SELECTs.
+        depth: number of nested SELECTs that SQLite may flatten its expressions through.
+    """
+
+    source: str
+    columns: list[str]
+    computed: frozenset[int] = frozenset()
+    predicates: list[str] = field(default_factory=list)
+    fallible: list[str] = field(default_factory=list)
+    tables: int = 1
+    is_plain: bool = True
+    is_derived: bool = False
+    depth: int = 0
+
+
+def order_term(order: Order, text: str) -> str:
+    """Return the ORDER BY term of an expression's SQL."""
+    direction = "DESC" if order.is_descending else "ASC"
+    return f"({sort_key(text, order.expression.type)}) {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+
+
+def rows_sql(rows: Sequence[Row], width: int) -> str:
+    """Return a SELECT of rows, with columns `c0`, `c1` and so on.
+
+    Args:
+        rows: rows of `width` data.
+        width: number of columns.
+    """
+    if not rows:
+        return "SELECT " + (", ".join(f"NULL AS c{index}" for index in range(width or 1))) + " WHERE 0"
+    columns = ", ".join(f"column{index + 1} AS c{index}" for index in range(width)) or "NULL AS c0"
+    values = ", ".join(f"({', '.join(map(sql_of_datum, row)) or 'NULL'})" for row in rows)
+    return f"SELECT {columns} FROM (VALUES {values})"
+
+
+def limit_sql(limit: int | None, offset: int) -> str:
+    """Return the LIMIT clause, with a space before it."""
+    if limit is None and not offset:
+        return ""
+    return f" LIMIT {-1 if limit is None else limit} OFFSET {offset}"
+
+
+def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
+    """Return SQL of conditions; conditions that can fail are evaluated only if the others are true."""
+    if not fallible:
+        return list(predicates)
+    # In a CASE condition, SQLite evaluates one after the other, and stops at the first false one.
+    return [*predicates, f"(CASE WHEN {' AND '.join([*predicates, *fallible])} THEN 1 ELSE 0 END)"]
+
+
+def materialized_once(select: str) -> str:
+    """Return a SELECT of the same rows that SQLite does not merge with its surroundings."""
+    return f"WITH once AS MATERIALIZED ({select}) SELECT * FROM once"
+
+
+def is_one_row(relation: Relation) -> bool:
+    """Return whether a relation has at most one row, according to its structure."""
+    match relation:
+        case Reduce(keys=()):
+            return True
+        case Constant(rows=rows):
+            return len(rows) <= 1
+        case TopK(keys=(), limit=limit):
+            return limit is not None and limit <= 1
+        case Project(input=source) | Filter(input=source) | Distinct(input=source):
+            return is_one_row(source)
+        case Join(inputs=inputs):
+            return all(map(is_one_row, inputs))
+        case _:
+            return False
+
+
+_OF_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
+"""Functions that depend on the order alone."""
+_OF_POSITIONS = {"row_number", "ntile", "lag", "lead"}
+"""Functions that depend on the position of a row, whatever the frame is."""
+_OF_FRAMES = {"first_value", "last_value", "nth_value"}
+"""Functions that return the value of one row of the frame."""
+
+Lower: TypeAlias = Callable[[Expression], str]
+"""A function that returns SQL of an expression over the row."""
+Ordered: TypeAlias = Callable[[Sequence[Order], bool], str]
+"""A function that returns an ORDER BY list, with all columns appended if the flag is set."""
+
+
+def window_sql(function: WindowFunction, lower: Lower, ordered: Ordered) -> str:
+    """Return a window function as SQL.
+
+    Raises:
+        SqlError: 0A000, its value would depend on an undefined order.
+    """
+    name = function.function
+    arguments = [lower(argument) for argument in function.arguments]
+    call = f"{name}({', '.join(arguments)})"
+    if name in _OF_POSITIONS:
+        return f"{call} OVER ({_window(function, lower, ordered, ties=True)})"
+    if name in _OF_PEERS:
+        return f"{call} OVER ({_window(function, lower, ordered, ties=False)})"
+    if name in _OF_FRAMES:
+        return _chosen_row(function, call, lower, ordered)
+    ties = function.frame is not None and function.frame.unit is FrameUnit.ROWS
+    over = f"OVER ({_window(function, lower, ordered, ties=ties)}{_frame_sql(function.frame)})"
+    aggregate = Aggregate(name, function.arguments, function.type)
+    return aggregate_sql(aggregate, arguments, over=over)
+
+
+def _window(function: WindowFunction, lower: Lower, ordered: Ordered, *, ties: bool) -> str:
+    partition = ", ".join(f"({lower(key)})" for key in function.partition)
+    order = ordered(function.order, ties)
+    clauses = [f"PARTITION BY {partition}" if partition else "", f"ORDER BY {order}" if order else ""]
+    return " ".join(filter(None, clauses))
+
+
+def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Ordered) -> str:
+    """Return SQL of the value of one row of the frame.
+
+    SQLite would number peers in any order, so a frame of peers is expressed in rows.
+    """
+    window = _window(function, lower, ordered, ties=True)
+    frame = function.frame
+    if frame is not None and (frame.unit is FrameUnit.ROWS or _is_whole(frame)):
+        rows = Frame(FrameUnit.ROWS, frame.begin, frame.end)
+        return f"{call} OVER ({window}{_frame_sql(rows)})"
+    if frame is not None and not (
+        frame.begin.offset is None and not frame.begin.is_following and frame.end.offset == 0
+    ):
+        raise SqlError(
+            "0A000",
+            f"{function.function} is not supported over this frame of peers",
+            hint="Say ROWS in place of RANGE or GROUPS.",
+        )
+    everything = f"{window} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    value = lower(function.arguments[0])
+    if function.function == "first_value":
+        return f"first_value({value}) OVER ({everything})"
+    until_peers = _window(function, lower, ordered, ties=False)
+    seen = f"count(*) OVER ({until_peers})"
+    nth = lower(function.arguments[1]) if function.function == "nth_value" else None
+    if nth is None:
+        peers = [f"({lower(part.expression)})" for part in function.order]
+        partition = ", ".join([f"({lower(key)})" for key in function.partition] + peers)
+        by = f"PARTITION BY {partition} " if partition else ""
+        order = ordered((), True)
+        return (
+            f"last_value({value}) OVER ({by}ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+        )
+    return f"CASE WHEN {seen} >= {nth} THEN nth_value({value}, {nth}) OVER ({everything}) END"
+
+
+def _is_whole(frame: Frame) -> bool:
+    """Return whether the frame is the whole partition."""
+    return frame.begin.offset is None and frame.end.offset is None
+
+
+def _frame_sql(frame: Frame | None) -> str:
+    if frame is None:
+        return ""
+    return f" {frame.unit.value.upper()} BETWEEN {_bound_sql(frame.begin)} AND {_bound_sql(frame.end)}"
+
+
+def _bound_sql(bound: Bound) -> str:
+    if bound.offset is None:
+        return f"UNBOUNDED {'FOLLOWING' if bound.is_following else 'PRECEDING'}"
+    if bound.offset == 0:
+        return "CURRENT ROW"
+    return f"{abs(bound.offset)} {'FOLLOWING' if bound.offset > 0 else 'PRECEDING'}"
+
 
 PARAMETERS = -1
 """Columns with this index and below are arguments bound to the statement: `:p0`, `:p1`, ….

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Callable
 from decimal import Decimal
+from functools import reduce
+from operator import and_, or_, xor
 from typing import Any, Protocol
 
 import apsw
 
-from derive.algebra.types import Datum
-from derive.functions.aggregates import deviation, list_aggregates, ordered_sets
-from derive.functions.aggregates.exact_sum import (
+from derive.algebra.types import ARRAYS, Datum, Type
+from derive.errors import SqlError
+from derive.functions.aggregates import exact_sums
+from derive.functions.aggregates.exact_sums import (
     SCALE,
     add_mantissa,
     packed,
@@ -19,9 +23,227 @@ from derive.functions.aggregates.exact_sum import (
     units_of_mantissas,
     unpacked,
 )
-from derive.functions.function import registered_name
-from derive.functions.types.double import double_datum, text_of_double
+from derive.functions.function import registered_name, word_of
+from derive.functions.scalar.datetime import scaled
+from derive.functions.types.array import array_of
+from derive.functions.types.double import double_datum, float_of, text_of_double
+from derive.functions.types.interval import Interval, interval_datum, interval_of
+from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.numeric import EXACT, decimal_of, numeric_of, numeric_of_int, quotient
+
+ORDERED_SETS = {"percentile_cont": 1, "percentile_disc": 1, "mode": 0}
+"""Number of direct arguments in parentheses, by name; the aggregated argument is in WITHIN GROUP."""
+
+
+class _Percentile:
+    """Ordered values, and the requested fraction, which is the same for all rows."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._fraction: float | None = None
+
+    def step(self, *data: Any) -> None:
+        value, fraction = data
+        if value is not None:
+            self._values.append(value)
+        self._fraction = None if fraction is None else float_of(fraction)
+
+    def inverse(self, *_: Any) -> None:
+        raise SqlError("0A000", "percentiles are not supported in windows")
+
+    def value(self) -> Datum:
+        fraction = self._fraction
+        if fraction is None:
+            return None
+        if not 0 <= fraction <= 1:
+            raise SqlError("22003", f"percentile value {fraction:g} is not between 0 and 1")
+        return self.at(fraction, self._values) if self._values else None
+
+    @staticmethod
+    def at(fraction: float, values: list[Any]) -> Datum:
+        """Return the first value whose cumulative fraction is at least the requested one."""
+        datum: Datum = values[max(math.ceil(fraction * len(values)), 1) - 1]
+        return datum
+
+
+class _Between(_Percentile):
+    @staticmethod
+    def at(fraction: float, values: list[Any]) -> Datum:
+        """Return the linear interpolation between values."""
+        place = fraction * (len(values) - 1)
+        low, high = (float_of(values[round_(place)]) for round_ in (math.floor, math.ceil))
+        return double_datum(low if low == high else low + (place - math.floor(place)) * (high - low))
+
+
+class _Mode:
+    """The most frequent value, the first of several."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Any, int] = {}
+
+    def step(self, *data: Any) -> None:
+        if data[0] is not None:
+            self._counts[data[0]] = self._counts.get(data[0], 0) + 1
+
+    def inverse(self, *_: Any) -> None:
+        raise SqlError("0A000", "mode is not supported in windows")
+
+    def value(self) -> Datum:
+        datum: Datum = max(self._counts, key=self._counts.__getitem__, default=None)
+        return datum
+
+
+_ORDERED_SET_FOLDS: dict[str, Callable[[], Any]] = {
+    "percentile_cont": _Between,
+    "percentile_disc": _Percentile,
+    "mode": _Mode,
+}
+
+
+_MOST_BYTES = 1 << 28
+"""Maximum size of rows that are aggregated into one value."""
+_ROW_BYTES = 64
+
+
+def _size(data: tuple[Any, ...]) -> int:
+    """Return the approximate size of a row in bytes."""
+    return _ROW_BYTES + sum(len(datum) for datum in data if isinstance(datum, str | bytes))
+
+
+class _Listed:
+    """Rows in their order; rows with a NULL first value are skipped."""
+
+    skips_null = True
+
+    def __init__(self) -> None:
+        self.rows: deque[tuple[Any, ...]] = deque()
+        self._size = 0
+
+    def step(self, *data: Any) -> None:
+        if data[0] is not None or not self.skips_null:
+            self.rows.append(data)
+            self._size += _size(data)
+            if self._size > _MOST_BYTES:
+                hint = "Aggregate fewer rows at once."
+                raise SqlError("54000", "what is aggregated into one value is too large", hint=hint)
+
+    def inverse(self, *data: Any) -> None:
+        if data[0] is not None or not self.skips_null:
+            self._size -= _size(self.rows.popleft())
+
+
+class _StringAggregate(_Listed):
+    """Texts or bytes, joined by separators."""
+
+    def value(self) -> Datum:
+        if not self.rows:
+            return None
+        first, *others = self.rows
+        pieces = [first[0]]
+        for text, separator in others:
+            pieces += [separator, text] if separator is not None else [text]
+        joined: str | bytes = first[0][:0].join(pieces)
+        return joined
+
+
+class _Array(_Listed):
+    """Data as an array, including NULL."""
+
+    skips_null = False
+
+    def __init__(self, element: Type) -> None:
+        super().__init__()
+        self._element = element
+
+    def value(self) -> Datum:
+        return array_of(self._element, [datum for (datum,) in self.rows]) if self.rows else None
+
+
+class _JsonArray(_Listed):
+    """JSON values as an array; NULL becomes null."""
+
+    skips_null = False
+
+    def value(self) -> Datum:
+        if not self.rows:
+            return None
+        return "[" + ", ".join("null" if element is None else element for (element,) in self.rows) + "]"
+
+
+class _JsonObject(_Listed):
+    """Keys and JSON values as an object; the last value of a key counts."""
+
+    skips_null = False
+
+    def value(self) -> Datum:
+        if not self.rows:
+            return None
+        members = {}
+        for key, value in self.rows:
+            if key is None:
+                raise SqlError("22023", "field name must not be null")
+            members[key] = None if value is None else parsed_json(value)
+        return jsonb_datum(members)
+
+
+class _Bits(_Listed):
+    """A bitwise operation on integers."""
+
+    def __init__(self, operate: Callable[[int, int], int]) -> None:
+        super().__init__()
+        self._operate = operate
+
+    def value(self) -> Datum:
+        return reduce(self._operate, (number for (number,) in self.rows)) if self.rows else None
+
+
+class _IntervalSum(_Listed):
+    """The sum of intervals, field by field."""
+
+    def total(self) -> Interval:
+        intervals = [interval_of(datum) for (datum,) in self.rows]
+        return Interval(
+            sum(interval.months for interval in intervals),
+            sum(interval.days for interval in intervals),
+            sum(interval.microseconds for interval in intervals),
+        )
+
+    def value(self) -> Datum:
+        return interval_datum(self.total()) if self.rows else None
+
+
+class _IntervalAverage(_IntervalSum):
+    def value(self) -> Datum:
+        count = len(self.rows)
+        return interval_datum(scaled(self.total(), lambda field: field / count)) if count else None
+
+
+def _array(element: Type) -> Callable[[], Any]:
+    return lambda: _Array(element)
+
+
+def _bits(operate: Callable[[int, int], int]) -> Callable[[], Any]:
+    return lambda: _Bits(operate)
+
+
+_LIST_FOLDS: dict[str, Callable[[], Any]] = {
+    "string_agg_text": _StringAggregate,
+    "string_agg_bytea": _StringAggregate,
+    **{f"array_agg_{word_of(kind.element)}": _array(kind.element) for kind in ARRAYS if kind.element},
+    "jsonb_agg": _JsonArray,
+    "jsonb_object_agg": _JsonObject,
+    "json_agg": _JsonArray,
+    "json_object_agg": _JsonObject,
+    "sum_interval": _IntervalSum,
+    "avg_interval": _IntervalAverage,
+    **{
+        f"{name}_{word}": _bits(operate)
+        for name, operate in (("bit_and", and_), ("bit_or", or_), ("bit_xor", xor))
+        for word in ("smallint", "integer", "bigint")
+    },
+}
+"""Aggregates of SQL."""
+
 
 NUMERIC_NAN, NUMERIC_INFINITY, NUMERIC_MINUS_INFINITY = "x'05'", "x'04'", "x'00'"
 """SQL of non-finite data of numeric."""
@@ -240,15 +462,15 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "avg_bigint": _NumericAverage,
     "avg_numeric": _NumericAverage,
     "avg_double": _DoubleAverage,
-    **deviation.FOLDS,
-    **list_aggregates.FOLDS,
-    **ordered_sets.FOLDS,
+    **exact_sums.FOLDS,
+    **_LIST_FOLDS,
+    **_ORDERED_SET_FOLDS,
 }
 """Aggregates of SQL, which also have distinct forms."""
 _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
     "exact": _WeightedUnits,
     "numeric_units": _WeightedNumeric,
-    **deviation.STATE_FOLDS,
+    **exact_sums.STATE_FOLDS,
 }
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "exact_sum": exact_sum,
@@ -259,7 +481,7 @@ _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "average_of_halves": average_of_halves,
     "added_units": _added_units,
     "added_numeric": _added_numeric,
-    **deviation.STATE_FUNCTIONS,
+    **exact_sums.STATE_FUNCTIONS,
 }
 
 

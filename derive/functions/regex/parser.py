@@ -7,8 +7,19 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.functions.regex.characters import CLASSES, CharacterClass, CharacterSet, invalid, unsupported
-from derive.functions.regex.tree import Alternation, Concatenation, Constraint, Group, Node, Repetition
+from derive.functions.regex.tree import (
+    CLASSES,
+    Alternation,
+    CharacterClass,
+    CharacterSet,
+    Concatenation,
+    Constraint,
+    Group,
+    Node,
+    Repetition,
+    invalid,
+    unsupported,
+)
 
 
 @dataclass(frozen=True, slots=True)

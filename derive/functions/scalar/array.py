@@ -17,7 +17,7 @@ from derive.functions.function import Function, Functions, registered_name, word
 from derive.functions.scalar.logic import rank
 from derive.functions.types.array import Elements, array_of, elements_of
 from derive.functions.types.jsonb import jsonb_key
-from derive.functions.types.values import text_of
+from derive.functions.types.type_info import text_of
 
 FUNCTIONS = Functions()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
-from derive.functions.types.text_format import bytea_of_text
+from derive.functions.types.formats import bytea_of_text
 
 FUNCTIONS = Functions()
 

@@ -15,7 +15,7 @@ from derive.functions.scalar.casts import json_kind
 from derive.functions.scalar.text import text_form
 from derive.functions.types.array import elements_of
 from derive.functions.types.jsonb import Json, jsonb_datum, parsed_json
-from derive.functions.types.values import text_of
+from derive.functions.types.type_info import text_of
 
 Path: TypeAlias = tuple[str | None, ...]
 """Steps; None for NULL."""

@@ -10,10 +10,9 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions, SqlForm, registered_name
 from derive.functions.native import are_short
-from derive.functions.regex.characters import CharacterSet
 from derive.functions.regex.expression import RegularExpression
 from derive.functions.regex.parser import LONGEST_EXPRESSION, Parsed
-from derive.functions.regex.tree import Concatenation, Constraint, Repetition
+from derive.functions.regex.tree import CharacterSet, Concatenation, Constraint, Repetition
 from derive.functions.scalar.regex import matching_part
 from derive.functions.types.letter_case import lower
 

@@ -9,8 +9,7 @@ from itertools import islice
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
-from derive.functions.regex.dissection import Span
-from derive.functions.regex.expression import RegularExpression, Subject, regular_expression
+from derive.functions.regex.expression import RegularExpression, Span, Subject, regular_expression
 from derive.functions.scalar.text import LONGEST, checked_length
 from derive.functions.types.array import literal_of_texts
 

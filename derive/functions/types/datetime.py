@@ -1,12 +1,159 @@
-"""Dates and timestamps: days and microseconds since 1970 as fields of the Gregorian calendar and as text, in UTC."""
+"""Dates, timestamps, times of day and time zones: days and microseconds as fields of the Gregorian calendar."""
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from derive.errors import SqlError
-from derive.functions.types.time_zone import offset_of_local, zone_named
+
+Zone: TypeAlias = int | ZoneInfo
+"""A time zone: a constant offset from UTC in microseconds, or rules."""
+
+_SECOND = 1_000_000
+_MOST_DIGITS = 4
+_PERIOD = 400
+"""Number of years after which the Gregorian calendar repeats."""
+_MICROSECONDS_OF_PERIOD = 146_097 * 86_400 * _SECOND
+_FIRST_YEAR, _LAST_YEAR = 1200, 2800
+"""Years within which the rules of all zones change; other years are computed from an equal year between them."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_ABBREVIATIONS = {
+    word: seconds * _SECOND
+    for seconds, words in (
+        (-36_000, "HST TAHT"),
+        (-34_200, "MART"),
+        (-32_400, "AKST GAMT"),
+        (-28_800, "AKDT PST"),
+        (-25_200, "MST PDT"),
+        (-21_600, "CST GALT MDT"),
+        (-18_000, "ACT CDT COT EST PET"),
+        (-14_400, "AMT AST BOT EDT"),
+        (-12_600, "NFT NST"),
+        (-10_800, "ADT BRA BRT CLST GFT PMST PYST UYT WGT"),
+        (-9000, "NDT"),
+        (-7200, "BRST FNT PMDT UYST WGST"),
+        (-3600, "AZOT EGT FNST"),
+        (0, "AZOST EGST GMT UCT UT UTC WET Z ZULU"),
+        (3600, "BST CET MET MEZ WAT WETDST"),
+        (7200, "BDST CEST CETDST EET IST MEST MESZ METDST SAST"),
+        (10_800, "EAT EEST EETDST FET IDT"),
+        (12_600, "IRT"),
+        (14_400, "MSD MUT RET SCT"),
+        (16_200, "AFT"),
+        (18_000, "MUST MVT PKT TFT TJT UZT"),
+        (20_700, "NPT"),
+        (21_600, "ALMT BDT BTT KGST PKST UZST XJT YEKST"),
+        (23_400, "MMT"),
+        (25_200, "ALMST CXT ICT WAST"),
+        (28_800, "AWST BNT BORT CCT HKT MYT PHT WADT"),
+        (31_500, "ACWST"),
+        (32_400, "AWSST JAYT JST KST PWT ULAST WDT"),
+        (34_200, "ACST CAST"),
+        (36_000, "AEST CHUT DDUT KDT LIGT MPT PGT TRUT YAPT"),
+        (37_800, "ACDT ACSST CADT LHST SADT"),
+        (39_600, "AEDT AESST PONT VUT"),
+        (43_200, "FJT GILT MHT NZST NZT TVT WAKT WFT"),
+        (45_900, "CHAST"),
+        (46_800, "FJST NZDT TOT"),
+        (49_500, "CHADT"),
+    )
+    for word in words.split()
+}
+"""PostgreSQL's abbreviations with one meaning, which take precedence over names of zones:
+
+`CET`, for example, has no summer time.
+"""
+_MACHINE_ZONE = "localtime"
+
+
+@lru_cache(maxsize=1024)
+def zone_named(name: str) -> Zone:
+    """Return the time zone of a name.
+
+    Args:
+        name: a name such as `Europe/Berlin`, in any case; an abbreviation such as `CEST`; or an offset such as
+            `+02` in POSIX's sense, in which west is positive.
+
+    Raises:
+        SqlError: 22023, there is no such zone.
+    """
+    offset = _ABBREVIATIONS.get(name.upper())
+    offset = _fixed_offset(name) if offset is None else offset
+    if offset is not None:
+        return offset
+    known = _names().get(name.lower())
+    if known is not None:
+        try:
+            return ZoneInfo(known)
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # the file is missing or invalid
+            pass
+    raise SqlError("22023", f'time zone "{name}" not recognized')
+
+
+def offset_at(zone: Zone, timestamp: int) -> int:
+    """Return the offset of a zone from UTC at an instant, in microseconds.
+
+    Args:
+        zone: the time zone.
+        timestamp: microseconds since 1970-01-01 00:00 UTC.
+    """
+    if isinstance(zone, int):
+        return zone
+    return _microseconds(_shown(timestamp).astimezone(zone).utcoffset())
+
+
+def offset_of_local(zone: Zone, local: int) -> int:
+    """Return the offset of a zone from UTC at a local time, in microseconds.
+
+    For a local time that occurs twice, the result is the offset after the clocks are set back; for a skipped time, the
+    offset before they are set forward. In either case this is the smaller offset.
+
+    Args:
+        zone: the time zone.
+        local: microseconds since 1970-01-01 00:00 as clocks in the zone show it.
+    """
+    if isinstance(zone, int):
+        return zone
+    shown = _shown(local).replace(tzinfo=zone)
+    return min(_microseconds(shown.utcoffset()), _microseconds(shown.replace(fold=1).utcoffset()))
+
+
+def _shown(timestamp: int) -> datetime:
+    """Return an equal timestamp within the years of rules."""
+    year = 1970 + timestamp // (_MICROSECONDS_OF_PERIOD // _PERIOD)
+    if year < _FIRST_YEAR:
+        timestamp -= (year - _FIRST_YEAR) // _PERIOD * _MICROSECONDS_OF_PERIOD
+    elif year > _LAST_YEAR:
+        timestamp -= ((year - _LAST_YEAR) // _PERIOD + 1) * _MICROSECONDS_OF_PERIOD
+    return _EPOCH + timedelta(microseconds=timestamp)
+
+
+def _microseconds(offset: timedelta | None) -> int:
+    return offset // _MICROSECOND if offset is not None else 0
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    """Return the names of all zones by lower case, without `localtime`, which differs between machines."""
+    return {name.lower(): name for name in available_timezones() - {_MACHINE_ZONE}}
+
+
+def _fixed_offset(name: str) -> int | None:
+    sign, digits = name[:1], name[1:].replace(":", "")
+    if sign not in {"+", "-"} or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        return None
+    hours, minutes = (int(digits), 0) if len(digits) <= 2 else (int(digits[:-2]), int(digits[-2:]))
+    offset = (hours * 3600 + minutes * 60) * _SECOND
+    return -offset if sign == "+" else offset
+
 
 SECOND = 1_000_000
 """Microseconds."""
@@ -222,3 +369,76 @@ def _offset(zone: str | None, local: int, text: str, kind: str) -> int:
         raise SqlError("22009", f'time zone displacement out of range: "{text}"')
     offset = (hours * 3600 + minutes * 60 + seconds) * SECOND
     return -offset if zone[0] == "-" else offset
+
+
+_BINARY = struct.Struct(">q")
+_TIME = re.compile(
+    r"""\s*[Tt]?(?:
+        (?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?P<fraction>\.\d*)?)?
+        |(?P<compact>\d{4}|\d{6}(?P<compact_fraction>\.\d*)?)
+    )(?:\s*(?P<half>[AaPp][Mm])\b)?(?:\s*(?:[Zz]|[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?))?\s*""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+def time_of_text(text: str) -> int:
+    """Return the time of a text; a date before it and an offset from UTC after it are ignored.
+
+    Raises:
+        SqlError: 22007, the text is not a time; 22008, the time is out of range.
+    """
+    if text.strip().lower() == "allballs":
+        return 0
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return _time_of_timestamp_text(text)
+    compact = match["compact"]
+    if compact:
+        hour, minute, second = int(compact[:2]), int(compact[2:4]), int(compact[4:6] or 0)
+    else:
+        hour, minute, second = (int(match[field] or 0) for field in ("hour", "minute", "second"))
+    half = (match["half"] or "").lower()
+    out_of_range = SqlError("22008", f'date/time field value out of range: "{text}"')
+    if half:
+        if hour > 12:
+            raise out_of_range
+        hour = hour % 12 + 12 * (half == "pm")
+    fraction = match["fraction"] or match["compact_fraction"] or "."
+    time = hour * HOUR + minute * MINUTE + second * SECOND + round(float(f"0{fraction}0") * SECOND)
+    if minute > 59 or second > 60 or time > DAY:
+        raise out_of_range
+    return time
+
+
+def _time_of_timestamp_text(text: str) -> int:
+    error = SqlError("22007", f'invalid input syntax for type time: "{text}"')
+    if ":" not in text or re.search(r"\d[Tt]", text):
+        raise error
+    try:
+        return timestamp_of_text(text, has_zone=False) % DAY
+    except SqlError as exc:
+        raise error if exc.sqlstate == "22007" else exc from None
+
+
+def text_of_time_of_day(time: int) -> str:
+    """Return a time as PostgreSQL shows it."""
+    return text_of_time(time)
+
+
+def binary_of_time(time: int) -> bytes:
+    """Return a time in PostgreSQL's binary representation."""
+    return _BINARY.pack(time)
+
+
+def time_of_binary(data: bytes) -> int:
+    """Return the time of PostgreSQL's binary representation.
+
+    Raises:
+        SqlError: 22P03, the bytes are invalid; 22008, the time is out of range.
+    """
+    if len(data) != _BINARY.size:
+        raise SqlError("22P03", "incorrect binary data format for type time without time zone")
+    time = int(_BINARY.unpack(data)[0])
+    if not 0 <= time <= DAY:
+        raise SqlError("22008", "time out of range")
+    return time

@@ -1,30 +1,53 @@
-"""One table of all properties of a type: its names in PostgreSQL, and how its data are read and written.
+"""One table of all properties of a type: its names, and how its data are read, written, ordered and converted.
 
 `INFOS` has the scalar types that PostgreSQL has, too; `INFO_OF` has every type.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from derive.algebra.types import ARRAYS, Datum, Type
-from derive.functions.types import (
-    binary_format,
-    datetime,
-    double,
-    interval,
-    jsonb,
-    network,
-    numeric,
-    object_id,
-    text_format,
-    time_of_day,
-    uuid,
-)
+from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
+from derive.errors import SqlError
+from derive.functions.types import datetime, double, formats, interval, jsonb, network, numeric, object_id
 from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.formats import binary_of_numeric, read_binary
+
+_UUID_SIZE = 16
+_UUID = re.compile(r"\{(?P<braced>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})\}|(?P<plain>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})", re.I)
+
+
+def uuid_of_text(text: str) -> bytes:
+    """Return the UUID of a text: hexadecimal digits, with hyphens after any four of them, perhaps in braces.
+
+    Raises:
+        SqlError: 22P02, the text is not a UUID.
+    """
+    match = _UUID.fullmatch(text)
+    if match is None:
+        raise SqlError("22P02", f'invalid input syntax for type uuid: "{text}"')
+    return bytes.fromhex((match["braced"] or match["plain"]).replace("-", ""))
+
+
+def text_of_uuid(datum: bytes) -> str:
+    """Return a UUID as PostgreSQL shows it."""
+    digits = datum.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def uuid_of_binary(data: bytes) -> bytes:
+    """Return the datum of a UUID in binary representation.
+
+    Raises:
+        SqlError: 22P03, the bytes are invalid.
+    """
+    if len(data) != _UUID_SIZE:
+        raise SqlError("22P03", "incorrect binary data format for type uuid")
+    return bytes(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +104,8 @@ def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
 
 
 def _integer(kind: Type, oid: int, array: int, name: str, size: int) -> TypeInfo:
-    of_binary, binary_of = binary_format.integer_format(size)
-    return TypeInfo(oid, array, name, size, "N", partial(text_format.integer_of_text, kind), str, of_binary, binary_of)
+    of_binary, binary_of = formats.integer_format(size)
+    return TypeInfo(oid, array, name, size, "N", partial(formats.integer_of_text, kind), str, of_binary, binary_of)
 
 
 def _registered(kind: Type, oid: int, array: int) -> TypeInfo:
@@ -107,10 +130,10 @@ def _array(element: Type, info: TypeInfo) -> TypeInfo:
         f"_{info.name}",
         -1,
         "A",
-        partial(text_format.array_of_text, element, info.of_text),
-        partial(text_format.text_of_array, element, info.text_of),
-        partial(binary_format.array_of_binary, element, info.oid, info.of_binary),
-        partial(binary_format.binary_of_array, element, info.oid, info.binary_of),
+        partial(formats.array_of_text, element, info.of_text),
+        partial(formats.text_of_array, element, info.text_of),
+        partial(formats.array_of_binary, element, info.oid, info.of_binary),
+        partial(formats.binary_of_array, element, info.oid, info.binary_of),
         decode=partial(elements_of, element),
         encode=partial(array_of, element),
     )
@@ -123,21 +146,21 @@ INFOS: Mapping[Type, TypeInfo] = {
         "bool",
         1,
         "B",
-        text_format.boolean_of_text,
+        formats.boolean_of_text,
         lambda datum: "t" if datum else "f",
-        binary_format.boolean_of_binary,
+        formats.boolean_of_binary,
         lambda datum: b"\x01" if datum else b"\0",
         is_preferred=True,
         encode=int,
     ),
     Type.BYTEA: TypeInfo(
-        17, 1001, "bytea", -1, "U", text_format.bytea_of_text, lambda datum: f"\\x{datum.hex()}", bytes, bytes
+        17, 1001, "bytea", -1, "U", formats.bytea_of_text, lambda datum: f"\\x{datum.hex()}", bytes, bytes
     ),
     Type.SMALLINT: _integer(Type.SMALLINT, 21, 1005, "int2", 2),
     Type.INTEGER: _integer(Type.INTEGER, 23, 1007, "int4", 4),
     Type.BIGINT: _integer(Type.BIGINT, 20, 1016, "int8", 8),
     Type.TEXT: TypeInfo(
-        25, 1009, "text", -1, "S", str, str, binary_format.text_of_binary, str.encode, is_preferred=True
+        25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True
     ),
     Type.DOUBLE: TypeInfo(
         701,
@@ -147,8 +170,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         "N",
         lambda text: double.double_datum(double.double_of_text(text)),
         lambda datum: double.text_of_double(double.float_of(datum)),
-        binary_format.double_of_binary,
-        binary_format.binary_of_double,
+        formats.double_of_binary,
+        formats.binary_of_double,
         is_preferred=True,
         decode=double.float_of,
         encode=double.double_datum,
@@ -159,10 +182,10 @@ INFOS: Mapping[Type, TypeInfo] = {
         "numeric",
         -1,
         "N",
-        lambda text: numeric.numeric_of(text_format.numeric_of_text(text)),
+        lambda text: numeric.numeric_of(formats.numeric_of_text(text)),
         lambda datum: numeric.text_of_numeric(numeric.decimal_of(datum)),
-        binary_format.numeric_of_binary,
-        binary_format.binary_of_numeric,
+        formats.numeric_of_binary,
+        formats.binary_of_numeric,
         decode=numeric.decimal_of,
         encode=numeric.numeric_of,
     ),
@@ -174,8 +197,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         "D",
         datetime.date_of_text,
         datetime.text_of_date,
-        binary_format.date_of_binary,
-        binary_format.binary_of_date,
+        formats.date_of_binary,
+        formats.binary_of_date,
     ),
     Type.TIMESTAMP: TypeInfo(
         1114,
@@ -185,8 +208,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         "D",
         partial(datetime.timestamp_of_text, has_zone=False),
         datetime.text_of_timestamp,
-        binary_format.timestamp_of_binary,
-        binary_format.binary_of_timestamp,
+        formats.timestamp_of_binary,
+        formats.binary_of_timestamp,
     ),
     Type.TIMESTAMPTZ: TypeInfo(
         1184,
@@ -196,8 +219,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         "D",
         partial(datetime.timestamp_of_text, has_zone=True),
         lambda datum: datetime.text_of_timestamp(datum, "+00"),
-        binary_format.timestamp_of_binary,
-        binary_format.binary_of_timestamp,
+        formats.timestamp_of_binary,
+        formats.binary_of_timestamp,
         is_preferred=True,
     ),
     Type.INTERVAL: TypeInfo(
@@ -208,8 +231,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         "T",
         lambda text: interval.interval_datum(interval.interval_of_text(text)),
         lambda datum: interval.text_of_interval(interval.interval_of(datum)),
-        binary_format.interval_of_binary,
-        binary_format.binary_of_interval,
+        formats.interval_of_binary,
+        formats.binary_of_interval,
         is_preferred=True,
         decode=interval.interval_of,
         encode=interval.interval_datum,
@@ -222,21 +245,21 @@ INFOS: Mapping[Type, TypeInfo] = {
         "U",
         jsonb.jsonb_of_text,
         str,
-        binary_format.jsonb_of_binary,
-        binary_format.binary_of_jsonb,
+        formats.jsonb_of_binary,
+        formats.binary_of_jsonb,
         decode=lru_cache(maxsize=16)(jsonb.parsed_json),
     ),
-    Type.UUID: TypeInfo(2950, 2951, "uuid", 16, "U", uuid.uuid_of_text, uuid.text_of_uuid, uuid.uuid_of_binary, bytes),
+    Type.UUID: TypeInfo(2950, 2951, "uuid", 16, "U", uuid_of_text, text_of_uuid, uuid_of_binary, bytes),
     Type.TIME: TypeInfo(
         1083,
         1183,
         "time",
         8,
         "D",
-        time_of_day.time_of_text,
-        time_of_day.text_of_time_of_day,
-        time_of_day.time_of_binary,
-        time_of_day.binary_of_time,
+        datetime.time_of_text,
+        datetime.text_of_time_of_day,
+        datetime.time_of_binary,
+        datetime.binary_of_time,
     ),
     Type.INET: _network(869, 1041, "inet"),
     Type.CIDR: _network(650, 651, "cidr"),
@@ -260,3 +283,53 @@ INFO_OF: Mapping[Type, TypeInfo] = {
     **{kind: _array(kind.element, INFOS[kind.element]) for kind in ARRAYS if kind.element},
 }
 """Every type. Clients see a clock as a bigint, and a value without a type as text."""
+
+
+DECODERS: Mapping[Type, Callable[[Any], Any]] = {kind: info.decode for kind, info in INFO_OF.items() if info.decode}
+"""Functions that return the Python value of a datum, for types whose values are not their data."""
+
+ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {kind: info.encode for kind, info in INFO_OF.items() if info.encode}
+"""Functions that return the datum of a Python value, for types whose values are not their data."""
+
+
+def datum_of_text(kind: Type, text: str) -> Datum:
+    """Return the datum of a text, as clients write values of the type.
+
+    Raises:
+        SqlError: 22P02, 22003, 22007, 22008, …: the text is invalid for the type.
+    """
+    return INFO_OF[kind].of_text(text)
+
+
+def text_of(kind: Type, datum: Datum) -> str:
+    """Return the text of a datum other than NULL, as clients receive it; booleans are `t` and `f`."""
+    return INFO_OF[kind].text_of(datum)
+
+
+def text_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], str]:
+    """Return `text_of` for one type and its modifier, for many data."""
+    text = INFO_OF[kind].text_of
+    return text if modifier is None else lambda datum: modifier.shown(text(datum))
+
+
+def binary_of(kind: Type, datum: Datum) -> bytes:
+    """Return a datum other than NULL in binary representation."""
+    return INFO_OF[kind].binary_of(datum)
+
+
+def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:
+    """Return `binary_of` for one type and its modifier, for many data."""
+    if modifier and kind is Type.NUMERIC:
+        return lambda datum: binary_of_numeric(datum, max(modifier.scale, 0))
+    if modifier and kind is Type.TEXT:
+        return lambda datum: modifier.shown(datum).encode()
+    return INFO_OF[kind].binary_of
+
+
+def datum_of_binary(kind: Type, data: bytes) -> Datum:
+    """Return the datum that a client sent in binary representation.
+
+    Raises:
+        SqlError: 22P03, the bytes are invalid for the type; 22021, text is not UTF-8, or contains a NUL.
+    """
+    return read_binary(kind, INFO_OF[kind].of_binary, data)

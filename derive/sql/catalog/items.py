@@ -17,8 +17,7 @@ import apsw
 import orjson
 
 from derive.algebra.relation import GlobalId
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
 from derive.errors import StorageError
 from derive.failpoint import reach

@@ -8,8 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from derive.algebra.relation import GlobalId
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.sql.planner.names import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, RelationKind
 
 PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"

@@ -14,8 +14,7 @@ from derive.algebra.relation import GlobalId
 from derive.compute.instance import Progress
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
 from derive.compute.protocol.transport import place_named
-from derive.compute.replica.folder_lock import locked
-from derive.compute.replica.worker import Worker
+from derive.compute.replica.worker import Worker, locked
 from derive.errors import BusyError
 from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID, Controller, lag_of, replica_states

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, listing

@@ -11,7 +11,7 @@ from derive.functions.scalar.text import quoted_name
 from derive.functions.statement_context import CatalogObject
 from derive.functions.types.array import array_of
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.catalog.system_relations import system_name, system_relations
 from derive.sql.pg_catalog.contents import (

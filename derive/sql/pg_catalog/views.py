@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from derive.algebra.type_modifier import ModifiedType
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type
 from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES
 from derive.sql.pg_catalog.contents import CatalogRow
 from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, ObjectColumn, ObjectKind, ObjectRelation

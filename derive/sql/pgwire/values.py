@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.double import text_of_double
 from derive.functions.types.pg_type import PG_TYPES
-from derive.functions.types.values import binary_function, datum_of_binary, datum_of_text, text_function, text_of
+from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function, text_of
 from derive.sql.outcome import ResultColumn
 from derive.sql.pg_types import elements_of, literal_of, type_of_oid
 from derive.sql.pgwire.messages import decode

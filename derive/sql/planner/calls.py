@@ -11,8 +11,8 @@ from derive.algebra.relation import Aggregate, Order, WindowFunction
 from derive.algebra.rewrite import Replacement, rewritten_aggregate
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.aggregates.calls import is_aggregate, is_window_function
-from derive.functions.aggregates.ordered_sets import ORDERED_SETS
+from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
+from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.functions.scalar.row_functions import EXPANDED
 from derive.sql.parser.ast import FunctionCall, SyntaxNode

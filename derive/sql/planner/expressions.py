@@ -7,15 +7,14 @@ from functools import lru_cache
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
 from derive.algebra.relation import Aggregate, Reduce
-from derive.algebra.type_modifier import ModifiedType
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
 from derive.functions.cancellation import check_cancelled
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.types.array import EMPTY
-from derive.functions.types.text_format import scale_of_text
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.formats import scale_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.parser.ast import (
     ArrayQuery,
     ArrayValue,

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from derive.algebra.relation import Get, GlobalId, Relation
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 
 FIRST_SYSTEM_ID: GlobalId = 1 << 50
 """The first identifier of the system relations: their rows follow from the catalog and the session."""

@@ -10,11 +10,10 @@ from enum import Enum
 from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.library import USER_FUNCTIONS
 from derive.functions.registry import evaluate
-from derive.functions.scalar.session import USER_FUNCTIONS
 from derive.sql.planner.building import among, is_membership
 from derive.sql.planner.names import NamedRelation
 

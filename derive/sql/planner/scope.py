@@ -9,8 +9,7 @@ from derive.algebra.expression import Expression
 from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import Aggregate, Constant, Relation, WindowFunction
 from derive.algebra.rewrite import deepened, shifted
-from derive.algebra.type_modifier import TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
 from derive.sql.parser.ast import ColumnReference, WindowDefinition
 from derive.suggest import suggest

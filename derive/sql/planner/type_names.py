@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.type_info import INFOS
 from derive.sql.parser.ast import TypeName

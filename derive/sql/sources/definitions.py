@@ -11,7 +11,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row, Type
 from derive.document.pointer import JSON
 from derive.errors import SqlError
-from derive.functions.types.values import datum_of_text, text_of
+from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import CollectionSource, CounterSource, CreateSource, FileSource

@@ -17,7 +17,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.document.pointer import JSON
 from derive.errors import SqlError
 from derive.functions.types.jsonb import jsonb_datum, jsonb_of_text, parsed_json
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.copy_format import CopyIn
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.sources.file_access import ALL_FILES, FileAccess

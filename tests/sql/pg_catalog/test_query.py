@@ -12,7 +12,7 @@ from catalog_queries import ask, planned
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.backends import Backend
 from derive.sql.pg_catalog.objects import CatalogObjects
 from derive.sql.preparation.prepare import result_columns

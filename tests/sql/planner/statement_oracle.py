@@ -17,8 +17,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ARRAYS, Row, Type
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
-from derive.functions.types.type_info import INFOS
-from derive.functions.types.values import datum_of_text, text_function
+from derive.functions.types.type_info import INFOS, datum_of_text, text_function
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.pg_types import OID_OF

@@ -6,7 +6,7 @@ from statement_oracle import contents, planned, rows, shown
 from derive.algebra.types import Datum
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
-from derive.functions.types.values import datum_of_text
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.planner.planned import bind
 
 

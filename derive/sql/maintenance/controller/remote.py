@@ -20,7 +20,7 @@ from derive.backoff import Backoff
 from derive.compute.protocol.messages import Command
 from derive.compute.protocol.transport import Security, SessionCall, open_channel, open_session
 from derive.compute.protocol.wire import command_message, response_of
-from derive.compute.replica.folder_lock import holder_of
+from derive.compute.replica.worker import holder_of
 from derive.errors import FlowError, ProtocolError
 from derive.handover import Handover
 from derive.materialize.process import ConnectorProcess

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from derive.backoff import Retries
-from derive.compute.dataflow.failures import GroupFailures
+from derive.compute.dataflow.dataflows import GroupFailures
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
