@@ -30,7 +30,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
 

@@ -21,7 +21,7 @@ from derive.storage.metadata.segment import every_segment, is_segment
 from derive.storage.metadata.tasks import read_task, read_tasks
 from derive.storage.segments.partition import own_path
 from derive.storage.segments.segment_file import check_segments
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 Progress = Callable[[int], None]
 

@@ -106,7 +106,7 @@ def command(
     from derive.cli.console import Progress
     from derive.engine.opening import open_changing_run
     from derive.shard.collector import spare_documents
-    from derive.time.limits import Limits
+    from derive.time.extent import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
     _refuse_both(watch=watch, until_idle=until_idle)

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from derive.algebra.expression import Literal, has_subquery
+from derive.algebra.expression import Literal
+from derive.algebra.expression_parts import has_subquery
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
 from derive.algebra.types import Datum, Row
 from derive.compute.sqlite.connection import connect, translated

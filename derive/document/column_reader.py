@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from derive.document.columns import WrittenColumn
 from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
 from derive.document.without_pandas import spare_pandas
-from derive.document.written_column import WrittenColumn
 
 spare_pandas()  # must precede the first array
 

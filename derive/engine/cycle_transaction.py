@@ -19,15 +19,13 @@ from derive.engine.inputs import Inputs
 from derive.engine.task import Task
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.errors import EngineLostError, FencedError, FlowError
-from derive.shard.message import Message
 from derive.shard.plan import Cycle, Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskMove
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import Step
-from derive.time.extent import size_of
-from derive.time.limits import Limits, Load
+from derive.time.extent import Limits, Load, size_of
 
 _MOST_PATIENCE = 64
 

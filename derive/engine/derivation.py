@@ -17,16 +17,14 @@ from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.errors import FlowError, OwnedError, TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import progress_folder
+from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit, TaskState
 from derive.storage.roles import Runnable
-from derive.time.extent import size_of, slice_borders
+from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING
-from derive.time.limits import Limits, Load, Size
 from derive.time.positions import Place, offset_of
 
 

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from derive.errors import TaskError
 from derive.materialize.stages import AnyPlan, run_locally
-from derive.shard.message import Message
-from derive.shard.progress import Progress, listening
+from derive.shard.progress import Message, Progress, listening
 from derive.shard.session import interrupt
-from derive.time.limits import Limits, Load
+from derive.time.extent import Limits, Load
 
 _EVERY_SECONDS = 0.05
 

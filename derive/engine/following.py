@@ -32,7 +32,7 @@ from derive.storage.table_files import appended_rows, pieces_of
 from derive.storage.table_subscription import read_updates
 from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.positions import Place, Switch, offset_of
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 _INVERTIBLE = frozenset({"merge", "sum", "lastWriteWins"})
 """Reductions that a later document can undo."""

@@ -18,10 +18,8 @@ from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.spark_cost import CostModel, Work
 from derive.errors import FlowError, LostError, TaskError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
-from derive.time.extent import size_of
-from derive.time.limits import Limits, Load
+from derive.shard.progress import Message, Progress
+from derive.time.extent import Limits, Load, size_of
 
 _logger = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import Place, offset_of
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead, read_input
+from derive.time.source_read import Segment, SourceRead, read_input
 
 
 @dataclass(frozen=True, slots=True)

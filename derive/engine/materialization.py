@@ -40,18 +40,15 @@ from derive.materialize.streams import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.endpoint import LocalEndpoint
 from derive.protocol.materialization import FIRST, MaterializationSpec
-from derive.shard.message import Message
-from derive.shard.progress import progress_folder
+from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time.extent import size_of, slice_borders
+from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING, tick_begin
-from derive.time.limits import Limits, Load, Size
-from derive.time.needs import needs
-from derive.time.positions import Place, offset_of
+from derive.time.positions import Place, needs, offset_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from derive.engine.run import Run
 from derive.engine.task_reconciler import TaskReconciler
 from derive.protocol.specs import CatalogSpec
 from derive.storage.roles import Operable
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 
 def open_run(

@@ -11,7 +11,7 @@ from derive.errors import SegmentMissingError
 from derive.storage.roles import Maintainable, Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.positions import Place
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData
 from derive.materialize.reset_marker import clocks_of
 from derive.materialize.shard_file import ShardFile
-from derive.shard.attempt import Attempt
+from derive.shard.plan import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.roles import Runnable

@@ -31,14 +31,10 @@ from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
-from derive.time.extent import choose_end, is_one_tick, size_of
+from derive.time.extent import Limits, Pace, choose_end, is_one_tick, size_of
 from derive.time.frontier import BEGINNING, tick_begin
-from derive.time.limits import Limits
-from derive.time.needs import needs
-from derive.time.pace import Pace
-from derive.time.positions import Place
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.positions import Place, needs
+from derive.time.source_read import Segment, SourceRead
 
 _logger = logging.getLogger(__name__)
 

@@ -16,10 +16,11 @@ from derive.protocol.specs import InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
+from derive.time.extent import Limits, Pace
 from derive.time.frontier import BEGINNING
-from derive.time.limits import Limits
-from derive.time.needs import KeptHistory, compacted, lost
-from derive.time.pace import Pace
+from derive.time.extent import Limits
+from derive.time.positions import KeptHistory, compacted, lost
+from derive.time.extent import Pace
 from derive.time.positions import Place, current_places, current_positions
 
 

@@ -32,11 +32,11 @@ from derive.errors import BusyError, DiskFullError, FencedError, StorageError
 from derive.protocol.definition import is_same_definition
 from derive.protocol.materialization import MaterializationSpec
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec
-from derive.reconcile.reconciliation import Reconciliation
+from derive.reconcile import Reconciliation
 from derive.storage.metadata.process import show_process
 from derive.storage.roles import Operable
 from derive.storage.task_log import TaskLog
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 if TYPE_CHECKING:
     from derive.engine.materialization import Materialization

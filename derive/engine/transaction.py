@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from derive.engine.checkpoint import Checkpoint
 from derive.storage.capability.table import TaskCapability
-from derive.time.limits import Limits
-from derive.time.segment import Segment
+from derive.time.extent import Limits
+from derive.time.source_read import Segment
 from derive.time.source_read import SourceRead
 
 

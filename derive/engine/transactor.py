@@ -17,7 +17,7 @@ from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
-from derive.time.limits import Limits, Size
+from derive.time.extent import Limits, Size
 from derive.time.positions import Place
 
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from derive.document.clock import format_rfc3339
 from derive.document.key import compile_keys, pack, show_key
+from derive.document.key_columns import join_columns, pack_array, pack_values
 from derive.document.pointer import MISSING
-from derive.document.value_columns import join_columns, pack_array, pack_values
 from derive.errors import SchemaViolation
 from derive.protocol.collection import CollectionSpec, Document
 from derive.reduce.combiner import Combiner

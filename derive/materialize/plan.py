@@ -10,8 +10,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.cutting import MOST_BYTES, MOST_DOCUMENTS, Extent
 from derive.materialize.reset_marker import ResetMarker
 from derive.protocol.materialization import MaterializationSpec
-from derive.shard.attempt import Attempt
-from derive.shard.plan import Shape
+from derive.shard.plan import Attempt, Shape
 from derive.time.source_read import SourceRead
 
 

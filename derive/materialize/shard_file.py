@@ -8,7 +8,7 @@ import orjson
 
 from derive.durable import sync
 from derive.materialize.checkpoint import ShardData
-from derive.shard.attempt import Attempt
+from derive.shard.plan import Attempt
 from derive.shard.state import owned
 from derive.storage.disk_errors import translated
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from derive.shard.message import Message
 from derive.shard.plan import Plan
+from derive.shard.progress import Message
 from derive.shard.stages import Stages, message_batch
 from derive.shard.stages import stages_of as derivation_stages
 from derive.shard.worker import run_alone

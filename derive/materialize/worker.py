@@ -18,10 +18,8 @@ from derive.materialize.cutting import store_rows
 from derive.materialize.plan import StorePlan
 from derive.materialize.stream import ShardStream
 from derive.materialize.streams import shard_stream
-from derive.shard.message import Message
-from derive.shard.owners import owners_of_keys
-from derive.shard.packets import pack_message, pack_rows, unpack_rows
-from derive.shard.progress import Counter
+from derive.shard.owners import owners_of_keys, pack_message, pack_rows, unpack_rows
+from derive.shard.progress import Counter, Message
 from derive.shard.session import failed
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted

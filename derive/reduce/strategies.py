@@ -1,30 +1,244 @@
-"""Compile strategies to closures, so that the schema is interpreted once and not for every document.
+"""Compile strategies to closures, so that the schema is interpreted once and not for each document.
 
-A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.annotation`, a reducer in a file of its
-own, and an entry in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas
-suit it.
+A conditional annotation is chosen by the later value, which may itself be the reduction of a part of a history. If the
+reduction would choose another strategy than its parts, the parts must stay separate for law L6. For example, `sum` for
+the value 1 and `lastWriteWins` for other values reduce 1, 1, 1 to 3 one by one, and to 2 if the last two are reduced
+first.
+
+A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.annotation`, a reducer, and an entry in
+`_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas suit it.
 """
 
 from __future__ import annotations
 
+import decimal
 import json
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
 
 from derive.document.order import compare
 from derive.document.pointer import JSON, MISSING, escape
 from derive.errors import ReductionError
 from derive.reduce.annotation import Annotation
-from derive.reduce.choice import Chosen, compile_choice
-from derive.reduce.extreme import compile_extreme, compile_keyed_extreme
-from derive.reduce.json_schema import merge_json_schemas
-from derive.reduce.keyed import join, order_by, sorted_by
+from derive.reduce.applied import Condition, Part
+from derive.reduce.keyed import KeyOrder, compile_set, join, order_by, sorted_by
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
-from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder
-from derive.reduce.set import compile_set
-from derive.reduce.single import keeps_single, takes_last
-from derive.reduce.sum import reduce_sum
+from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder, keeps_single, takes_last
+from derive.schema.infer import infer
+from derive.schema.shape import serialize, union
+
+
+def compile_extreme(sign: int) -> Reduce:
+    """Return the reducer that keeps the greater value in document order, or the later of two equal values.
+
+    Args:
+        sign: 1 to keep the greater, -1 to keep the lesser.
+    """
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        return left if left is not MISSING and compare(left, right) == sign else right
+
+    return reduce
+
+
+def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
+    """Return the reducer that keeps the value with the greater key, and merges values of equal keys.
+
+    A full reduction first reduces a new value by itself. Otherwise the presence of its tombstones would depend on the
+    grouping of documents (law L6).
+
+    Args:
+        sign: 1 to keep the greater, -1 to keep the lesser.
+        order: order of the values' keys.
+        merge: reducer for values of equal keys.
+    """
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        ordering = -1 if left is MISSING else order(left, right) * sign
+        if ordering > 0:
+            return left
+        if type(right) is not dict and type(right) is not list:
+            return right
+        if ordering < 0:
+            return merge(MISSING, right, True) if full else right
+        reduced = merge(left, right, full)
+        if not full and order(reduced, right):  # a nested strategy has changed the key
+            raise NotAssociative
+        return reduced
+
+    return reduce
+
+
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_GREATEST_EXPONENT = 6144
+_EXACT = decimal.Context(
+    prec=4 * _GREATEST_EXPONENT,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    traps=[decimal.Inexact, decimal.Overflow],
+)
+_EXPECTED = "'sum' strategy expects numbers"
+_OVERFLOW = "'sum' resulted in numeric overflow"
+
+
+def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
+    """Return the sum of two numbers; the later one unchanged if there is no earlier one.
+
+    The sum of two integers is an integer of any size, and that of an integer and a floating-point number is a
+    floating-point number. A decimal string (`"10.25"`, `"-3e2"`) makes the sum a decimal string with all digits. Its
+    exponent is limited to that of IEEE 754's decimal128.
+
+    Raises:
+        ReductionFailed: a value is not a number, or the sum is out of range.
+    """
+    if left is MISSING:
+        reduce_sum(0, right, full)
+        return right
+    kinds = type(left), type(right)
+    if kinds == (int, int):
+        return left + right
+    if not all(kind is int or kind is float or kind is str for kind in kinds):
+        raise ReductionFailed(_EXPECTED, left, right)
+    if str in kinds:
+        return _exact_sum(left, right)
+    try:
+        total = left + right
+    except OverflowError:
+        total = math.inf
+    if not math.isfinite(total):
+        raise ReductionFailed(_OVERFLOW, left, right)
+    return total
+
+
+def _exact_sum(left: JSON, right: JSON) -> str:
+    for value in (left, right):
+        if type(value) is str and not _DECIMAL.fullmatch(value):
+            raise ReductionFailed(_EXPECTED, left, right)
+    try:
+        terms = [decimal.Decimal(value) for value in (left, right)]
+        for term in terms:
+            if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
+                raise ReductionFailed(_OVERFLOW, left, right)
+        # The added 0 avoids positive exponents and a negative zero, so that sums do not depend on the order.
+        return format(_EXACT.add(_EXACT.add(terms[0], decimal.Decimal(0)), terms[1]), "f")
+    except (decimal.DecimalException, ValueError):
+        raise ReductionFailed(_OVERFLOW, left, right) from None
+
+
+def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
+    """Return the union of two schemas' shapes, as a schema.
+
+    Raises:
+        ReductionFailed: a value is not an object that is a JSON Schema.
+    """
+    for schema in (left, right):
+        if schema is not MISSING and not _is_schema(schema):
+            raise ReductionFailed("'jsonSchemaMerge' strategy expects objects that are JSON Schemas", left, right)
+    return right if left is MISSING else serialize(union(infer(left), infer(right)))
+
+
+def _is_schema(value: JSON) -> bool:
+    # A schema with another or unknown dialect is read in the dialect of all schemas here.
+    return type(value) is dict and jsonschema_rs.meta.is_valid({**value, "$schema": _DIALECT})
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The reducer that was chosen for a value.
+
+    Attributes:
+        reduce: the reducer.
+        nature: value that is equal for equivalent reducers.
+        takes_right: true if the result is the later value, or nothing.
+        deletes: true if a full reduction removes the location.
+    """
+
+    reduce: Reduce
+    nature: Any
+    takes_right: bool
+    deletes: bool
+
+    @property
+    def replaces(self) -> bool:
+        """Return true if the result is always the later value."""
+        return self.takes_right and not self.deletes
+
+
+def compile_choice(
+    conditions: tuple[Condition, ...], choose: Callable[[Iterable[Part]], Chosen], *, full_differs: bool
+) -> Reduce:
+    """Return the reducer of a location whose annotations depend on the value.
+
+    Args:
+        conditions: conditions of the annotations.
+        choose: returns the reducer for the applying parts of the schema; called once per combination.
+        full_differs: true if a full reduction below may differ from a partial one.
+    """
+    decide = _compile_decision(conditions)
+    known: dict[tuple[bool, ...], Chosen] = {}
+
+    def chosen_for(value: JSON) -> Chosen:
+        outcome = decide(value)
+        chosen = known.get(outcome)
+        if chosen is None:
+            chosen = known[outcome] = choose(_applying(conditions, iter(outcome)))
+        return chosen
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        chosen = chosen_for(right)
+        if full or left is MISSING or chosen.takes_right:
+            return chosen.reduce(left, right, full)
+        before = chosen_for(left)
+        same = chosen.nature == before.nature
+        try:
+            reduced = chosen.reduce(left, right, full)
+        except ReductionFailed:
+            if same:
+                raise
+            raise NotAssociative from None  # the earlier value may have disappeared by then
+        after = chosen_for(reduced)
+        if after.nature == chosen.nature and (same or chosen.deletes):
+            return reduced
+        if full_differs or not (before.replaces and after.replaces):
+            raise NotAssociative
+        return reduced
+
+    return reduce
+
+
+def _compile_decision(conditions: tuple[Condition, ...]) -> Callable[[JSON], tuple[bool, ...]]:
+    """Return a function from a value to the conditions that it meets, in evaluation order."""
+    if all(not condition.then.conditions and not condition.otherwise.conditions for condition in conditions):
+        tests = [condition.holds for condition in conditions]
+        if len(tests) == 1:
+            (test,) = tests
+            return lambda value: (test(value),)
+        return lambda value: tuple([test(value) for test in tests])
+    return lambda value: tuple(_outcome(conditions, value))
+
+
+def _outcome(conditions: tuple[Condition, ...], value: JSON) -> Iterator[bool]:
+    for condition in conditions:
+        held = condition.holds(value)
+        yield held
+        yield from _outcome((condition.then if held else condition.otherwise).conditions, value)
+
+
+def _applying(conditions: tuple[Condition, ...], outcome: Iterator[bool]) -> Iterator[Part]:
+    for condition in conditions:
+        applied = condition.then if next(outcome) else condition.otherwise
+        yield from applied.parts
+        yield from _applying(applied.conditions, outcome)
+
 
 _NAMES = 4096
 _SHOWN = 200

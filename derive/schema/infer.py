@@ -1,19 +1,88 @@
-"""Infer the shape of a JSON Schema."""
+"""Infer the shape of a JSON Schema, and the locations that it has evaluated.
+
+The successful parts of a schema depend on the document. Every location that some part may evaluate therefore counts as
+evaluated, and the others are unevaluated in every document.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
 from derive.document.pointer import JSON, unescape
-from derive.schema.evaluated import unevaluated
-from derive.schema.pattern import matches
-from derive.schema.shape import ALL, ANYTHING, NOTHING, NUMBER, Shape, Types, intersect, settle, union
-from derive.schema.values import Values, common, distinct
-from derive.schema.values import type_of as type_of  # noqa: PLC0414 (offered from here)
+from derive.schema.shape import (
+    ALL,
+    ANYTHING,
+    NOTHING,
+    NUMBER,
+    Shape,
+    Types,
+    Values,
+    common,
+    distinct,
+    intersect,
+    matches,
+    settle,
+    union,
+)
+
+Resolve = Callable[[str], JSON]
+"""Function from a reference to its target schema."""
+
+
+def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve: Resolve) -> Shape:
+    """Return the shape that a schema's `unevaluatedProperties` and `unevaluatedItems` allow."""
+    names: set[str] = set()
+    patterns: set[str] = set()
+    length = 0
+    rest = schema.get("unevaluatedProperties")
+    items = schema.get("unevaluatedItems")
+    for part in _parts(schema, resolve):
+        names.update(part.get("properties", ()))
+        patterns.update(part.get("patternProperties", ()))
+        length = max(length, len(part.get("prefixItems", ())))
+        own = part is schema
+        if "additionalProperties" in part or "$dynamicRef" in part or ("unevaluatedProperties" in part and not own):
+            rest = None
+        if {"items", "contains", "$dynamicRef"} & set(part) or ("unevaluatedItems" in part and not own):
+            items = None
+    shape = Shape()
+    if rest is not None:
+        shape = Shape(
+            properties=dict.fromkeys(sorted(names), ANYTHING),
+            patterns=dict.fromkeys(sorted(patterns), ANYTHING),
+            rest=infer(rest),
+        )
+    if items is None:
+        return shape
+    return Shape(
+        properties=shape.properties,
+        patterns=shape.patterns,
+        rest=shape.rest,
+        prefix=(ANYTHING,) * length,
+        items=infer(items),
+    )
+
+
+def _parts(schema: JSON, resolve: Resolve) -> Iterator[dict[str, Any]]:
+    """Yield the schema and all other schemas that apply to the same location."""
+    pending, seen = [schema], set()
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            pending += part.get(keyword, ())
+        pending += [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
+        pending += part.get("dependentSchemas", {}).values()
+        if isinstance(part.get("$ref"), str):
+            pending.append(resolve(part["$ref"]))
+
 
 _MOST = 20_000
 """Limit for the number of schemas in one inference: schemas with many mutual references grow exponentially."""

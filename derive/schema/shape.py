@@ -6,14 +6,62 @@ of two shapes, `intersect` those of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import jsonschema_rs
+
+from derive.document.order import compare, order_key
 from derive.document.pointer import JSON
-from derive.schema.pattern import matches
-from derive.schema.values import Values, common, distinct, equal, type_of
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return true if a regular expression matches some part of a property name, exactly as in validation."""
+    return _compile(pattern).is_valid(name)
+
+
+@cache
+def _compile(pattern: str) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator({"pattern": pattern})
+
+
+Values: TypeAlias = tuple[JSON, ...]
+"""Distinct values in document order; 1 equals 1.0, and 1 differs from true."""
+
+
+def type_of(value: JSON) -> str:
+    """Return the JSON type of a value; 1.0 is an integer."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "integer" if isinstance(value, int) or value.is_integer() else "fractional"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def distinct(values: Iterable[JSON]) -> Values:
+    """Return the distinct values, in document order."""
+    unique: list[JSON] = []
+    for value in sorted(values, key=order_key):
+        if not unique or compare(unique[-1], value):
+            unique.append(value)
+    return tuple(unique)
+
+
+def common(left: Values, right: Values) -> Values:
+    """Return the values on both sides."""
+    return tuple(value for value in left if any(compare(value, other) == 0 for other in right))
+
+
+def equal(left: Values, right: Values) -> bool:
+    """Return true if both sides have the same values."""
+    return compare(list(left), list(right)) == 0
+
 
 Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
 """Existence of a location: in every valid document, in some, unknown to the schema, or in none."""
@@ -350,3 +398,70 @@ def _known(shape: Shape | None, must: bool) -> tuple[Shape, Exists]:
     if not shape.types:
         return NOTHING, "cannot"
     return shape, "must" if must else "may"
+
+
+_NUMBER = frozenset({"integer", "fractional"})
+
+
+def serialize(shape: Shape) -> dict[str, Any]:
+    """Return the JSON Schema of a shape.
+
+    Inferring the result returns the shape again, with two exceptions: attributes of types that the shape does not have,
+    and shapes of fractional numbers only, for which JSON Schema has no type.
+    """
+    schema: dict[str, Any] = {}
+    if shape.types == NONE:
+        return {"enum": []}
+    if shape.types != ALL:
+        schema["type"] = _types(shape.types)
+    for keyword, value in (
+        ("title", shape.title),
+        ("description", shape.description),
+        ("format", shape.format),
+        ("contentEncoding", shape.content_encoding),
+    ):
+        if value is not None:
+            schema[keyword] = value
+    if shape.default:
+        schema["default"] = shape.default[0]
+    if "object" in shape.types:
+        schema |= _object_keywords(shape)
+    if "array" in shape.types:
+        schema |= _array_keywords(shape)
+    return schema
+
+
+def _types(types: frozenset[str]) -> str | list[str]:
+    named = sorted({"number"} | (types - _NUMBER) if "fractional" in types else types)
+    return named[0] if len(named) == 1 else named
+
+
+def _object_keywords(shape: Shape) -> dict[str, Any]:
+    keywords: dict[str, Any] = {}
+    if shape.required:
+        keywords["required"] = sorted(shape.required)
+    if shape.properties:
+        keywords["properties"] = {name: _below(member) for name, member in sorted(shape.properties.items())}
+    if shape.additional is not None:
+        keywords["additionalProperties"] = _below(shape.additional)
+    return keywords
+
+
+def _array_keywords(shape: Shape) -> dict[str, Any]:
+    keywords: dict[str, Any] = {}
+    if shape.min_items:
+        keywords["minItems"] = shape.min_items
+    if shape.max_items is not None:
+        keywords["maxItems"] = shape.max_items
+    if shape.prefix:
+        keywords["prefixItems"] = [_below(item) for item in shape.prefix]
+    if shape.items is not None:
+        keywords["items"] = _below(shape.items)
+    return keywords
+
+
+def _below(shape: Shape) -> JSON:
+    """Return the schema of a shape as a subschema, which may be `true` or `false`."""
+    if shape == ANYTHING:
+        return True
+    return serialize(shape) if shape.types else False

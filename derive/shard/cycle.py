@@ -1,4 +1,4 @@
-"""A cycle in memory: one transaction of all derivations that read one another, in one process.
+"""A cycle in memory: one transaction of all derivations that read one another, in ticks.
 
 The derivations take turns, round after round, as if each turn were a transaction of its own: `derive/time/cycle.py`
 bounds the steps in both cases. The publications of one derivation go to the backlogs of its readers. The results are
@@ -7,32 +7,232 @@ therefore the same, without waits for the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from derive.document.columns import Columns, Kinds
+from derive.document.exact import dump_exact
+from derive.document.key_columns import KeyColumns
 from derive.protocol.derive import DeriveSession
 from derive.protocol.specs import InputSpec
-from derive.shard.feedback import Backlog
-from derive.shard.feedback_queue import FeedbackQueue
-from derive.shard.fields import reading_of
-from derive.shard.gathered import Gathered
-from derive.shard.lambdas import Lambdas
-from derive.shard.message import Message, Reached
+from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
+from derive.shard.fields import Reading, reading_of, source_batch
+from derive.shard.invoke import Invoker, SourceBatch, end_batch
+from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Cycle, Plan
-from derive.shard.progress import Counter
-from derive.shard.published import Combined, Documents, Published, RowMaker, weigh
+from derive.shard.progress import Counter, Message, Reached
+from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.shard.session import failed, open_session, open_spill
+from derive.shard.source_run import batch_of, rows_of
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
+from derive.storage.redactor import redactor_of
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import ReadRows, WrittenRows
+from derive.storage.segments.rows import ReadRows, WrittenRows, concat
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
 from derive.time.frontier import BEGINNING
+from derive.time.positions import offset_of
+
+
+class Lambdas:
+    """Passes each document to the shard that owns it, and opens shards on demand.
+
+    Publications of several shards are sorted into the order of a single shard.
+
+    Args:
+        plan: the transaction of the derivation.
+        reading: columns that it reads.
+        open_shard: opens the session of a shard, by its number.
+
+    Attributes:
+        reading: columns that it reads.
+        opened: invokers of the open shards, by number.
+    """
+
+    def __init__(self, plan: Plan, reading: Reading, open_shard: Callable[[int], DeriveSession]) -> None:
+        self.reading = reading
+        self._plan = plan
+        self._open_shard = open_shard
+        self._offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
+        self._owners_of = source_owners(plan, reading) if plan.shards > 1 else None
+        self.opened: dict[int, Invoker] = {}
+        self._seen: set[int] = set()  # shards that received documents of the tick
+
+    def _invoker(self, shard: int) -> Invoker:
+        invoker = self.opened.get(shard)
+        if invoker is None:
+            session = self._open_shard(shard)
+            invoker = self.opened[shard] = Invoker(
+                self._plan.spec,
+                session,
+                self._offsets,
+                self._plan.clamp,
+                packs_later=True,
+                redactor=redactor_of(self._plan.spec.collection, self._plan.root),
+            )
+        self._seen.add(shard)
+        return invoker
+
+    def invoke(self, part: TickPart) -> Iterator[Published]:
+        """Run documents of one tick, in order; yield the publications, in order."""
+        if self._owners_of is not None:
+            return self._invoke_owners(part if isinstance(part, ReadRows) else rows_of(part), self._owners_of)
+        return self._invoker(0).invoke(
+            self._batch(part) if isinstance(part, ReadRows) else batch_of(part, self.reading)
+        )
+
+    def _batch(self, rows: ReadRows) -> SourceBatch:
+        return source_batch(self._plan, self.reading, rows)
+
+    def _invoke_owners(self, rows: ReadRows, owners_of: OwnersOf) -> Iterator[Published]:
+        owners = owners_of(rows)
+        shards = np.unique(owners).tolist()
+        if len(shards) == 1:
+            yield from self._invoker(shards[0]).invoke(self._batch(rows))
+            return
+        parts: list[Published] = []
+        for shard in shards:
+            indices = np.flatnonzero(owners == shard)
+            for part in self._invoker(shard).invoke(self._batch(rows.take(indices)), as_columns=False):
+                parts.append(replace(part, causes=indices.take(part.causes).tolist()))
+        if parts:
+            yield _merged(parts, [cause for part in parts for cause in part.causes])
+
+    def end(self, tick: int) -> Iterator[Published]:
+        """End a tick for the shards that saw its documents; return the publications at its end, in order."""
+        invokers = [invoker for shard in sorted(self._seen) if (invoker := self.opened[shard]).flushes]
+        self._seen.clear()
+        return self._end(invokers, tick) if invokers else iter(())
+
+    def _end(self, invokers: Sequence[Invoker], tick: int) -> Iterator[Published]:
+        batch = end_batch(self._plan.spec, tick)
+        parts = [part for invoker in invokers for part in invoker.invoke(batch, as_columns=False)]
+        if len(parts) == 1:
+            yield parts[0]
+        elif parts:
+            yield _merged(parts, [dump_exact(document) for part in parts for document in part.content.documents()])
+
+
+def _merged(parts: Sequence[Published], by: Sequence[Any]) -> Published:
+    """Merge publications in order.
+
+    Args:
+        parts: the publications.
+        by: sort keys of their documents, concatenated.
+    """
+    order = sorted(range(len(by)), key=by.__getitem__)
+    causes, keys, documents = (
+        list(chain.from_iterable(columns))
+        for columns in zip(*((part.causes, part.key_list, part.content.documents()) for part in parts), strict=True)
+    )
+    return Published(
+        causes=[causes[index] for index in order],
+        clocks=np.concatenate([part.clocks for part in parts]).take(order),
+        keys=[keys[index] for index in order],
+        content=Documents([documents[index] for index in order]),
+    )
+
+
+MOST_ROWS = 20_000
+
+
+@dataclass(slots=True)
+class _Group:
+    """Documents that are all columns with the same names, or all objects; either all keys are packed, or none.
+
+    Attributes:
+        columns: timestamps, sequence numbers, labels and, if packed, keys.
+        values: values of each property; for objects, one list of documents.
+        kinds: types of the values of each property.
+    """
+
+    columns: tuple[list[Any], ...] = field(default_factory=lambda: ([], [], [], []))
+    values: list[list[Any]] = field(default_factory=list)
+    kinds: tuple[Kinds, ...] = ()
+
+    def add(self, combined: Combined) -> None:
+        """Add documents of the same group."""
+        content = combined.content
+        values: Sequence[Sequence[Any]] = content.values if isinstance(content, Columns) else (content.listed,)
+        kinds: tuple[Kinds, ...] = content.kinds if isinstance(content, Columns) else ()
+        if not self.values:
+            self.values, self.kinds = [[] for _ in values], kinds
+        elif kinds != self.kinds:
+            self.kinds = tuple([known | more for known, more in zip(self.kinds, kinds, strict=True)])
+        for column, part in zip(self.values, values, strict=True):
+            column.extend(part)
+        keys = [] if isinstance(combined.keys, KeyColumns) else combined.keys
+        columns: tuple[list[Any], ...] = (combined.clocks, combined.seqs, combined.labels, keys)
+        for column, part in zip(self.columns, columns, strict=True):
+            column.extend(part)
+
+    def rows(self, names: tuple[str, ...], pack: KeyColumns | None, make: RowMaker) -> WrittenRows:
+        """Return the documents as rows, in the order of their addition."""
+        clocks, seqs, labels, keys = self.columns
+        content: Content = Documents(self.values[0])
+        packed: pa.BinaryArray | list[bytes] = keys
+        if names:
+            content = Columns(names, tuple(self.values), self.kinds)
+            packed = pack.pack(content) if pack else keys
+        rows = WrittenRows.of(np.array(clocks, dtype=np.int64), seqs, packed, make.texts(content), labels)
+        return rows.with_fields(make.fields(content))
+
+
+class Gathered:
+    """Gathers published documents.
+
+    Args:
+        write: takes rows, in order.
+        make: converter of documents to rows.
+        most_bytes: approximate limit for the gathered bytes.
+        most_rows: limit for the gathered documents.
+    """
+
+    def __init__(
+        self, write: Callable[[WrittenRows], None], make: RowMaker, most_bytes: int, most_rows: int = MOST_ROWS
+    ) -> None:
+        self._write = write
+        self._make = make
+        self._most_bytes = most_bytes
+        self._most_rows = most_rows
+        self._clear()
+
+    def _clear(self) -> None:
+        # Groups by property names (empty for documents) and by the packer of keys.
+        self._groups: dict[tuple[tuple[str, ...], KeyColumns | None], _Group] = {}
+        self._count = self._weight = 0
+
+    def add(self, combined: Combined, weight: int) -> None:
+        """Add documents of one tick, with an approximate size of `weight` bytes."""
+        names = combined.content.names if isinstance(combined.content, Columns) else ()
+        kind = (names, combined.keys if isinstance(combined.keys, KeyColumns) else None)
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = _Group()
+        group.add(combined)
+        self._count += len(combined.clocks)
+        self._weight += weight
+        if self._count >= self._most_rows or self._weight > self._most_bytes:
+            self.flush()
+
+    def add_rows(self, rows: WrittenRows) -> None:
+        """Write the gathered rows, and then these rows."""
+        self.flush()
+        self._write(rows)
+
+    def flush(self) -> None:
+        """Write the gathered rows."""
+        if self._groups:
+            self._write(concat([group.rows(*kind, self._make) for kind, group in self._groups.items()]).in_order())
+        self._clear()
 
 
 class Member:

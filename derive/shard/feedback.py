@@ -1,4 +1,4 @@
-"""Feedback in memory: pass publications of a cycle's derivations to their readers within one transaction.
+"""Feedback: publications of a cycle's derivations pass to their readers, queued until the tick in which they count.
 
 At the end of a tick its combined documents that a transform of the cycle selects go to the backlog of that transform's
 derivation, which merges them with stored documents. Documents beyond the end of the transaction are dropped: the next
@@ -10,21 +10,243 @@ Arrow merges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import TypeAlias
+import heapq
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from operator import lt
+from typing import Any, TypeAlias
 
+import numpy as np
+import orjson
 import pyarrow as pa
 
-from derive.protocol.specs import InputSpec
-from derive.shard.feedback_queue import FeedbackQueue
+from derive.document.columns import Columns
+from derive.document.pointer import JSON, MISSING, parse_pointer
+from derive.protocol.specs import DerivationSpec, Document, InputSpec
+from derive.schema.fingerprint import fingerprint
 from derive.shard.fields import Reading
 from derive.shard.plan import Plan
-from derive.shard.source_run import SourceRun, rows_of
-from derive.shard.stored_runs import StoredRuns, StoredSlice
+from derive.shard.published import Combined, Content
+from derive.shard.source_run import SourceRun, StoredRuns, StoredSlice, rows_of
+from derive.storage.segments.columns import compile_values, fields_of
 from derive.storage.segments.merge import Cursor, merge
-from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.rows import UNCHECKED, ReadRows
+from derive.storage.segments.selection import made_columns
+from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
+from derive.storage.segments.texts import write_texts
+from derive.time.frontier import BEGINNING
+from derive.time.positions import offset_of
+
+_PIECE = 1_000
+"""Number of documents in a spilled piece."""
+
+_GetValues: TypeAlias = Callable[[Content], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """One input that reads fed-back documents.
+
+    Attributes:
+        spec: the input.
+        offset: microseconds from timestamp to adjusted timestamp.
+        begin: first timestamp.
+        end: timestamp after the last one.
+        values: functions from documents to the lambda's values.
+        is_unchecked: true if published documents must still be validated under the read schema.
+    """
+
+    spec: InputSpec
+    offset: int
+    begin: int
+    end: int
+    values: tuple[_GetValues, ...]
+    is_unchecked: bool
+
+
+class FeedbackQueue:
+    """Fed-back documents by the tick in which they are due; spilled to disk beyond the memory limit.
+
+    Args:
+        spec: the reading derivation.
+        inputs: its inputs that read fed-back documents.
+        reading: columns that the derivation reads.
+        end: adjusted timestamp of the transaction's end; later documents are left to the next transaction.
+        spill: files for documents beyond the memory limit.
+    """
+
+    def __init__(
+        self, spec: DerivationSpec, inputs: Sequence[InputSpec], reading: Reading, end: int, spill: Spill
+    ) -> None:
+        self._tick = spec.tick
+        self._reading = reading
+        self._readers = [_reader_of(spec, read, reading, end) for read in inputs]
+        self._fields = {
+            read.source: [partition.field for partition in spec.sources[read.source].partitions] for read in inputs
+        }
+        self._selected: dict[tuple[int, str], bool] = {}
+        self._due: dict[int, list[SourceRun]] = {}
+        self._first: dict[int, int] = {}  # least adjusted timestamp by tick
+        self._ticks: list[int] = []
+        self._weight = self._count = 0  # totals of the documents in memory
+        self._spill = spill
+        self._spilled: Sorter | None = None
+
+    def put_all(self, source: str, combined: Combined, weight: int) -> None:
+        """Add documents that were published to a collection, with an approximate size of `weight` bytes."""
+        for reader in self._readers:
+            if reader.spec.source == source and (numbers := self._read_by(reader, combined)):
+                self._put(_run_of(reader, self._reading, combined, numbers))
+        self._weight += weight
+        if self._weight > self._spill.memory // 2:
+            self._put_on_disk()
+
+    def _read_by(self, reader: _Reader, combined: Combined) -> Sequence[int]:
+        """Return the indices of the documents that an input reads."""
+        clocks, labels = combined.clocks, set(combined.labels)
+        selected = {label for label in labels if self._selects(reader.spec, label)}
+        begin, end = reader.begin, reader.end
+        if len(selected) == len(labels) and begin <= min(clocks) and max(clocks) < end:
+            return range(len(clocks))
+        parts = enumerate(zip(clocks, combined.labels, strict=True))
+        return [number for number, (clock, label) in parts if label in selected and begin <= clock < end]
+
+    def _selects(self, spec: InputSpec, label: str) -> bool:
+        is_selected = self._selected.get((spec.index, label))
+        if is_selected is None:
+            partition = dict(zip(self._fields[spec.source], orjson.loads(label), strict=True))
+            is_selected = self._selected[spec.index, label] = spec.selector.selects(partition)
+        return is_selected
+
+    def _put(self, run: SourceRun) -> None:
+        """Add a run, most of which is usually due in one tick."""
+        self._count += len(run)
+        begin = 0
+        while begin < len(run):
+            tick = run.adjusted[begin] // self._tick
+            behind = bisect_left(run.adjusted, (tick + 1) * self._tick, begin)
+            if tick not in self._due:
+                self._due[tick] = []
+                heapq.heappush(self._ticks, tick)
+            self._first[tick] = min(run.adjusted[begin], self._first.get(tick, run.adjusted[begin]))
+            self._due[tick].append(run if behind - begin == len(run) else run.slice(begin, behind))
+            begin = behind
+
+    @property
+    def first(self) -> int | None:
+        """Return the least adjusted timestamp of a document; None for none."""
+        return self._first[self._ticks[0]] if self._ticks else None
+
+    def take(self, tick: int) -> tuple[list[SourceRun], Iterator[pa.RecordBatch] | None]:
+        """Return the documents of a tick: runs in any order, and possible rows on disk in order (None for none)."""
+        if not self._ticks or self._ticks[0] != tick:
+            return [], None
+        heapq.heappop(self._ticks)
+        runs, count = self._due.pop(tick), self._count
+        del self._first[tick]
+        self._count -= sum(map(len, runs))
+        self._weight = self._weight * self._count // max(count, 1)
+        return runs, None if self._spilled is None else self._spilled.take(((tick + 1) * self._tick,))
+
+    def _put_on_disk(self) -> None:
+        if self._spilled is None:
+            self._spilled = Sorter(self._reading.selection.schema, ReadRows.ORDER, self._spill)
+        for runs in self._due.values():
+            for run in runs:
+                for begin in range(0, len(run), _PIECE):
+                    self._spilled.add(run.slice(begin, begin + _PIECE).rows().batch)
+            runs.clear()
+        self._spilled.spill()
+        self._weight = self._count = 0
+
+
+@dataclass(frozen=True)
+class _FeedbackReader:
+    """Published documents from the view of one input."""
+
+    reader: _Reader
+    reading: Reading
+    combined: Combined
+
+    @cached_property
+    def _documents(self) -> Sequence[Document]:
+        return self.combined.content.documents()
+
+    def key(self, number: int) -> bytes:
+        """Return the packed key of a document."""
+        return self.combined.key_list[number]
+
+    def document(self, number: int) -> Document:
+        """Return a document."""
+        return self._documents[number]
+
+    def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
+        """Return the mask of documents that must still be validated; None for none."""
+        return [True] * len(numbers) if self.reader.is_unchecked else None
+
+    def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
+        """Return documents as rows with their text, because no segment has it yet."""
+        documents = self.combined.content.take(np.array(numbers, dtype=np.int64)).documents()
+        count, selection, transform = len(numbers), self.reading.selection, self.reader.spec.index
+        all_seqs, all_keys = self.combined.seqs, self.combined.key_list
+        seqs, keys = [all_seqs[number] for number in numbers], [all_keys[number] for number in numbers]
+        rows = ReadRows.of(adjusted, [transform] * count, seqs, keys, write_texts(documents))
+        if selection.columns is not None:
+            made = made_columns(selection.columns[transform], selection.kinds, documents)
+            rows = rows.with_fields(fields_of(*made, count))
+        is_unchecked = pa.repeat(pa.scalar(self.reader.is_unchecked), count)
+        return ReadRows(rows.batch.append_column(UNCHECKED, is_unchecked))
+
+
+def _reader_of(spec: DerivationSpec, read: InputSpec, reading: Reading, end: int) -> _Reader:
+    source, offset = spec.sources[read.source], offset_of(read, spec.tick)
+    values: tuple[_GetValues, ...] = (_documents_of,)
+    if reading.transforms is not None:
+        fields = reading.transforms[read.index].fields
+        values = tuple(_compile_field(reading.column(read.index, place).pointer, default) for place, default in fields)
+    begin = BEGINNING if read.not_before is None else read.not_before
+    end = end - offset if read.not_after is None else min(read.not_after, end - offset)
+    is_unchecked = fingerprint(source.write_schema) != fingerprint(source.read_schema)
+    return _Reader(read, offset, begin, end, values, is_unchecked)
+
+
+def _documents_of(content: Content) -> Sequence[Document]:
+    return content.documents()
+
+
+def _compile_field(pointer: str, default: JSON) -> _GetValues:
+    """Return a function from documents to a lambda's values at a location."""
+    tokens, get = parse_pointer(pointer), compile_values(pointer)
+
+    def values(content: Content) -> Sequence[JSON]:
+        if isinstance(content, Columns):
+            column, kinds = content.at(tokens)
+            if type(MISSING) not in kinds:
+                return column
+        else:
+            column = get(content.listed)
+        return [default if value is MISSING else value for value in column]
+
+    return values
+
+
+def _run_of(reader: _Reader, reading: Reading, combined: Combined, numbers: Sequence[int]) -> SourceRun:
+    """Return the published documents with these indices as a run."""
+    clocks = combined.clocks
+    adjusted = [clocks[number] + reader.offset for number in numbers]
+    if not all(map(lt, adjusted, islice(adjusted, 1, None))):
+        seqs, keys = combined.seqs, combined.key_list
+        numbers = sorted(numbers, key=lambda number: (clocks[number], seqs[number], keys[number]))
+        adjusted.sort()
+    values = tuple([get(combined.content) for get in reader.values])
+    if numbers != range(len(clocks)):
+        values = tuple([[column[number] for number in numbers] for column in values])
+    return SourceRun(reader.spec.index, adjusted, values, _FeedbackReader(reader, reading, combined), numbers)
+
 
 TickPart: TypeAlias = list[SourceRun] | ReadRows
 """Source documents of one tick, in order: runs of distinct transforms, or rows."""

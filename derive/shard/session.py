@@ -14,9 +14,8 @@ import apsw
 from derive.errors import LostError, OutdatedError
 from derive.protocol.derive import DeriveSession
 from derive.protocol.installed import find_runtime
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Watched
+from derive.shard.progress import Message, Watched
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
 from derive.storage.segments.spill import Spill

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.protocol.specs import DerivationSpec, Document
-from derive.shard.key_fold import KeyFold
-from derive.shard.large_tick import LargeTick
 from derive.shard.published import Documents, RowMaker
+from derive.shard.tick_combiner import KeyFold, LargeTick
 from derive.storage.segments.order import ascending
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import KEY, KeyRows, PublishedRows, WrittenRows, concat

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from derive.shard.message import Message
 from derive.shard.plan import Plan
+from derive.shard.progress import Message
 from derive.shard.worker import run_alone, run_combine, run_compare, run_lambdas, run_shuffle, run_without_conflicts
 from derive.storage.blobs import blobs_of
 from derive.storage.disk_errors import translated

@@ -1,4 +1,9 @@
-"""Combine documents per tick and key at one place, in processing order.
+"""Combine documents per tick and key at one place, in processing order: in memory, or sorted on disk.
+
+In memory, sorted group numbers reveal unique documents of a key and tick, which are passed on unchanged.
+
+A tick that exceeds the memory limit is sorted by key and processing order, and folded from the left as it is read. The
+result equals a fold in memory byte for byte. A second sort restores the order of a segment.
 
 Most documents are unique by key and tick, and are never inspected. Publications of an open tick are held unchanged
 until the tick ends, or memory must be freed.
@@ -6,19 +11,236 @@ until the tick ends, or memory must be freed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from derive.document.key import show_key
 from derive.document.key_columns import KeyColumns
+from derive.errors import ReductionError
 from derive.protocol.specs import DerivationSpec, Document
-from derive.shard.ended_ticks import combine_ended
-from derive.shard.key_fold import KeyFold
-from derive.shard.large_tick import LargeTick
+from derive.reduce.combiner import Combiner, NotAssociative, key_failure
+from derive.schema.validator import compile_validator
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
-from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.rows import NumberedRows, WrittenRows
+from derive.storage.segments.partition import MakeLabels, compile_labels
+from derive.storage.segments.rows import KEY, SEQ, NumberedRows, WrittenRows, concat
+from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
+
+
+class KeyFold:
+    """Folds documents of one key into one, or into as few as their annotations allow.
+
+    Args:
+        spec: the derivation.
+    """
+
+    def __init__(self, spec: DerivationSpec) -> None:
+        collection = spec.collection
+        self._name = collection.name
+        self._step = Combiner(collection.write_schema, name=spec.name).partial_step
+        self._validator = compile_validator(collection.write_schema, name=spec.name)
+        self._positions = collection.write_positions
+
+    def add(self, key: bytes, folded: list[Document], document: Document) -> None:
+        """Fold a document into those of its key, possibly as a further document.
+
+        Args:
+            key: packed key.
+            folded: folded documents so far; not empty.
+            document: published document of this key.
+
+        Raises:
+            ReductionError: a strategy does not accept the documents.
+            SchemaViolation: the folded document is invalid.
+        """
+        try:
+            folded[-1] = self._step(folded[-1], document)
+        except NotAssociative:
+            folded.append(document)
+        except ReductionError as exc:
+            raise key_failure(self._name, key, exc) from exc
+        if not self._validator.is_valid(folded[-1]):
+            raise self._validator.violation(folded[-1], key=show_key(key), positions=self._positions)
+
+
+def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: RowMaker) -> WrittenRows:
+    """Combine the publications of ended ticks.
+
+    Args:
+        parts: publications in the order of processing, at least one.
+        tick: length of a tick, microseconds.
+        fold: reducer of documents.
+        make: converter of documents to rows.
+
+    Returns:
+        Rows in storage order.
+    """
+    ticks = np.concatenate([part.clocks for part in parts]) // tick
+    groups = _groups(ticks, pa.concat_arrays([part.key_array for part in parts]))
+    ascending = np.sort(groups)
+    several = ascending[1:][ascending[1:] == ascending[:-1]]
+    if not several.size:
+        return _alone(parts, make).in_order()
+    is_alone = np.isin(groups, several, invert=True)
+    borders = np.cumsum([len(part) for part in parts])[:-1]
+    alone, others = [], []
+    for part, chosen, numbers in zip(parts, np.split(is_alone, borders), np.split(groups, borders), strict=True):
+        if chosen.any():
+            alone.append(part.take(np.flatnonzero(chosen)))
+        if not chosen.all():
+            others.append((part.take(np.flatnonzero(~chosen)), numbers[~chosen].tolist()))
+    rows = [_folded(others, fold, make)]
+    if alone:
+        rows.append(_alone(alone, make))
+    return concat(rows).in_order()
+
+
+def _groups(ticks: np.ndarray, keys: pa.BinaryArray) -> np.ndarray:
+    """Return a group number for each document: equal for equal tick and key, and different otherwise."""
+    encoded = keys.dictionary_encode()
+    ordinals = np.concatenate([[0], np.cumsum(np.diff(ticks) != 0)])
+    groups: np.ndarray = ordinals * len(encoded.dictionary) + encoded.indices.to_numpy()
+    return groups
+
+
+def _alone(parts: Sequence[Published], make: RowMaker) -> WrittenRows:
+    """Return rows of documents that are unique in their tick and key."""
+    clocks = np.concatenate([part.clocks for part in parts])
+    columns = (
+        pa.concat_arrays([part.key_array for part in parts]),
+        pa.concat_arrays([make.texts(part.content) for part in parts]),
+        pa.concat_arrays([make.labels(part.content) for part in parts]),
+    )
+    fields = [made for part in parts if (made := make.fields(part.content)) is not None]
+    rows = WrittenRows.of(clocks, np.zeros(len(clocks), dtype=np.int32), *columns)
+    return rows.with_fields(pa.concat_arrays(fields) if fields else None)
+
+
+def _folded(parts: Sequence[tuple[Published, list[int]]], fold: KeyFold, make: RowMaker) -> WrittenRows:
+    """Return rows of reduced documents that share a tick and key, by their group numbers."""
+    opened: dict[int, tuple[int, bytes, list[Document]]] = {}
+    for part, groups in parts:
+        columns = (groups, part.clocks.tolist(), part.key_list, part.content.documents())
+        for group, clock, key, document in zip(*columns, strict=True):
+            entry = opened.get(group)
+            if entry is None:
+                opened[group] = (clock, key, [document])
+            else:
+                fold.add(key, entry[2], document)
+                opened[group] = (clock, key, entry[2])
+    rows = [
+        (clock, seq, key, document)
+        for clock, key, documents in opened.values()
+        for seq, document in enumerate(documents)
+    ]
+    clocks, seqs, keys, documents = zip(*rows, strict=True)
+    content = Documents(documents)
+    return WrittenRows.sorted_of(clocks, seqs, keys, documents, make.labels(content), make.fields(content))
+
+
+_Row: TypeAlias = tuple[int, int, bytes, Document]
+"""Timestamp, sequence number, key and document."""
+
+P = TypeVar("P", bound=NumberedRows)
+
+
+class LargeTick(Generic[P]):
+    """Combines the documents of one tick.
+
+    Args:
+        layout: layout of the published documents, with the sort columns of processing.
+        fold: reducer of documents.
+        labels: function from documents to labels.
+        spill: files for rows.
+    """
+
+    def __init__(self, layout: type[P], fold: KeyFold, labels: MakeLabels, spill: Spill) -> None:
+        self._layout = layout
+        self._published = Sorter(layout.SCHEMA, [KEY, *layout.PROCESSED], spill)
+        self._combined = Sorter(WrittenRows.SCHEMA, WrittenRows.ORDER, spill)
+        self._fold = fold
+        self._labels = labels
+        self._key: bytes | None = None  # the key that is being folded
+        self._clock = 0
+        self._folded: list[Document] = []
+        self._parked = Sorter(WrittenRows.SCHEMA, [SEQ], spill)
+        self._parked_count = 0
+
+    def add(self, rows: P) -> None:
+        """Add published documents, in any order.
+
+        Raises:
+            DiskFullError: the documents do not fit on the disk.
+        """
+        self._published.add(rows.batch.select(self._layout.SCHEMA.names))
+
+    def close(self) -> Iterator[WrittenRows]:
+        """Combine the documents.
+
+        Yields:
+            Rows in storage order.
+
+        Raises:
+            DiskFullError: the combined documents do not fit on the disk.
+        """
+        for rows in map(self._layout, self._published.take()):
+            alone = self._alone(rows)
+            self._combined.add(rows.filter(alone).written().batch)
+            self._fold_all(rows.filter(~alone))
+        ended: list[_Row] = []
+        self._end_key(ended)
+        self._combined.add(self._rows(ended).batch)
+        yield from map(WrittenRows, self._combined.take())
+
+    def _alone(self, rows: P) -> np.ndarray:
+        """Return the mask of rows that are certainly unique by key; the last row may have successors."""
+        keys = rows.keys
+        differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+        is_alone: np.ndarray = np.concatenate([[keys[0].as_py() != self._key], differ]) & np.append(differ, False)
+        return is_alone
+
+    def _fold_all(self, rows: P) -> None:
+        ended: list[_Row] = []
+        for key, clock, number, document in zip(*rows.processed(), rows.documents(), strict=True):
+            if key != self._key:
+                self._end_key(ended)
+                self._key = key
+            if number < 0 or not self._folded:
+                self._folded.append(document)
+            else:
+                self._fold.add(key, self._folded, document)
+            self._clock = clock
+        self._combined.add(self._rows(ended).batch)
+        self._park(len(self._folded) - 1)
+
+    def _end_key(self, ended: list[_Row]) -> None:
+        """Add the folded documents of a key, at the timestamp of the last of its documents."""
+        if self._parked_count:
+            self._park(len(self._folded))
+            for rows in map(WrittenRows, self._parked.take()):
+                self._combined.add(rows.at(self._clock).batch)
+            self._parked_count = 0
+        elif self._key is not None:
+            ended += [(self._clock, seq, self._key, document) for seq, document in enumerate(self._folded)]
+        self._folded = []
+
+    def _park(self, count: int) -> None:
+        """Set folded documents of a key aside: they may be many, and their timestamp is still unknown."""
+        if count > 0:
+            assert self._key is not None
+            parked = [(0, self._parked_count + seq, self._key, self._folded[seq]) for seq in range(count)]
+            self._parked.add(self._rows(parked).batch)
+            self._parked_count += count
+            del self._folded[:count]
+
+    def _rows(self, rows: list[_Row]) -> WrittenRows:
+        clocks, seqs, keys, documents = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return WrittenRows.sorted_of(clocks, seqs, keys, documents, self._labels(documents))
+
 
 _PIECE = 5_000
 

@@ -1,4 +1,7 @@
-"""Functions that run on a worker: one slice, one whole shard, or a step of a transaction with a shuffle.
+"""Functions that run on a worker: one slice, one whole shard, or a step of a transaction.
+
+All kinds of transactions share the parsing of documents, the lambdas and the timestamps. They differ in the next step:
+a second shuffle, or combining per tick and key, with or without feedback.
 
 Each function takes a `Plan` and reports its outcome as messages, which are plain data. An error is a message too,
 because a retry would fail the same way. Each function also takes the executor's number of the attempt, so that two
@@ -17,21 +20,90 @@ from operator import itemgetter
 import numpy as np
 import pyarrow as pa
 
+from derive.protocol.derive import DeriveSession
 from derive.shard.cycle import run_cycle
-from derive.shard.fields import Reading, reading_of
-from derive.shard.message import Message
-from derive.shard.owners import owners_of_keys, source_owners
-from derive.shard.packets import pack_message, pack_rows, unpack_rows
-from derive.shard.pipeline import Pipeline
+from derive.shard.fields import Reading, reading_of, source_batch
+from derive.shard.invoke import MANY, Invoker, order_of, with_ends
+from derive.shard.owners import owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.shard.plan import Plan
-from derive.shard.progress import Counter
-from derive.shard.published import published_schema
+from derive.shard.progress import Counter, Message
+from derive.shard.published import Published, RowMaker, published_schema
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.shuffled_ticks import are_shared, combine_ticks, gather_ticks, share_keys
+from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
+from derive.storage.redactor import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows
+from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
+from derive.time.positions import offset_of
+
+
+class Pipeline:
+    """The processing of source documents in one shard, or in one slice of time.
+
+    Args:
+        plan: the transaction.
+        reading: columns that it reads.
+        session: the derivation's session over the shard's state.
+        processed: called with the number of processed documents.
+        many: number of source documents from which columns are published, if the session can.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        reading: Reading,
+        session: DeriveSession,
+        processed: Callable[[int], None],
+        many: int = MANY,
+    ) -> None:
+        offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
+        self._plan = plan
+        self._reading = reading
+        self._invoker = Invoker(
+            plan.spec, session, offsets, plan.clamp, many, redactor=redactor_of(plan.spec.collection, plan.root)
+        )
+        self._processed = processed
+
+    def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
+        """Yield publications, to be combined elsewhere.
+
+        Args:
+            parts: source rows in order, of whole ticks in total.
+        """
+        make = RowMaker(self._plan.spec.collection)
+        number = 0
+        for rows, published in self._invoke(parts):
+            count, texts = len(published), make.texts(published.content)
+            columns = PublishedRows.from_columns(
+                published.clocks,
+                published.key_array,
+                texts,
+                make.labels(published.content),
+                *order_of(rows, published.causes, texts, self._plan.spec),
+                np.arange(number, number + count, dtype=np.int64),
+            )
+            yield columns.with_fields(make.fields(published.content))
+            number += count
+
+    def combined(self, parts: Iterator[ReadRows], spill: Spill) -> Iterator[WrittenRows]:
+        """Yield publications, combined per tick and key, in order.
+
+        Args:
+            parts: source rows in order, all that combine with one another.
+            spill: files for rows that exceed the memory limit.
+        """
+        combiner = TickCombiner(self._plan.spec, spill)
+        for _, published in self._invoke(parts):
+            yield from combiner.add(published)
+        yield from combiner.close()
+
+    def _invoke(self, parts: Iterator[ReadRows]) -> Iterator[tuple[ReadRows, Published]]:
+        for rows in with_ends(parts, self._plan.spec, self._invoker, self._processed):
+            for published in self._invoker.invoke(source_batch(self._plan, self._reading, rows)):
+                yield rows, published
 
 
 def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:

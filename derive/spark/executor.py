@@ -21,15 +21,14 @@ import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
 from derive.materialize.stages import AnyPlan, stages_of
-from derive.shard.message import Message
-from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK
-from derive.shard.progress import Progress, progress_folder
+from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
+from derive.shard.progress import Message, Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, carry_out
 from derive.spark.columns import spark_columns
 from derive.spark.session import end_start, start_session
 from derive.spark.unfit_workers import find_unfit, in_folder
 from derive.storage.folder_id import folder_id
-from derive.time.limits import Limits, Load
+from derive.time.extent import Limits, Load
 
 if TYPE_CHECKING:
     from pyspark import TaskContext

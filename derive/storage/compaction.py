@@ -31,8 +31,7 @@ from derive.storage.segments.segment_file import are_valid
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 
 @dataclass(frozen=True, slots=True)

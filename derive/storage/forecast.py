@@ -13,7 +13,7 @@ from derive.storage.capability.table import Capability
 from derive.storage.compaction import choose
 from derive.storage.roles import Maintainable
 from derive.storage.segments.segment_file import read_clocks
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.failures import forget_errors
 from derive.storage.metadata.segment import are_there, begin_writer, count_below, forget_writer, replace_segments
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 class History:

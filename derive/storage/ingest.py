@@ -33,7 +33,7 @@ from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 SKEW = 60_000_000
 """Tolerance for a document's own time beyond the present, microseconds: clocks of machines differ."""

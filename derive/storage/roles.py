@@ -29,7 +29,7 @@ from derive.storage.metadata.owner import Door
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 class Folder(Protocol):

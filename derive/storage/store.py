@@ -69,7 +69,7 @@ from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 from derive.time.frontier import BEGINNING
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 class Store:

@@ -17,7 +17,7 @@ from derive.storage.metadata.tables import name_of
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
 from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, in_order
 from derive.time.frontier import END_OF_TIME
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 if TYPE_CHECKING:
     from derive.storage.segments.writer import SegmentWriter

@@ -28,8 +28,7 @@ from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.task_log import Entry, recent_entries
-from derive.testing.diff import Difference, differences
-from derive.testing.pairing import pair_documents
+from derive.testing.diff import Difference, differences, pair_documents
 from derive.testing.virtual_time import VirtualTime
 
 _MOST_SAID = 1 << 20

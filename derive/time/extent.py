@@ -1,4 +1,8 @@
-"""The extent of a transaction: its end, its size, and its division into slices of time.
+"""The extent of a transaction: its end, its size, its limits, and its division into slices.
+
+Pace: a lost worker has usually run out of memory. The next attempt has half the size of the lost one, and a success
+doubles the size again, up to the limits. Each further loss doubles the number of successes before the next increase,
+because the lost size would usually fail again.
 
 Transactions and slices end at tick boundaries, because the documents of a tick belong together. Sizes are estimates
 that assume evenly spread timestamps within a segment.
@@ -7,10 +11,104 @@ that assume evenly spread timestamps within a segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from derive.time.frontier import tick_begin, tick_end
-from derive.time.limits import Limits, Size
 from derive.time.source_read import SourceRead
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits for work. Sizes are estimates; bytes are compressed, as stored.
+
+    Attributes:
+        documents: approximate limit for the documents of a transaction; a tick is never divided.
+        bytes: approximate limit for the bytes of a transaction.
+        slice_documents: approximate limit for the documents of a slice, large compared to the cost of a Spark task.
+        small_documents: number of documents up to which a second task is not worth its cost, …
+        small_bytes: … if they have no more bytes than this.
+    """
+
+    documents: int = 2_000_000
+    bytes: int = 512 << 20
+    slice_documents: int = 250_000
+    small_documents: int = 20_000
+    small_bytes: int = 8 << 20
+
+    def hold(self, size: Size) -> bool:
+        """Return true if a transaction of this size is within the limits."""
+        return size.documents <= self.documents and size.bytes <= self.bytes
+
+    def is_small(self, size: Size) -> bool:
+        """Return true if the size is too small for more than one task."""
+        return size.documents <= self.small_documents and size.bytes <= self.small_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Approximate size of a read.
+
+    Attributes:
+        documents: number of documents.
+        bytes: bytes as stored.
+    """
+
+    documents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Waiting work of a task.
+
+    Attributes:
+        task: name of the task.
+        size: approximate size.
+        parts: number of parts that can be processed in parallel.
+    """
+
+    task: str
+    size: Size
+    parts: int
+
+
+_MOST_PATIENCE = 64
+
+
+class Pace:
+    """The size of one task's transactions.
+
+    Args:
+        limits: upper bound of the limits.
+
+    Attributes:
+        limits: the present limits.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits
+        self.limits = limits
+        self._patience = 0  # number of successes before the next increase, …
+        self._succeeded = 0  # … and number of successes so far
+
+    def slow_down(self, lost: Size) -> None:
+        """Reduce the limits to half of a lost attempt."""
+        self._patience = min(2 * self._patience, _MOST_PATIENCE) or 1
+        self._succeeded = 0
+        self.limits = replace(self.limits, documents=max(lost.documents // 2, 1), bytes=max(lost.bytes // 2, 1))
+
+    def speed_up(self) -> None:
+        """Double the limits, up to the upper bound, after enough consecutive successes."""
+        now, most = self.limits, self._most
+        if now == most:
+            self._patience = 0
+        self._succeeded += 1
+        if self._succeeded < self._patience:
+            return
+        self._succeeded = 0
+        self.limits = replace(
+            now, documents=min(2 * now.documents, most.documents), bytes=min(2 * now.bytes, most.bytes)
+        )
 
 
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:

@@ -26,8 +26,7 @@ from derive.backup.taking import back_up
 from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import StorageError, UsageError
-from derive.shard.lock import locked
-from derive.shard.state import epochs_lock, shard_folder, still
+from derive.shard.state import epochs_lock, locked, shard_folder, still
 from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.store import Store

@@ -20,7 +20,7 @@ from connectors.derive_typescript.runtime.session import TypeScriptSession
 from connectors.derive_typescript.runtime.state import State, merged
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
-from derive.shard.attempt import Attempt
+from derive.shard.plan import Attempt
 from derive.shard.state import fold, open_state
 
 # The examples of RFC 7396, appendix A: target, patch and result.

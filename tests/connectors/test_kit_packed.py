@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from connectors.kit.packed import unpack_columns
 from connectors.kit.stored import Value
 from derive.document.key import pack
-from derive.document.value_columns import pack_values
+from derive.document.key_columns import pack_values
 from derive.errors import ProtocolError
 
 SCALARS = st.one_of(

@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from derive.document.column_reader import read_column
-from derive.document.columns import kinds_of
+from derive.document.columns import WrittenColumn, kinds_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.document.written_column import WrittenColumn
 
 ARRAYS = st.sampled_from(KINDS).flatmap(lambda kind: st.lists(st.lists(kind, min_size=1), min_size=1, max_size=3))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.key import pack
-from derive.document.value_columns import join_columns, pack_array, pack_values
+from derive.document.key_columns import join_columns, pack_array, pack_values
 
 TEXTS = st.text(st.sampled_from("ab\0ä\U0001f600"), max_size=4)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-300, 300)

@@ -31,14 +31,13 @@ from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import CatalogSpec
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.shard.worker import run_alone
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 _FENCED = 3
 """The exit status of a child that somebody else has superseded; crash_client.py knows it, too."""

@@ -16,8 +16,7 @@ from derive.engine.run import Run
 from derive.engine.task_reconciler import TaskReconciler
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 
 HEAD = """
 collections:

@@ -12,8 +12,7 @@ from typing_extensions import override
 from derive.engine.executor import InProcessExecutor
 from derive.errors import TaskError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 
 
 @dataclass

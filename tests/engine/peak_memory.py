@@ -14,9 +14,8 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 

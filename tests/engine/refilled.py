@@ -33,7 +33,7 @@ from derive.errors import EndpointGoneError
 from derive.materialize.streams import close_streams
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_locally
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 DAY = 86_400_000_000
 VIEW = "shop/view"

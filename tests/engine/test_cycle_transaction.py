@@ -22,10 +22,9 @@ from derive.engine.run import Run
 from derive.engine.transaction import Committed
 from derive.errors import FlowError, LostError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.storage.task_log import recent_entries
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 Documents = list[dict[str, Any]]
 

@@ -18,14 +18,13 @@ from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.store import Store
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 CATALOG = """
 collections:

@@ -27,8 +27,7 @@ from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.shard.state import task_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import TaskState

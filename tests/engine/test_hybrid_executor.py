@@ -31,10 +31,9 @@ from derive.engine.spark_cost import CostModel
 from derive.engine.transaction import Committed
 from derive.errors import LostError, TaskError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.spark.executor import SparkExecutor
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 

@@ -19,11 +19,10 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.spark.executor import SparkExecutor
-from derive.time.limits import Limits, Load
+from derive.time.extent import Limits, Load
 
 Documents = list[dict[str, object]]
 

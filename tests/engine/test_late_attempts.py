@@ -22,9 +22,8 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import OutdatedError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.shard.worker import run_alone
 
 CATALOG = """

@@ -24,7 +24,7 @@ from derive.engine.opening import open_run
 from derive.engine.split import split
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 Documents = list[dict[str, Any]]
 

@@ -14,8 +14,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import InternalError, LostError, SegmentMissingError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.shard.worker import run_alone
 from derive.storage.task_log import recent_entries
 from derive.time.extent import size_of

@@ -25,7 +25,7 @@ from derive.engine.split import split
 from derive.errors import EndpointError, FencedError, UsageError
 from derive.materialize.streams import close_streams
 from derive.spark.executor import SparkExecutor
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.materialize.streams import close_streams
 from derive.storage.task_log import recent_entries
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 LEAST: list[int] = []
 """How many rows the table of orders had after each commit."""

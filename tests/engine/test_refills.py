@@ -23,7 +23,7 @@ from derive.engine.split import split
 from derive.materialize.refill import read_refills
 from derive.materialize.streams import close_streams
 from derive.storage.task_log import recent_entries
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 FEW = Limits(documents=3)
 FIRST = [(f"k{number}", 10 * number) for number in range(12)]

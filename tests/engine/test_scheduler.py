@@ -20,8 +20,7 @@ from derive.engine.scheduler import Scheduler
 from derive.engine.transaction import Committed
 from derive.errors import FencedError, TaskError
 from derive.materialize.stages import AnyPlan
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.storage.task_log import recent_entries
 from derive.storage.timeline import since_boot
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import FencedError, OutdatedError, StorageError
-from derive.shard.attempt import Attempt
+from derive.shard.plan import Attempt
 from derive.shard.state import FOLD_BYTES, fold, open_state, publish_epoch
 from derive.storage.store import Store
 

@@ -11,7 +11,7 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000

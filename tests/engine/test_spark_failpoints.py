@@ -16,7 +16,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import LostError
 from derive.spark.executor import SparkExecutor
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 pytestmark = pytest.mark.spark
 

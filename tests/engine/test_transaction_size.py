@@ -18,7 +18,7 @@ from derive.engine.opening import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import TaskCommit
-from derive.time.limits import Limits
+from derive.time.extent import Limits
 
 CATALOG = """
 collections:

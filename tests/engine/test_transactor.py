@@ -23,7 +23,7 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
-from derive.time.limits import Limits, Size
+from derive.time.extent import Limits, Size
 from derive.time.positions import Place, offset_of
 
 CATALOG = """

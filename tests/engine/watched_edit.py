@@ -15,8 +15,7 @@ from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
-from derive.shard.message import Message
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.storage.store import Store
 
 _PATIENCE = 60.0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from derive.document.order import compare
 from derive.document.pointer import JSON
-from derive.schema.pattern import matches
-from derive.schema.shape import Shape
-from derive.schema.values import type_of
+from derive.schema.shape import Shape, matches, type_of
 
 
 def allows(shape: Shape, value: JSON) -> bool:

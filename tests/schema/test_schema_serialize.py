@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from derive.schema.infer import infer
-from derive.schema.serialize import serialize
+from derive.schema.shape import serialize
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import jsonschema_rs
 import pytest
 
-from derive.schema.formats import ASSERTED, FORMATS
-from derive.schema.validator import compile_validator
+from derive.schema.validator import ASSERTED, FORMATS, compile_validator
 
 HASH = "0123456789abcdef" * 4
 

@@ -15,20 +15,17 @@ from shard_data import SUMS, TICK, Lambdas, derivation, plan_of, shown
 
 from derive.document.key import pack
 from derive.protocol.specs import Document
+from derive.shard.cycle import Lambdas as OverShards
 from derive.shard.cycle import Member, Turns
-from derive.shard.feedback import Backlog, TickPart
-from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import reading_of_documents, source_batch
-from derive.shard.lambdas import Lambdas as OverShards
 from derive.shard.plan import Cycle, Plan
 from derive.shard.published import Combined, Documents
-from derive.shard.source_run import batch_of, rows_of
-from derive.shard.stored_runs import StoredRuns
+from derive.shard.source_run import StoredRuns, batch_of, rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 SPEC = derivation("s/in", "s/out", schema=SUMS)
 READING = reading_of_documents(SPEC)

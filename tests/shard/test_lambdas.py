@@ -19,9 +19,9 @@ from derive.document.key import pack
 from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, ShuffleSpec, TransformSpec
-from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.cycle import Lambdas
+from derive.shard.feedback import FeedbackQueue
 from derive.shard.fields import reading_of_documents
-from derive.shard.lambdas import Lambdas
 from derive.shard.published import Combined, Documents
 from derive.shard.source_run import rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows

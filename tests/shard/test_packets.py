@@ -10,8 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.shard.owners import owners_of_keys
-from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK, pack_message, pack_rows, unpack_rows
+from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK, owners_of_keys, pack_message, pack_rows, unpack_rows
 from derive.shard.shuffled_ticks import gather_ticks
 from derive.storage.segments.rows import PublishedRows
 

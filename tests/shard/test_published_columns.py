@@ -17,9 +17,9 @@ from derive.document.key import pack
 from derive.errors import DocumentError, FlowError, SchemaViolation
 from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
 from derive.shard.fields import Reading
-from derive.shard.pipeline import Pipeline
 from derive.shard.published import published_schema
 from derive.shard.shuffled_ticks import combine_ticks
+from derive.shard.worker import Pipeline
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.rows import WrittenRows, concat
 from derive.storage.segments.selection import DOCUMENTS

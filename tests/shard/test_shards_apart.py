@@ -19,11 +19,9 @@ from derive.document.key import pack
 from derive.engine.executor import InProcessExecutor
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import DerivationSpec
-from derive.shard.message import Message
-from derive.shard.owners import owners_of_keys
-from derive.shard.packets import CONTENT, DELIVERED, OWNER, RANK
+from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import Progress
+from derive.shard.progress import Message, Progress
 from derive.shard.shuffled_ticks import are_shared, gather_ticks
 from derive.shard.stages import MESSAGE, Stages, carry_out, stages_of
 from derive.shard.state import publish_epoch
@@ -31,8 +29,7 @@ from derive.shard.worker import run_alone
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """
 collections:

@@ -16,16 +16,14 @@ from derive.catalog import load
 from derive.document.key import pack
 from derive.errors import OutdatedError
 from derive.protocol.specs import DerivationSpec
-from derive.shard.message import Message, Reached
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import Counter, progress_folder
+from derive.shard.progress import Counter, Message, Reached, progress_folder
 from derive.shard.state import publish_epoch
 from derive.shard.worker import run_alone, run_single, run_slice
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """
 collections:

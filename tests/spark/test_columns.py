@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.shard.packets import PACKETS
+from derive.shard.owners import PACKETS
 from derive.spark.columns import spark_columns
 from derive.storage.segments.rows import StoredRows
 

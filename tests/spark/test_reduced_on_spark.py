@@ -14,8 +14,7 @@ from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import Reduced, read_reduced, reduced_locally
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """
 collections:

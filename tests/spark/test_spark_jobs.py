@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from derive.errors import FlowError, InternalError, LostError, OutdatedError
-from derive.shard.message import Message
+from derive.shard.progress import Message
 from derive.shard.stages import Stage, Stages, message_batch
 from derive.spark.executor import SparkExecutor
 

@@ -151,8 +151,7 @@ def test_workers_on_other_machines_do_not_open_the_metadata(
 ) -> None:
     """A worker is a process that is handed a plan; it must do without the database, which is taken away meanwhile."""
     from derive.engine.executor import InProcessExecutor
-    from derive.shard.message import Message
-    from derive.shard.progress import Progress
+    from derive.shard.progress import Message, Progress
 
     class ElsewhereExecutor(InProcessExecutor):
         @override

@@ -25,8 +25,7 @@ from derive.storage.metadata.owner import Door
 from derive.storage.reduced_read import is_little, read_reduced, reduced_locally
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 MEMORY = st.sampled_from([0, 2000, 1 << 20])
 

@@ -15,8 +15,7 @@ from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.frontier import END_OF_TIME
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 SPEC = CollectionSpec("c/events", ("/id",), (0,), True, True, (), Position("flow.yaml", 1))
 

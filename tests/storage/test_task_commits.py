@@ -12,7 +12,7 @@ from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
 from derive.time.positions import Place
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 CATALOG = """
 collections:

@@ -37,8 +37,7 @@ from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.selection import Selection, all_columns
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter, WriteSizes
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 AT = Position("flow.yaml", 1, 1)
 TYPES: dict[str, frozenset[str]] = {

@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from time_specs import input_of, limits, reads, segment
 
-from derive.time.extent import choose_end, is_one_tick, size_of, slice_borders
-from derive.time.limits import Limits, Size
+from derive.time.extent import Limits, Size, choose_end, is_one_tick, size_of, slice_borders
 from derive.time.source_read import SourceRead, read_input
 
 ticks = st.sampled_from([1, 10, 64, 1_000])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from derive.time.limits import Limits, Size
-from derive.time.pace import Pace
+from derive.time.extent import Limits, Pace, Size
 
 
 def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often() -> None:

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from derive.position import Position
 from derive.protocol.specs import InputSpec
-from derive.time.limits import Limits
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead, read_input
+from derive.time.extent import Limits
+from derive.time.source_read import Segment, SourceRead, read_input
 
 AT = Position("flow.yaml", 1)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from derive.document.pointer import JSON
-from derive.schema.values import type_of
+from derive.schema.shape import type_of
 
 _ORDER = ("object", "array", "boolean", "integer", "fractional", "string", "null")
 _NAME = re.compile(r"[^\W\d_]\w*")

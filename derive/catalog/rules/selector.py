@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
 from derive.protocol.specs import JSON, CollectionSpec, ProjectionSpec, SelectorSpec
-from derive.schema.infer import type_of
+from derive.schema.shape import type_of
 from derive.suggest import suggest
 
 

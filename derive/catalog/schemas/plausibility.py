@@ -16,9 +16,8 @@ from derive.document.pointer import JSON, escape
 from derive.errors import FlowError, Issue
 from derive.schema.bundle import bundle
 from derive.schema.dialect import KEYWORDS
-from derive.schema.formats import ASSERTED
 from derive.schema.shape import Shape
-from derive.schema.validator import compile_part
+from derive.schema.validator import ASSERTED, compile_part
 from derive.suggest import suggest
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from derive.algebra.expression import gets_of
+from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Datum
 from derive.compute.dataflow.database import unpacked

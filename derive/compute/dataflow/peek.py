@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from derive.algebra.expression import Column, Parameter, gets_of
+from derive.algebra.expression import Column, Parameter
+from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_reader

@@ -7,7 +7,8 @@ from itertools import accumulate, compress, product
 
 import apsw
 
-from derive.algebra.expression import Column, Expression, OuterColumn, columns_read
+from derive.algebra.expression import Column, Expression, OuterColumn
+from derive.algebra.expression_parts import columns_read
 from derive.algebra.types import Row
 from derive.compute.operators.operator import Operator, Tick, weighted
 from derive.compute.plans.plan import Linear, Plan, Term, equated, inputs_of, shifted

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from derive.algebra.expression import (
-    Call,
-    Column,
-    Expression,
-    Literal,
-    columns_read,
-    conjuncts,
-    is_atomic,
-    is_unnest,
-    replaced,
-    walk,
-)
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.expression_parts import columns_read, conjuncts, is_atomic, is_unnest, replaced, walk
 from derive.algebra.relation import Aggregate, GlobalId, Relation, SetOperator
 from derive.algebra.types import Row, Type
 from derive.functions.scalar.logic import equality

@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeAlias
 
-from derive.algebra.expression import (
-    Call,
-    Column,
-    Expression,
-    Literal,
-    OuterColumn,
-    Subquery,
-    SubqueryKind,
+from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.expression_parts import (
     columns_read,
     conjuncts,
     gets_of,

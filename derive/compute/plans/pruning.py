@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import accumulate
 
-from derive.algebra.expression import Column, Expression, columns_read, replaced
+from derive.algebra.expression import Column, Expression
+from derive.algebra.expression_parts import columns_read, replaced
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Type
 from derive.compute.plans.plan import Counted, Grouped, Keyed, Linear, Plan, Recomputed, Source, Term, inputs_of

@@ -15,8 +15,7 @@ from derive.compute.protocol.transport import OPTIONS, Security, SessionContext,
 from derive.compute.protocol.wire import command_of, response_message
 from derive.compute.replica.reconciler import Reconciler
 from derive.errors import FlowError, UsageError
-from derive.event_loop import new_event_loop
-from derive.handover import Handover
+from derive.event_loop import Handover, new_event_loop
 from derive.protocol.stubs import compute_pb2 as pb
 
 T = TypeVar("T")

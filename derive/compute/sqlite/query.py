@@ -11,17 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from derive.algebra.expression import (
-    Column,
-    Expression,
-    OuterColumn,
-    Subquery,
-    SubqueryKind,
-    columns_read,
-    conjuncts,
-    has_subquery,
-    is_atomic,
-)
+from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, is_atomic
 from derive.algebra.relation import (
     Aggregate,
     Bound,

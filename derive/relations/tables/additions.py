@@ -14,8 +14,7 @@ from derive.algebra.types import Datum, Row
 from derive.document.pointer import JSON
 from derive.relations.tables.rows import TableRows, rows_of
 from derive.storage.table import AppendedRow, Table
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 if TYPE_CHECKING:
     from derive.storage.segments.columns import TypedColumn

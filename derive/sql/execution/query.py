@@ -19,9 +19,10 @@ from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.document.clock import parse_rfc3339
 from derive.errors import FlowError, SqlError
+from derive.event_loop import Handover
 from derive.functions.registry import evaluate
 from derive.functions.statement_context import each_in_context
-from derive.handover import Handover
+from derive.event_loop import Handover
 from derive.relations.columns import Source, columns_of
 from derive.relations.contents import contents_at
 from derive.sql.catalog.items import is_provisional

@@ -13,7 +13,7 @@ from derive.algebra.types import Row
 from derive.compute.oneshot import size_of
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse, Update
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
-from derive.handover import Handover
+from derive.event_loop import Handover
 from derive.sql.catalog.items import is_provisional
 from derive.sql.execution.query import clock_of, time_of
 from derive.sql.execution.state import State

@@ -19,7 +19,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.backoff import Backoff
 from derive.errors import FencedError, SqlError
-from derive.reconcile.reconciliation import Reconciliation
+from derive.reconcile import Reconciliation
 from derive.relations.tables.input import table_at
 from derive.sql.catalog.items import Item
 from derive.sql.sources.definitions import SourceDefinition, polled

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from derive.errors import ViewError
 from derive.storage.capability.table import Capability, TaskCapability
 from derive.time.positions import Place
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from derive.storage.metadata.failures import first_error
 from derive.storage.metadata.segment import read_segments
 from derive.storage.metadata.tables import read_appended
 from derive.storage.table import AppendedRow
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 @dataclass(frozen=True, slots=True)

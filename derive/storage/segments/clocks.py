@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 
 def first_clock(root: Path, read: SourceRead) -> int | None:

@@ -12,10 +12,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.document.columns import Columns
+from derive.document.columns import Columns, WrittenColumn
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
-from derive.document.written_column import WrittenColumn
 from derive.errors import DocumentError
 from derive.storage.segments.texts import MOST_BYTES, write_texts
 

@@ -26,9 +26,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.document.columns import Columns, Kinds
+from derive.document.columns import Columns, Kinds, WrittenColumn
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
-from derive.document.written_column import WrittenColumn
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
 

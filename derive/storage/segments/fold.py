@@ -31,8 +31,7 @@ from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.selection import all_columns
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 _MOST_PARTITIONS = 1 << 15
 

@@ -15,8 +15,7 @@ from derive.storage.segments.merge import Cursor, merge
 from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.storage.segments.selection import DOCUMENTS, SelectedColumns, Selection
-from derive.time.segment import Segment
-from derive.time.source_read import SourceRead
+from derive.time.source_read import Segment, SourceRead
 
 _CLOCK = StoredRows.SCHEMA.get_field_index(CLOCK)
 MOST_ROWS = 10_000

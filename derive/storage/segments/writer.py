@@ -24,7 +24,7 @@ from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import KEY, StoredRows, WrittenRows
 from derive.storage.segments.segment_file import VALIDATED
-from derive.time.segment import Segment
+from derive.time.source_read import Segment
 
 
 @dataclass(frozen=True, slots=True)

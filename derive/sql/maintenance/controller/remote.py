@@ -22,7 +22,7 @@ from derive.compute.protocol.transport import Security, SessionCall, open_channe
 from derive.compute.protocol.wire import command_message, response_of
 from derive.compute.replica.worker import holder_of
 from derive.errors import FlowError, ProtocolError
-from derive.handover import Handover
+from derive.event_loop import Handover
 from derive.materialize.process import ConnectorProcess
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.sql.maintenance.controller.controller import Controller

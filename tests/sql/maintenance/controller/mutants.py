@@ -23,7 +23,7 @@ from derive.compute.protocol.messages import (
     Tail,
 )
 from derive.compute.replica.reconciler import Reconciler
-from derive.reconcile.reconciliation import Reconciliation
+from derive.reconcile import Reconciliation
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.peeks import Peeks, PendingTail
 from derive.sql.maintenance.controller.replica import Replica

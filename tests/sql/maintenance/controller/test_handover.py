@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from derive.handover import Handover
+from derive.event_loop import Handover
 
 
 @pytest.mark.parametrize("is_patient", [True, False])
