@@ -18,9 +18,8 @@ from bench.report import Column, Report, Value
 from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
 from derive.engine.executor import Executor
-from derive.engine.hybrid_executor import HybridExecutor
+from derive.engine.hybrid_executor import CostModel, HybridExecutor
 from derive.engine.opening import open_run
-from derive.engine.spark_cost import CostModel
 from derive.engine.transaction import Committed
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store

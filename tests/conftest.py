@@ -21,7 +21,7 @@ from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
-from derive.lambda_sql.heap import HEAP
+from derive.lambda_sql.watch import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
 from derive.storage.capability.table import Capability

@@ -12,11 +12,19 @@ from connectors.derive_sqlite.column_place import place_of
 from connectors.derive_sqlite.returning import split_returning
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
-from derive.lambda_sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
 from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.failure import FAILURES
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.parameter import find_projection, mentioned_projections, named_fields
+from derive.lambda_sql.parameter import (
+    PUBLISHED_AT,
+    Binding,
+    ColumnBinding,
+    compile_binding,
+    compile_columns,
+    find_projection,
+    mentioned_projections,
+    named_fields,
+)
 from derive.lambda_sql.token import shorten
 from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec

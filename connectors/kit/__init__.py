@@ -23,6 +23,6 @@ from connectors.kit.requests import ValidatedBinding as ValidatedBinding
 from connectors.kit.requests import Validation as Validation
 from connectors.kit.stored import StoredRows as StoredRows
 from connectors.kit.stored import Value as Value
-from derive.protocol.constraint import Constraint as Constraint
-from derive.protocol.constraint import ConstraintType as ConstraintType
 from derive.protocol.materialization import FIRST as FIRST
+from derive.protocol.materialization import Constraint as Constraint
+from derive.protocol.materialization import ConstraintType as ConstraintType

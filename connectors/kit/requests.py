@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from derive.protocol.constraint import Constraint
+from derive.protocol.materialization import Constraint
 from derive.protocol.specs import JSON
 
 

@@ -24,8 +24,8 @@ from connectors.kit.outbox import ClientGoneError, Outbox
 from connectors.kit.requests import Materialization, ValidatedBinding
 from connectors.kit.stream import Transactions, name_of
 from derive.errors import FlowError, ProtocolError, UsageError
+from derive.protocol.driver import status_of
 from derive.protocol.order import StreamOrder
-from derive.protocol.status import status_of
 from derive.protocol.stubs import materialize_pb2 as pb
 
 _Response = TypeVar("_Response")

@@ -11,7 +11,7 @@ from connectors.materialize_sql.dialect import Dialect
 from connectors.materialize_sql.kind import Kind
 from connectors.materialize_sql.migration import fault_of, find_column, migrate
 from derive.errors import EndpointError
-from derive.protocol.constraint import Constraint, ConstraintType
+from derive.protocol.materialization import Constraint, ConstraintType
 
 
 def constrain(

@@ -15,8 +15,7 @@ from derive.catalog.loading.resources import Resources
 from derive.catalog.rules.lineage import cycles, upstream
 from derive.catalog.rules.locations import CollectionLocations, defaults
 from derive.catalog.rules.materializations import MaterializationBuilder
-from derive.catalog.rules.schedule import Schedule
-from derive.catalog.rules.steps import StepBuilder
+from derive.catalog.rules.steps import Schedule, StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
 from derive.catalog.schemas.examination import SchemaExaminer
 from derive.errors import CatalogError, Issue

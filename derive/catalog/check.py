@@ -10,7 +10,7 @@ from pathlib import Path
 from derive.catalog.build import Build, build
 from derive.errors import CatalogError, Issue
 from derive.lambda_sql.shuffle import check_shuffles
-from derive.protocol.installed import find_authoring
+from derive.protocol.entry_points import find_authoring
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from derive.catalog.build import Build, build
-from derive.catalog.loading.project import project_root
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading.resources import Resources, project_root
 from derive.errors import FlowError, Issue
 from derive.lambda_sql.stub import shuffle_stubs
 from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation
-from derive.protocol.installed import find_authoring
+from derive.protocol.entry_points import find_authoring
 from derive.protocol.resource import show
 from derive.protocol.specs import DerivationSpec
 

@@ -82,7 +82,7 @@ class Applying:
 
     def _note_waits(self, waiting: Collection[str], busy: Sequence[str]) -> None:
         """Record, for other processes, the transactions that each waiting task waits for."""
-        from derive.engine.edit_wait import begin_wait, end_wait
+        from derive.engine.edits import begin_wait, end_wait
 
         waits = {name: [name] if name in busy else busy for name in waiting}
         for name, tasks in waits.items():

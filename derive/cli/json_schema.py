@@ -23,7 +23,7 @@ def command() -> None:
     from derive.catalog.language.json_schema import catalog_schema
     from derive.cli.console import note
     from derive.errors import FlowError
-    from derive.materialize.json_schema import with_connectors
+    from derive.materialize.schemas import with_connectors
 
     schemas = {}
     for name in installed_materialize_connectors():

@@ -11,8 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from derive.catalog.loading.resources import Resources
-    from derive.protocol.limits import LambdaLimits
-    from derive.protocol.specs import CatalogSpec
+    from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.storage.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -99,7 +98,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
         allow_permissions: bool,
         **others: Any,
     ) -> None:
-        from derive.protocol.limits import LambdaLimits
+        from derive.protocol.specs import LambdaLimits
 
         limits = LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout, sqlite_memory)
         command(**others, lambda_limits=limits)
@@ -125,7 +124,7 @@ def limited_catalog(
     """
     from derive.catalog import load, load_without_tests
     from derive.errors import CatalogError
-    from derive.protocol.installed import find_runtime
+    from derive.protocol.entry_points import find_runtime
 
     limited = (load if with_tests else load_without_tests)(source, resources).within(lambda_limits)
     enabled = [derivation for derivation in limited.derivations.values() if not derivation.disabled]

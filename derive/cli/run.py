@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.engine.executor import Executor
-    from derive.engine.pending import PendingDocuments
+    from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.transaction import Committed
     from derive.errors import FlowError
-    from derive.protocol.limits import LambdaLimits
-    from derive.protocol.specs import CatalogSpec
+    from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.spark.executor import SparkExecutor
 
 Value = TypeVar("Value")
@@ -160,8 +159,7 @@ def _executors(
 ) -> tuple[SparkExecutor, Executor]:
     """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
     from derive.cli.console import note
-    from derive.engine.hybrid_executor import HybridExecutor
-    from derive.engine.spark_cost import CostModel
+    from derive.engine.hybrid_executor import CostModel, HybridExecutor
     from derive.spark.executor import SparkExecutor
     from derive.spark.start_time import remember_start, start_seconds
 

@@ -11,8 +11,8 @@ import click
 from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
-    from derive.engine.acceptance import Unaccepted
-    from derive.engine.pending import PendingDocuments
+    from derive.engine.edits import Unaccepted
+    from derive.engine.inputs import PendingDocuments
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec, InputSpec, MaterializationSpec
     from derive.storage.metadata.descriptions import Edit, TaskState
@@ -115,8 +115,8 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
-    from derive.engine.acceptance import refusal_of, reset_command
-    from derive.engine.pending import find_pending
+    from derive.engine.edits import refusal_of, reset_command
+    from derive.engine.inputs import find_pending
     from derive.errors import FlowError, SourceReplacedError, StorageError
 
     task, reset = _task(store, spec), reset_command(store, spec.name)
@@ -248,7 +248,7 @@ def _describe_edit(edit: Edit) -> dict[str, Any]:
 
 
 def _describe_edit_wait(store: View, task: str) -> dict[str, Any] | None:
-    from derive.engine.edit_wait import find_wait
+    from derive.engine.edits import find_wait
 
     wait = find_wait(store.root, task)
     return None if wait is None else {"tasks": list(wait.tasks), "since": wait.since}

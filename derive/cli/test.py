@@ -12,7 +12,7 @@ from derive.cli.options import limit_options, limited_catalog, output_option, so
 from derive.cli.visible import visible
 
 if TYPE_CHECKING:
-    from derive.protocol.limits import LambdaLimits
+    from derive.protocol.specs import LambdaLimits
     from derive.testing.driver import Failure, Mismatch
 
 

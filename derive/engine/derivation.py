@@ -1,4 +1,4 @@
-"""Derivations: the transactor that runs lambdas, and publishes their documents to a collection."""
+"""Derivations: the transactor that runs lambdas, and publishes their documents to shards."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from derive.engine.acceptance import reset_command
-from derive.engine.edits import edits_of, fingerprints_of
+from derive.engine.edits import edits_of, fingerprints_of, reset_command
 from derive.engine.executor import Executor
-from derive.engine.partitioning import shape_of
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.errors import FlowError, OwnedError, TaskError
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.shard.plan import Plan
+from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
@@ -26,6 +25,29 @@ from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING
 from derive.time.positions import Place, offset_of
+
+
+def default_shards(spec: DerivationSpec, cores: int) -> int:
+    """Return the number of shards of a task that has never run: one on a cycle, whose small steps are sequential."""
+    return 1 if has_feedback(spec) else cores
+
+
+def has_feedback(spec: DerivationSpec) -> bool:
+    """Return whether a derivation is on a cycle, with others or by itself."""
+    return any(read.feedback for read in spec.inputs)
+
+
+def keeps_state(spec: DerivationSpec) -> bool:
+    """Return whether lambdas can combine documents: through a key, state or feedback."""
+    state = find_runtime(spec.connector).keeps_state(spec)
+    return state or any(transform.shuffle.kind != "any" or transform.input.feedback for transform in spec.transforms)
+
+
+def shape_of(spec: DerivationSpec, shards: int) -> Shape:
+    """Return how transactions of this task are cut."""
+    if not keeps_state(spec):
+        return "slices"
+    return "single" if shards == 1 else "sharded"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,10 @@
-"""Edits: changes of a derivation after it had published documents.
+"""Edits: changes of a derivation after it had published documents, and their acceptance.
+
+Most edits apply from now on. Some would count published or stored documents a second time, or would continue them by
+other rules. Such an edit raises no error by itself, and cannot be undone. So the edit stops its task, and no other;
+`flowctl run --accept` applies it once, and the task records the acceptance.
+
+A run reports an edit that waits by an entry in the task's log, which is valid while the run is alive.
 
 Editing a lambda is usually intended: later documents are derived by the new lambda, and earlier ones stay. This causes
 no error, so the user would not notice it. Therefore a task records a fingerprint of each part at its last run, and
@@ -8,15 +14,112 @@ every edit since its output began.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import orjson
 
-from derive.protocol.installed import find_runtime
+from derive.errors import UnacceptedError
+from derive.position import Position
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.reduce.annotated import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
+from derive.storage.metadata.process import is_dead, this_process
+from derive.storage.roles import Maintainable, Runnable
+from derive.storage.task_log import TaskLog, recent_entries
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccepted:
+    """An edit that waits to be accepted.
+
+    Attributes:
+        part: the edited part: an input, by state key.
+        message: the edit, and its consequence.
+        hint: alternatives to acceptance and starting over.
+        position: position of the part in the catalog.
+        accepted: the message after the edit is accepted.
+        former: name of an input that is not in the catalog any more, and that the edit also concerns.
+    """
+
+    part: str
+    message: str
+    hint: str
+    position: Position
+    accepted: str
+    former: str | None = None
+
+    def remembered(self, upper: int, reset: str) -> Edit:
+        """Return the record of the edit after its acceptance.
+
+        Args:
+            upper: the task's upper, from which on the edit applies.
+            reset: the command that starts the task over.
+        """
+        return Edit(self.part, self.accepted, f"to remove the results, start over: {reset}", upper)
+
+
+def reset_command(store: Maintainable | Runnable, name: str) -> str:
+    """Return the command that starts a task over, with `--cascade` if tasks that have run read it."""
+    readers = store.task_capabilities.readers([name]) - {name}
+    is_read = any(store.task(reader) is not None for reader in readers)
+    return f"flowctl reset --task {name}{' --cascade' if is_read else ''}"
+
+
+def refusal_of(task: str, edits: Sequence[Unaccepted], reset: str) -> UnacceptedError | None:
+    """Return the error of a task with edits to accept; None without edits.
+
+    Args:
+        task: name of the task.
+        edits: edits that wait to be accepted.
+        reset: the command that starts the task over.
+    """
+    if not edits:
+        return None
+    hints = dict.fromkeys(edit.hint for edit in edits if edit.hint)
+    ways = [*hints, f"to accept that: flowctl run --accept {task}", f"to start over: {reset}"]
+    message = "; ".join(edit.message for edit in edits)
+    return UnacceptedError(
+        f"an edit of '{task}' waits to be accepted: {message}", position=edits[0].position, hint="; ".join(ways)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EditWait:
+    """A task to which an edit has yet to be applied.
+
+    Attributes:
+        tasks: names of the tasks whose transactions must end before.
+        since: time when the wait began, RFC 3339.
+    """
+
+    tasks: tuple[str, ...]
+    since: str
+
+
+def begin_wait(root: Path, task: str, tasks: Sequence[str]) -> None:
+    """Record that an edit is applied to a task after the transactions of some tasks have ended."""
+    what = "its own transaction" if list(tasks) == [task] else f"transactions of {', '.join(tasks)}"
+    TaskLog(root, task).write(
+        "info", f"an edit is applied to it after {what}", waits_for=list(tasks), process=this_process()
+    )
+
+
+def end_wait(root: Path, task: str) -> None:
+    """Record that no edit waits for this task any more."""
+    TaskLog(root, task).write("info", "no edit waits for it any more", waits_for=[])
+
+
+def find_wait(root: Path, task: str) -> EditWait | None:
+    """Return the wait of a task's edit; None without one, or if the recording run has ended."""
+    told = [entry for entry in recent_entries(root, task) if "waits_for" in entry][-1:]
+    for entry in told:
+        if entry["waits_for"] and not is_dead(entry["process"]):
+            return EditWait(tuple(entry["waits_for"]), entry["at"])
+    return None
+
 
 _SHARED = "/"
 """Prefix of parts with shared code; no transform's name begins with it."""

@@ -21,7 +21,7 @@ from typing import Literal
 
 from derive.engine.transactor import TaskSpec
 from derive.failpoint import reach
-from derive.protocol.installed import find_runtime
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, InputSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.partition import INGESTED, NO_PARTITION, collection_folder

@@ -1,4 +1,9 @@
-"""The executor of a run: starts in this process at once, and moves to Spark if a backlog is worth Spark's start.
+"""The executor of a run: starts in this process at once, and moves to Spark if that pays off.
+
+Work that takes this process `w` seconds takes Spark `w / g`, where the gain `g` is the number of cores with work, less
+the cost of moving documents to workers. Before that come `c` seconds: Spark's start, or a job for one more transaction.
+While Spark starts, this process works at a fraction `k` of its speed. So Spark is faster if `c + (w - k * c) / g < w`,
+that is if `w > c * (g - k) / (g - 1)`.
 
 Spark starts in the background. Meanwhile this process works on the backlog in short transactions, so that Spark takes
 over soon. The place of a transaction changes only its speed (law L1).
@@ -9,17 +14,76 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.spark_cost import CostModel, Work
 from derive.errors import FlowError, LostError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress
 from derive.time.extent import Limits, Load, size_of
+
+START_SECONDS = 10.5
+"""Default seconds of Spark's start, with its workers: measured on two cores."""
+
+JOB_SECONDS = 0.2
+"""Fixed cost of a Spark job, in seconds."""
+
+EFFICIENCY = 0.85
+"""Work of a Spark core relative to this process."""
+
+STARTING_TAKES = 0.8
+"""Number of cores that Spark's start takes from this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Pending work of one task.
+
+    Attributes:
+        documents: approximate number of documents.
+        seconds: approximate seconds in this process.
+        parts: number of parts that can run in parallel.
+    """
+
+    documents: int
+    seconds: float
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The cost model of Spark.
+
+    Attributes:
+        cores: number of Spark's cores.
+        start_seconds: seconds of Spark's start.
+        local_documents: maximum number of documents to process in this process; None to use the model.
+    """
+
+    cores: int
+    start_seconds: float = START_SECONDS
+    local_documents: int | None = None
+
+    def is_start(self, waiting: Collection[Work]) -> bool:
+        """Return whether all pending work is worth Spark's start."""
+        if self.local_documents is not None:
+            return any(work.documents > self.local_documents for work in waiting)
+        kept = max(0.0, 1 - STARTING_TAKES / self.cores)
+        return self._pays(sum(work.seconds for work in waiting), waiting, self.start_seconds, kept)
+
+    def is_job(self, work: Work, waiting: Collection[Work]) -> bool:
+        """Return whether a job on running Spark pays off for a task; other pending work counts as parallel parts."""
+        if self.local_documents is not None:
+            return work.documents > self.local_documents
+        return self._pays(work.seconds, waiting, JOB_SECONDS, 0.0)
+
+    def _pays(self, seconds: float, waiting: Collection[Work], cost: float, kept: float) -> bool:
+        gain = EFFICIENCY * min(self.cores, sum(work.parts for work in waiting if work.documents))
+        return gain > 1 and seconds > cost * (gain - kept) / (gain - 1)
+
 
 _logger = logging.getLogger(__name__)
 

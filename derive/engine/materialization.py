@@ -14,7 +14,7 @@ import orjson
 
 from connectors.kit.requests import Applied
 from derive.document.clock import format_rfc3339
-from derive.engine.acceptance import reset_command
+from derive.engine.edits import reset_command
 from derive.engine.executor import Executor
 from derive.engine.stored_bindings import (
     find_stored_edits,
@@ -38,8 +38,7 @@ from derive.materialize.refill import note_refills, read_refills, refill_limit
 from derive.materialize.reset_marker import last_reset, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.collection import InputSpec
-from derive.protocol.endpoint import LocalEndpoint
-from derive.protocol.materialization import FIRST, MaterializationSpec
+from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
 from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability

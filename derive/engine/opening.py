@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.engine.executor import Executor
-from derive.engine.observer import Observer
-from derive.engine.run import Run
+from derive.engine.run import Observer, Run
 from derive.engine.task_reconciler import TaskReconciler
 from derive.protocol.specs import CatalogSpec
 from derive.storage.roles import Operable

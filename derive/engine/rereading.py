@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from derive.document.clock import format_rfc3339
-from derive.engine.acceptance import Unaccepted
-from derive.engine.edits import hash_of, name_of, source_of
+from derive.engine.edits import Unaccepted, hash_of, name_of, source_of
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View

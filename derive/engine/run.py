@@ -1,4 +1,4 @@
-"""Running a catalog: seal the sources, then advance each task as far as time allows, sources before readers.
+"""Running a catalog: seal the sources, then advance each task as far as time allows.
 
 Tasks that read one another form a cycle, and advance together.
 """
@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Protocol
 
 from derive.backoff import Backoff, Retries
 from derive.engine.cycle_transaction import CycleTransaction
-from derive.engine.inputs import Inputs
-from derive.engine.observer import Observer, SilentObserver
-from derive.engine.pending import PendingDocuments, find_blamed
+from derive.engine.inputs import Inputs, PendingDocuments, find_blamed
 from derive.engine.reset import start_over
 from derive.engine.task import Task
 from derive.engine.task_graph import TaskGraph
@@ -37,6 +36,33 @@ from derive.storage.task_log import internal
 from derive.time.cycle import Step
 from derive.time.frontier import BEGINNING, tick_end
 from derive.time.positions import offset_of
+
+
+class Observer(Protocol):
+    """Receives the events of a run."""
+
+    def working(self, task: str, documents: int) -> None:
+        """A transaction of `task` has processed this many documents so far; the first call has 0."""
+
+    def committed(self, task: str, done: Committed) -> None:
+        """The transaction is committed; without documents, only time moved and `working` was not called."""
+
+    def failed(self, task: str, error: FlowError) -> None:
+        """The task stopped."""
+
+
+class SilentObserver:
+    """An observer that ignores events."""
+
+    def working(self, task: str, documents: int) -> None:
+        """Ignore it."""
+
+    def committed(self, task: str, done: Committed) -> None:
+        """Ignore it."""
+
+    def failed(self, task: str, error: FlowError) -> None:
+        """Ignore it."""
+
 
 _HELD_SECONDS = 0.1
 

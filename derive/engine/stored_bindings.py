@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from derive.engine.acceptance import Unaccepted
-from derive.engine.edits import name_of_binding
+from derive.engine.edits import Unaccepted, name_of_binding
 from derive.materialize.preparation import PreparedMaterialization
 from derive.materialize.reset_marker import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from derive.engine.acceptance import refusal_of
-from derive.engine.checkpoint import Checkpoint
-from derive.engine.edits import name_of_binding
+from derive.engine.edits import name_of_binding, refusal_of
 from derive.engine.inputs import replaced
 from derive.engine.source_capabilities import acquire_inputs
 from derive.engine.task import Beginning, Task
+from derive.engine.transaction import Checkpoint
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import FlowError
 from derive.protocol.specs import InputSpec

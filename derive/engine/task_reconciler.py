@@ -1,27 +1,30 @@
-"""Reconciliation of a run's tasks with their desired state, at its start and after each change.
+"""Reconciliation of a run's tasks with their desired state, at its start and after each edit.
 
-The desired state is the catalog, and the epoch of each task in the data folder: starting, resetting or splitting a task
-raises its epoch, and a run with an older epoch opens the task again. A new run replaces other runs, so a task that
-another run has fenced is not taken back. An edit starts no run, so a task that is new to a run stays with the process
-that runs it already.
+An edit is applied in stages: a task that it changes stays unchanged until its transaction has ended. So do the tasks
+on a cycle with it, in the present or the edited catalog, and tasks that would use its output: readers of a collection
+that the edit redefines, and materializations into the same endpoint. All other tasks are redefined at once.
+
+The desired state is the catalog, and the epoch of each task in the data folder: starting, resetting or splitting a
+task raises its epoch, and a run with an older epoch opens the task again. A new run replaces other runs, so a task
+that another run has fenced is not taken back. An edit starts no run, so a task that is new to a run stays with the
+process that runs it already.
 
 A task with the same definition continues. A changed task is released and opened again, as by a restart; a removed one
-is released together with its capability. A failed task is opened again after any edit, because the edit may correct the
-error.
+is released together with its capability. A failed task is opened again after any edit, because the edit may correct
+the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from derive.catalog.rules.lineage import cycles
 from derive.engine.cycle_transaction import CycleTransaction
-from derive.engine.derivation import Derivation
-from derive.engine.edit_scope import find_waiting, stage
+from derive.engine.derivation import Derivation, default_shards, has_feedback
 from derive.engine.executor import Executor
-from derive.engine.partitioning import default_shards, has_feedback
 from derive.engine.run import Run
 from derive.engine.split import SPLIT
 from derive.engine.task import Task
@@ -29,7 +32,7 @@ from derive.engine.task_graph import TaskGraph
 from derive.engine.task_opening import open_task
 from derive.engine.wakeups import Cycle
 from derive.errors import BusyError, DiskFullError, FencedError, StorageError
-from derive.protocol.definition import is_same_definition
+from derive.position import Position, Script
 from derive.protocol.materialization import MaterializationSpec
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec
 from derive.reconcile import Reconciliation
@@ -40,6 +43,102 @@ from derive.time.extent import Limits
 
 if TYPE_CHECKING:
     from derive.engine.materialization import Materialization
+
+
+def is_same_definition(one: object, other: object) -> bool:
+    """Return true if two specs, or parts of them, differ in positions only.
+
+    Maps with different orders of entries differ, because the order of properties may be the order of columns.
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Position):
+        return True
+    if isinstance(one, Script) and isinstance(other, Script):
+        return one.text == other.text
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        return one == other
+    return list(parts) == list(others) and all(is_same_definition(parts[name], others[name]) for name in parts)
+
+
+def _parts(value: object) -> Mapping[Any, object] | None:
+    """Return the parts of a value by name or index; None for a value without parts."""
+    if is_dataclass(value):
+        return {part.name: getattr(value, part.name) for part in fields(value)}
+    if isinstance(value, tuple | list):
+        return dict(enumerate(value))
+    return value if isinstance(value, Mapping) else None
+
+
+Spec = TypeVar("Spec")
+
+
+def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str]) -> frozenset[str]:
+    """Return the names of tasks that stay unchanged until the busy ones have ended their transactions.
+
+    Args:
+        present: the present catalog of the run.
+        edited: the edited catalog.
+        busy: names of changed tasks that are in transactions.
+    """
+    waiting = frozenset(busy)
+    while True:
+        mixed = stage(present, edited, waiting)
+        grown = {
+            name
+            for group in (*present.cycles, *edited.cycles, *mixed.cycles)
+            if not waiting.isdisjoint(group)
+            for name in group
+        }
+        grown |= _readers(present, edited, waiting) | _sharing(present, edited, waiting)
+        if waiting.issuperset(grown):
+            return waiting
+        waiting |= grown
+
+
+def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> CatalogSpec:
+    """Return the edited catalog with waiting tasks and their collections as they are now, without new waiting ones."""
+    if not waiting:
+        return edited
+    derivations = _mixed(present.derivations, edited.derivations, waiting)
+    groups = cycles({name: [read.source for read in spec.inputs] for name, spec in derivations.items()})
+    ordered = {name: derivations[name] for group in groups for name in group}
+    return replace(
+        edited,
+        collections=_mixed(present.collections, edited.collections, waiting),
+        derivations=ordered,
+        cycles=groups,
+        materializations=_mixed(present.materializations, edited.materializations, waiting),
+    )
+
+
+def _mixed(present: Mapping[str, Spec], edited: Mapping[str, Spec], waiting: Collection[str]) -> dict[str, Spec]:
+    """Return the entries as edited, except those that wait."""
+    others = {name: spec for name, spec in edited.items() if name not in waiting}
+    return others | {name: spec for name, spec in present.items() if name in waiting}
+
+
+def _readers(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> set[str]:
+    """Return tasks that read a collection which a waiting task still writes, and which the edit redefines."""
+    changed = {
+        name
+        for name in waiting
+        if name in present.derivations
+        and name in edited.collections
+        and not is_same_definition(present.derivations[name].collection, edited.collections[name])
+    }
+    return {name for name, spec in edited.tasks.items() if not changed.isdisjoint(spec.sources)}
+
+
+def _sharing(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> set[str]:
+    """Return materializations into an endpoint into which a waiting one still stores."""
+    endpoints = [spec.endpoint for name, spec in present.materializations.items() if name in waiting]
+    return {
+        name
+        for name, spec in edited.materializations.items()
+        if any(is_same_definition(spec.endpoint, endpoint) for endpoint in endpoints)
+    }
 
 
 @dataclass(frozen=True, slots=True)

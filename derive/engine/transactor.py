@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from derive.engine.acceptance import Unaccepted
+from derive.engine.edits import Unaccepted
 from derive.engine.transaction import Prepared, Transaction
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec

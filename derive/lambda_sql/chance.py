@@ -19,8 +19,7 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact
 from derive.lambda_sql.functions import TIMES
-from derive.protocol.limits import LambdaLimits
-from derive.protocol.specs import Document
+from derive.protocol.specs import Document, LambdaLimits
 
 _CALLED = re.compile(
     rf"\bcurrent_(?:timestamp|date|time)\b"

@@ -7,8 +7,7 @@ import apsw
 from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.heap import MEMORY_HINT
-from derive.lambda_sql.watch import TIMEOUT_HINT, Watch
+from derive.lambda_sql.watch import MEMORY_HINT, TIMEOUT_HINT, Watch
 from derive.protocol.specs import Document
 
 ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)

@@ -1,15 +1,27 @@
-"""Parameters: the names of a source document's fields in SQL, and the fields that statements name."""
+"""Parameters: the names of a source document's fields in SQL, and the binding of their values.
+
+A binding runs for every document, so the schema is evaluated beforehand: a property that every document has, of a type
+that SQLite accepts unchanged, is fetched by `operator.itemgetter` without Python code.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeAlias
 
+from derive.document.clock import format_rfc3339
+from derive.document.exact import dump_exact
+from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.errors import Issue
 from derive.lambda_sql.block import Statement
 from derive.position import Script
-from derive.protocol.specs import ProjectionSpec, TransformSpec
+from derive.protocol.specs import Document, ProjectionSpec, TransformSpec
 from derive.suggest import suggest
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
@@ -110,3 +122,208 @@ def _unknown(
         script.locate(offset, len(name) + 1),
         f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
     )
+
+
+Value: TypeAlias = Any
+"""A value that SQLite accepts: None, bool, int, float, str or bytes."""
+
+Getter: TypeAlias = Callable[[Document, int], Value]
+"""A function from a document and its timestamp (microseconds) to the value of one parameter."""
+
+PUBLISHED_AT = "/_meta/uuid"
+"""Pointer of `flow_published_at`, whose value is derived from the document's timestamp."""
+
+_I64 = 1 << 63
+_INTEGER = re.compile(r"([+-]?\d+)(\.0+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The values of a sequence of parameters.
+
+    Attributes:
+        values: function from a document and its timestamp to the tuple of values.
+        properties: names of the properties, if every document has all of them and SQLite accepts them unchanged.
+    """
+
+    values: Callable[[Document, int], tuple[Value, ...]]
+    properties: tuple[str, ...] = ()
+
+    def feed(self, documents: Iterable[Document], published: Iterable[int]) -> Iterator[tuple[Value, ...]]:
+        """Yield the values of each document; a document is pulled together with its values."""
+        if not self.properties:
+            return map(self.values, documents, published)
+        fetched = map(itemgetter(*self.properties), documents)
+        # An itemgetter of one name returns no tuple.
+        return zip(fetched, strict=True) if len(self.properties) == 1 else fetched
+
+
+def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
+    """Compile the binding of parameters that name these projections, in this order.
+
+    The function is built as source text, with one expression per parameter, as the standard library does for named
+    tuples: a call per parameter and document would cost more than SQLite's own work.
+    """
+    names: dict[str, Any] = {"wide": _wide}
+    terms = []
+    for index, projection in enumerate(projections):
+        name = _plain_property(projection)
+        if name is None:
+            names[f"get{index}"] = compile_getter(projection)
+            terms.append(f"get{index}(document, published)")
+            continue
+        names[f"default{index}"] = projection.default[0] if projection.default else None
+        fetched = f"document[{name!r}]" if projection.exists == "must" else f"document.get({name!r}, default{index})"
+        is_number = "fractional" in projection.types
+        terms.append(f"value if type(value := {fetched}) is float else wide(value)" if is_number else fetched)
+    body = "".join(f"({term}), " for term in terms)
+    values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
+    properties = [
+        _plain_property(projection)
+        for projection in projections
+        if projection.exists == "must" and "fractional" not in projection.types
+    ]
+    if len(properties) < len(projections) or None in properties:
+        return Binding(values)
+    return Binding(values, tuple(str(name) for name in properties))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBinding:
+    """The values of a sequence of parameters, from columns of fields.
+
+    Attributes:
+        terms: for each parameter, the index of its field, and a function that converts a value for SQLite; None if no
+            conversion is needed. The index of `flow_published_at` is -1.
+    """
+
+    terms: tuple[tuple[int, Callable[[JSON], Value] | None], ...]
+
+    def feed(
+        self, fields: Sequence[Sequence[JSON]], published: Sequence[int]
+    ) -> tuple[Iterator[tuple[Value, ...]], Iterator[object]]:
+        """Return an iterator of the values of each document, and an iterator whose length hint is the number left.
+
+        Args:
+            fields: the values of each field.
+            published: the documents' timestamps, microseconds.
+        """
+        iterators = [iter(self._column(fields, published, *term)) for term in self.terms]
+        if iterators:
+            return zip(*iterators, strict=False), iterators[0]  # zip pulls from the first iterator first
+        left = iter(range(len(published)))
+        return (() for _ in left), left
+
+    @staticmethod
+    def _column(
+        fields: Sequence[Sequence[JSON]],
+        published: Sequence[int],
+        number: int,
+        convert: Callable[[JSON], Value] | None,
+    ) -> Sequence[Value]:
+        if number < 0:
+            return list(map(format_rfc3339, published))
+        if convert is None:
+            return fields[number]
+        if convert is _wide:
+            return _numbers(fields[number])
+        return [item if item is None else convert(item) for item in fields[number]]
+
+
+def compile_columns(projections: Sequence[ProjectionSpec], fields: Sequence[str]) -> ColumnBinding:
+    """Compile the binding of parameters that name these projections, in this order, from columns of these fields."""
+    clock = (-1, None)
+    return ColumnBinding(
+        tuple(
+            clock if item.pointer == PUBLISHED_AT else (fields.index(item.field), _column_conversion(item))
+            for item in projections
+        )
+    )
+
+
+def _column_conversion(projection: ProjectionSpec) -> Callable[[JSON], Value] | None:
+    """Return the function that converts a scalar field's value for SQLite; None if no conversion is needed."""
+    convert = _conversion(projection) if projection.types & {"string", "fractional"} else _plain
+    is_structured = bool(projection.default) and isinstance(projection.default[0], dict | list)
+    return None if convert is _plain and not is_structured else convert
+
+
+def compile_getter(projection: ProjectionSpec) -> Getter:
+    """Compile a function from a document and its timestamp to the SQLite value of a field."""
+    if projection.pointer == PUBLISHED_AT:
+        return lambda _, published: format_rfc3339(published)
+    get = compile_pointer(projection.pointer)
+    default = projection.default[0] if projection.default else None
+    convert = _conversion(projection)
+
+    def value(document: Document, _: int) -> Value:
+        item = get(document)
+        if item is MISSING:
+            item = default
+        return item if item is None else convert(item)
+
+    return value
+
+
+def _plain_property(projection: ProjectionSpec) -> str | None:
+    """Return the name of a top-level property that SQLite accepts unchanged; None for other projections."""
+    tokens = parse_pointer(projection.pointer)
+    if len(tokens) != 1 or projection.types & {"object", "array"}:
+        return None
+    if "string" in projection.types and _conversion(projection) is not _plain:
+        return None
+    if projection.default and isinstance(projection.default[0], dict | list):
+        return None
+    return tokens[0]
+
+
+def _conversion(projection: ProjectionSpec) -> Callable[[JSON], Value]:
+    if projection.content_encoding == "base64":
+        return _blob
+    other = _wide if "fractional" in projection.types else _plain
+    return {"integer": _integer, "number": _number}.get(projection.format or "", other)
+
+
+def _plain(value: JSON) -> Value:
+    return dump_exact(value).decode() if type(value) is dict or type(value) is list else value
+
+
+def _wide(value: JSON) -> Value:
+    """Convert a number that may have a fraction: an integer beyond 64 bits becomes a REAL, as the literal 1e19 is."""
+    if type(value) is int and not -_I64 <= value < _I64:
+        with suppress(OverflowError):
+            return float(value) if float(value) == value else value
+    return _plain(value)
+
+
+def _numbers(values: Sequence[JSON]) -> Sequence[Value]:
+    """Convert a column of numbers as `_wide` does; integers beyond 64 bits are rare."""
+    kinds = set(map(type, values))
+    if kinds.isdisjoint({dict, list}) and (
+        int not in kinds or all(-_I64 <= value < _I64 for value in values if type(value) is int)
+    ):
+        return values
+    return list(map(_wide, values))
+
+
+def _integer(value: JSON) -> Value:
+    written = _INTEGER.fullmatch(value) if type(value) is str else None
+    if written is None:
+        return _plain(value)
+    number = int(written[1]) if len(written[1]) <= 20 else _I64
+    return number if -_I64 <= number < _I64 else value
+
+
+def _number(value: JSON) -> Value:
+    # NaN stays text: SQLite would store NULL.
+    return float(value) if type(value) is str and _NUMBER.fullmatch(value) else _wide(value)
+
+
+def _blob(value: JSON) -> Value:
+    if type(value) is not str:
+        return _plain(value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return value

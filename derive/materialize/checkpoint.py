@@ -1,4 +1,4 @@
-"""Checkpoints of a shard: the progress of its bindings, which an endpoint stores together with the documents.
+"""Checkpoints of a shard: the progress of its bindings, in its endpoint and in a file of the data folder.
 
 The endpoint is authoritative. It may be ahead of the data folder, if a run ended between the endpoint's commit and its
 own, or behind it, if the endpoint was restored from a backup: the shard continues from the endpoint's checkpoint. A
@@ -11,15 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
+from derive.durable import sync
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.reset_marker import ResetMarker, binding_of
+from derive.shard.plan import Attempt
+from derive.shard.state import owned
+from derive.storage.disk_errors import translated
 from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
@@ -414,3 +419,49 @@ def merge_patch(value: JSON, patch: JSON) -> JSON:
         else:
             merged[name] = merge_patch(merged.get(name), change)
     return merged
+
+
+NAME = "kept.json"
+
+
+class ShardFile:
+    """The stored data of one shard.
+
+    Args:
+        folder: folder of the shard.
+        attempt: the running attempt.
+
+    Attributes:
+        attempt: the running attempt.
+    """
+
+    def __init__(self, folder: Path, attempt: Attempt) -> None:
+        self._folder = folder
+        self.attempt = attempt
+
+    def load(self) -> ShardData:
+        """Return the data stored last."""
+        try:
+            value = orjson.loads((self._folder / NAME).read_bytes())
+        except FileNotFoundError:
+            return ShardData()
+        return ShardData(value["flow"].encode(), value["driver"].encode())
+
+    def save(self, kept: ShardData) -> None:
+        """Replace the stored data durably.
+
+        Raises:
+            FencedError: a newer run has started.
+            OutdatedError: a newer attempt has begun.
+        """
+        with translated(self._folder), owned(self._folder, self.attempt):
+            write_kept(self._folder, kept)
+
+
+def write_kept(folder: Path, kept: ShardData) -> None:
+    """Store data durably for a shard whose folder exists."""
+    temporary = folder / f"{NAME}.new"
+    temporary.write_bytes(orjson.dumps({"flow": kept.flow.decode(), "driver": kept.driver.decode()}))
+    sync(temporary)
+    temporary.replace(folder / NAME)
+    sync(folder)

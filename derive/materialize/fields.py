@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from derive.document.pointer import parse_pointer
 from derive.errors import Issue
-from derive.protocol.constraint import Constraint, ConstraintType
+from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.specs import JSON, FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
 

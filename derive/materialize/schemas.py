@@ -1,4 +1,7 @@
-"""Configuration schemas of connectors, and the faults of a configuration by these.
+"""Configuration schemas of connectors, their faults, and the catalog's JSON Schema with all of them.
+
+The loader does not use the JSON Schema with all of them: a check of a catalog asks the connector, which checks more
+than its schema.
 
 Faults have messages of this runtime, at their positions in the catalog. A validator's message would contain the value,
 and a configuration contains secrets.
@@ -6,6 +9,7 @@ and a configuration contains secrets.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +23,61 @@ from derive.protocol.secrets import HIDDEN
 from derive.protocol.specs import JSON
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.suggest import suggest
+
+_OF_TEXTS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
+"""Keywords that a reference to a secret need not satisfy; only the secret's value has to."""
+
+
+def with_connectors(catalog_schema: JSON, connectors: Mapping[str, tuple[JSON, JSON]]) -> JSON:
+    """Return the schema of a catalog that includes the connectors' schemas for materializations.
+
+    Args:
+        catalog_schema: schema of a catalog.
+        connectors: schemas of the configuration and of a resource, by the last part of an image's name.
+    """
+    schema = copy.deepcopy(catalog_schema)
+    rules = [_rule(name, endpoint, resource) for name, (endpoint, resource) in sorted(connectors.items())]
+    if rules:
+        schema["$defs"]["materialization"]["allOf"] = rules
+    return schema
+
+
+def _rule(name: str, endpoint: JSON, resource: JSON) -> JSON:
+    image = {"type": "string", "pattern": rf"^(.*/)?{name.replace('.', '[.]')}([:@].*)?$"}
+    is_meant = _within("endpoint", _within("connector", _within("image", image)))
+    config = {
+        "endpoint": {"properties": {"connector": {"properties": {"config": _or_file(name, "endpoint", endpoint)}}}}
+    }
+    bindings = {"bindings": {"items": {"properties": {"resource": _or_file(name, "resource", resource)}}}}
+    return {"if": is_meant, "then": {"properties": {**config, **bindings}}}
+
+
+def _within(name: str, schema: JSON) -> JSON:
+    return {"type": "object", "properties": {name: schema}, "required": [name]}
+
+
+def _or_file(name: str, kind: str, schema: JSON) -> JSON:
+    """Return a schema for an inline value; a string is the name of a file."""
+    if not isinstance(schema, dict):
+        return schema
+    inline = {keyword: part for keyword, part in _lenient(schema).items() if keyword != "$schema"}
+    if "$ref" in repr(schema):
+        inline = {"$id": f"flow://connector/{name}/{kind}", **inline}  # its references refer to itself
+    return {"if": {"type": "object"}, "then": inline}
+
+
+def _lenient(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_lenient(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_text = schema.get("type") == "string"
+    return {
+        keyword: _lenient(part)
+        for keyword, part in schema.items()
+        if not (is_text and keyword in _OF_TEXTS) and keyword not in ("default", "examples")
+    } | {keyword: schema[keyword] for keyword in ("default", "examples") if keyword in schema}
+
 
 _SECRET_MARKS = ("secret", "airbyte_secret", "writeOnly")
 _DEEPEST = 20

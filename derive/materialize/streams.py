@@ -1,4 +1,7 @@
-"""Open streams: each worker process keeps its last streams, and the connectors that serve them.
+"""Open streams: each worker keeps its last streams and their connectors, and reports connectors that stall.
+
+A slow commit of an endpoint is never given up, because it would have to be repeated. So users are told what a task
+waits for. A connector whose machine is gone ends its stream by itself.
 
 A stream continues as long as its position equals the shard's position in the data folder. If another process had the
 shard meanwhile, its later stream fenced this one, which is closed and opened again.
@@ -8,26 +11,150 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+from weakref import WeakSet
 
-from derive.errors import FencedError, TaskError
+import grpc
+
+from derive.errors import EndpointGoneError, FencedError, TaskError
 from derive.materialize.binding import CompiledBinding, reading_of
-from derive.materialize.connector import Connectors
+from derive.materialize.checkpoint import ShardFile
+from derive.materialize.connector import Connector, Connectors
 from derive.materialize.plan import StorePlan
-from derive.materialize.shard_file import ShardFile
 from derive.materialize.stream import ShardStream, open_stream
-from derive.materialize.wire import GrpcWire
 from derive.protocol.stubs import flow_pb2 as flow
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.shard.state import current_epoch, owned, shard_folder, task_folder
 from derive.storage.disk_errors import translated
 from derive.storage.folder_id import identity_of
 from derive.storage.task_log import TaskLog
+
+_FIRST_SECONDS, _LOOK_SECONDS = 60.0, 5.0
+
+
+class Stall:
+    """Reports how long an answer has been missing: after a minute, two, four and so on; and when it has arrived.
+
+    Args:
+        name: name of the connector.
+        report: function called with each message.
+        seconds: seconds until the first message.
+    """
+
+    def __init__(self, name: str, report: Callable[[str], None], seconds: float = _FIRST_SECONDS) -> None:
+        self._name = name
+        self._report = report
+        self._seconds = seconds
+        self._begun: float | None = None
+        self._due = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Measure the wait for an answer during the block."""
+        self._begun, self._due = time.monotonic(), self._seconds
+        try:
+            yield
+            silent = time.monotonic() - self._begun
+            if self._due > self._seconds:
+                self._report(f"{self._name} has answered after {silent:.0f} s")
+        finally:
+            self._begun = None
+
+    def look(self) -> None:
+        """Report an answer that has been missing for long."""
+        begun = self._begun
+        if begun is None or time.monotonic() - begun < self._due:
+            return
+        self._report(
+            f"{self._name} has not answered for {self._due:.0f} s; it is waited for until it does, it ends, or this run"
+            " is stopped"
+        )
+        self._due *= 2
+
+
+class StallMonitor:
+    """A thread that checks all waits of a process.
+
+    Args:
+        every: seconds between checks.
+    """
+
+    def __init__(self, every: float = _LOOK_SECONDS) -> None:
+        self._every = every
+        self._stalls: WeakSet[Stall] = WeakSet()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, stall: Stall) -> Stall:
+        """Check a wait from now on, as long as the object exists."""
+        with self._lock:
+            self._stalls.add(stall)
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
+                self._thread = threading.Thread(target=self._work, name="stall monitor", daemon=True)
+                self._thread.start()
+        return stall
+
+    def _work(self) -> None:
+        while True:
+            time.sleep(self._every)
+            with self._lock:
+                stalls = list(self._stalls)
+            for stall in stalls:
+                stall.look()
+            del stalls
+
+
+WATCH = StallMonitor()
+"""The watch of this process."""
+
+
+class GrpcWire:
+    """A call of `Transactions`.
+
+    Args:
+        connector: the called connector.
+        secrets: texts to hide in messages of errors.
+        report: function called with messages about answers that are missing for long.
+    """
+
+    def __init__(self, connector: Connector, secrets: Collection[str], report: Callable[[str], None]) -> None:
+        self._connector = connector
+        self._secrets = secrets
+        self._stall = WATCH.add(Stall(connector.name, report))
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._call: Any = connector.client.transactions(iter(self._requests.get, None))
+
+    def send(self, request: bytes) -> None:
+        """Send a request without waiting; `receive` raises its errors."""
+        self._requests.put(request)
+
+    def receive(self) -> pb.TransactionResponse:
+        """Wait for the next answer without a limit, and return it.
+
+        Raises:
+            FlowError: the stream has ended.
+        """
+        try:
+            with self._stall.waiting():
+                response: pb.TransactionResponse = next(self._call)
+        except grpc.RpcError as failure:
+            raise self._connector.error_of(failure, self._secrets) from failure
+        except StopIteration:
+            raise EndpointGoneError(f"{self._connector.name} has ended the stream of transactions") from None
+        return response
+
+    def close(self) -> None:
+        """End the stream, and cancel running work."""
+        self._requests.put(None)
+        self._call.cancel()
+
 
 _Key: TypeAlias = tuple[Path, str, int, int]
 """Data folder, task, number of the shard, and number of shards."""

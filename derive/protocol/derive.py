@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import apsw
     import numpy as np
 
+
 Level: TypeAlias = Literal["debug", "info", "warn", "error"]
 
 Log: TypeAlias = Callable[[Level, str], None]

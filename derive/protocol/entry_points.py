@@ -1,4 +1,4 @@
-"""Entry points of installed packages, by group.
+"""Installed connectors, each an entry point of a package.
 
 `importlib.metadata` supports every kind of installation, and takes longer than most commands. Packages nearly always
 lie unpacked in the folders of Python's path, where reading one small file of each suffices. If the path has other
@@ -12,11 +12,16 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from derive.errors import TaskError
+from derive.protocol.authoring import DeriveAuthoring
+from derive.protocol.derive import DeriveRuntime
 
 _INFO = (".dist-info", ".egg-info")
 _SEPARATORS = re.compile(r"[-_.]+")
@@ -88,3 +93,49 @@ def _read(text: str, group: str) -> dict[str, str]:
             name, _, value = line.partition("=")
             entries[name.strip()] = value.strip()
     return entries
+
+
+ENTRY_POINTS = "derive.connectors"
+"""Group of entry points that name a class with `DeriveAuthoring` and `DeriveRuntime`."""
+
+
+def installed_connectors() -> list[str]:
+    """Return the names of the installed connectors, sorted."""
+    return sorted(_entries())
+
+
+def find_authoring(name: str) -> DeriveAuthoring:
+    """Return the authoring side of a connector.
+
+    Raises:
+        TaskError: the connector is not installed, or cannot be loaded.
+    """
+    connector: DeriveAuthoring = _connector(name)
+    return connector
+
+
+def find_runtime(name: str) -> DeriveRuntime:
+    """Return the runtime side of a connector.
+
+    Raises:
+        TaskError: the connector is not installed, or cannot be loaded.
+    """
+    connector: DeriveRuntime = _connector(name)
+    return connector
+
+
+@cache
+def _entries() -> dict[str, str]:
+    return entry_points_of(ENTRY_POINTS)
+
+
+@cache
+def _connector(name: str) -> Any:
+    entry = _entries().get(name)
+    if entry is None:
+        known = ", ".join(installed_connectors()) or "none"
+        raise TaskError(f"no derive connector '{name}' is installed", hint=f"installed: {known}")
+    try:
+        return load(entry)()
+    except Exception as exc:
+        raise TaskError(f"the derive connector '{name}' ({entry}) cannot be loaded: {exc!r}") from exc

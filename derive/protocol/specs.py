@@ -15,9 +15,16 @@ from derive.document.clock import format_duration
 from derive.errors import UsageError
 from derive.position import Position, Script
 from derive.protocol.collection import JSON, CollectionKind, CollectionSpec, Document, InputSpec, SelectorSpec
-from derive.protocol.endpoint import AddressEndpoint, ConnectorEndpoint, EndpointConfig, EndpointSpec, LocalEndpoint
-from derive.protocol.limits import LambdaLimits
-from derive.protocol.materialization import BindingSpec, FieldsSpec, MaterializationSpec
+from derive.protocol.materialization import (
+    AddressEndpoint,
+    BindingSpec,
+    ConnectorEndpoint,
+    EndpointConfig,
+    EndpointSpec,
+    FieldsSpec,
+    LocalEndpoint,
+    MaterializationSpec,
+)
 from derive.schema.projection import ProjectionSpec
 from derive.suggest import suggest
 
@@ -51,6 +58,25 @@ __all__ = [
 ]
 
 _Spec = TypeVar("_Spec")
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaLimits:
+    """Limits that the person who runs a catalog sets for its lambdas.
+
+    Attributes:
+        answer_seconds: time limit of a module for one document.
+        heap_megabytes: heap limit of one process.
+        allows_permissions: true to grant the permissions that authors request; false to make a request an error.
+        sqlite_seconds: time limit of SQL for one document.
+        sqlite_megabytes: limit for the growth of SQLite's heap by the SQL for one document.
+    """
+
+    answer_seconds: float = 60.0
+    heap_megabytes: int = 512
+    allows_permissions: bool = False
+    sqlite_seconds: float = 60.0
+    sqlite_megabytes: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from derive.document.exact import parse_exact
 from derive.document.key_columns import Values
 from derive.errors import InternalError
 from derive.protocol.derive import ReadsFields
-from derive.protocol.installed import find_runtime
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
 from derive.schema.fingerprint import fingerprint
 from derive.shard.invoke import SourceBatch

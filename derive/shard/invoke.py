@@ -23,7 +23,7 @@ from derive.document.key_columns import KeyColumns
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import Causes, ColumnSession, DeriveSession, PublishedColumns, PublishedDocuments, ReadBatch
-from derive.protocol.installed import find_runtime
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
 from derive.schema.redaction import Redactor

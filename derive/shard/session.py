@@ -13,7 +13,7 @@ import apsw
 
 from derive.errors import LostError, OutdatedError
 from derive.protocol.derive import DeriveSession
-from derive.protocol.installed import find_runtime
+from derive.protocol.entry_points import find_runtime
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Watched
 from derive.shard.state import open_scratch, open_state, shard_folder

@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow.compute
 import pyarrow.parquet
 
-from derive.protocol.entry_points import entry_points_of, load_all
-from derive.protocol.installed import ENTRY_POINTS
+from derive.protocol.entry_points import ENTRY_POINTS, entry_points_of, load_all
 from derive.shard import worker
 from derive.shard.collector import spare_documents
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import PendingDocuments
 from derive.engine.opening import open_run
-from derive.engine.pending import PendingDocuments
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
 from derive.storage.store import Store

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from derive.catalog import load
-from derive.catalog.language.endpoint_schema import ADDRESS
-from derive.catalog.language.json_schema import catalog_schema
-from derive.catalog.language.vocabulary import DURATION, POINTER, STEP_TIME, TICK, TIME, TOKEN
+from derive.catalog.language.json_schema import ADDRESS, DURATION, POINTER, STEP_TIME, TICK, TIME, TOKEN, catalog_schema
 from derive.catalog.loading.loader import Loader
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError

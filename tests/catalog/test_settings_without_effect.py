@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from derive.catalog.build import build
-from derive.catalog.language.json_schema import catalog_schema
-from derive.catalog.language.vocabulary import NO_EFFECT
+from derive.catalog.language.json_schema import NO_EFFECT, catalog_schema
 
 CATALOG = """
 collections:

@@ -9,7 +9,7 @@ from pathlib import Path
 from conftest import write_catalog
 from forked_flowctl import flowctl
 
-from derive.engine.edit_wait import begin_wait, end_wait
+from derive.engine.edits import begin_wait, end_wait
 from derive.storage.metadata.process import this_process
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog, log_file

@@ -13,12 +13,12 @@ from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
 from derive.position import Position, Script
 from derive.protocol.derive import PublishedColumns, ReadBatch
-from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import (
     CollectionSpec,
     DerivationSpec,
     Document,
     InputSpec,
+    LambdaLimits,
     ProjectionSpec,
     ShuffleSpec,
     TransformSpec,

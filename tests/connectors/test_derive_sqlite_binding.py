@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sqlite_derivation import CLOCK, field
 
 from derive.document.pointer import MISSING, compile_pointer
-from derive.lambda_sql.binding import compile_binding, compile_columns, compile_getter
-from derive.lambda_sql.parameter import mentioned_projections
+from derive.lambda_sql.parameter import compile_binding, compile_columns, compile_getter, mentioned_projections
 from derive.protocol.specs import ProjectionSpec
 
 S = "string"

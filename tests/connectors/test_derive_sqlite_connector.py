@@ -9,7 +9,7 @@ from connectors.derive_sqlite import SqliteConnector
 from derive.errors import Issue, LambdaError
 from derive.position import Position
 from derive.protocol.authoring import DeriveAuthoring
-from derive.protocol.installed import find_authoring, find_runtime
+from derive.protocol.entry_points import find_authoring, find_runtime
 
 
 def check(*lambdas: str | None, migrations: tuple[str, ...] = ()) -> list[Issue]:

@@ -15,9 +15,8 @@ from sqlite_derivation import batch, derivation, say_nothing
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
-from derive.lambda_sql.heap import HEAP
-from derive.lambda_sql.watch import Watch
-from derive.protocol.limits import LambdaLimits
+from derive.lambda_sql.watch import HEAP, Watch
+from derive.protocol.specs import LambdaLimits
 
 MEGABYTES = 64
 DOCUMENT = {"id": 1, "sender": "ann", "amount": 1}

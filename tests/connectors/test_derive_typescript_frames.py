@@ -17,8 +17,7 @@ from typescript_derivation import HEAD, derivation, invoke, open_session, run
 from connectors.derive_typescript.runtime.bundle import bundle
 from connectors.derive_typescript.runtime.wire import ANSWER, LOG, Foreign, Late, Wire
 from derive.errors import LambdaError
-from derive.protocol.limits import LambdaLimits
-from derive.protocol.specs import JSON
+from derive.protocol.specs import JSON, LambdaLimits
 
 pytestmark = pytest.mark.deno
 

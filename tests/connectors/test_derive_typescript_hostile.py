@@ -15,7 +15,7 @@ from typescript_derivation import HEAD, derivation, invoke, lambdas, open_sessio
 from connectors.derive_typescript.runtime.pool import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
-from derive.protocol.limits import LambdaLimits
+from derive.protocol.specs import LambdaLimits
 
 pytestmark = pytest.mark.deno
 
@@ -134,7 +134,7 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
-from derive.protocol.limits import LambdaLimits
+from derive.protocol.derive import LambdaLimits
 session = open_session(replace(lambdas("for (;;);"), limits=LambdaLimits(answer_seconds=1)))
 print(session._open().pid, flush=True)
 invoke(session, [{"id": 1}])

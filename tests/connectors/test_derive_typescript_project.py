@@ -17,8 +17,7 @@ from connectors.derive_typescript.runtime.prepared import cache_modules
 from derive.catalog import load
 from derive.catalog.check import check_catalog
 from derive.errors import CatalogError, LambdaError, TaskError
-from derive.protocol.limits import LambdaLimits
-from derive.protocol.specs import CatalogSpec
+from derive.protocol.specs import CatalogSpec, LambdaLimits
 
 pytestmark = pytest.mark.deno
 

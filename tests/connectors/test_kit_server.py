@@ -31,8 +31,7 @@ from connectors.kit import (
 from connectors.kit.server import ConnectorServer
 from derive.document.key import pack
 from derive.errors import EndpointGoneError, FencedError, FlowError, InternalError, ProtocolError, UsageError
-from derive.protocol.driver import DriverClient, open_channel
-from derive.protocol.status import error_of
+from derive.protocol.driver import DriverClient, error_of, open_channel
 from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 

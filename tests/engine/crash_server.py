@@ -29,7 +29,7 @@ from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan
-from derive.protocol.installed import find_runtime
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import CatalogSpec
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress

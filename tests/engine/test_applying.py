@@ -18,9 +18,8 @@ from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.engine.scheduler import Scheduler
 from derive.engine.split import SPLIT, split
-from derive.engine.task_reconciler import Change
+from derive.engine.task_reconciler import Change, is_same_definition
 from derive.errors import FencedError, StorageError
-from derive.protocol.definition import is_same_definition
 
 TWO = (("copies", "numbers", 1), ("again", "copies", 10))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.engine.checkpoint import Checkpoint
+from derive.engine.transaction import Checkpoint
 from derive.position import Position
 from derive.protocol.specs import InputSpec
 from derive.time.positions import Place

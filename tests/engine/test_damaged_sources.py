@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.pending import find_pending
+from derive.engine.inputs import find_pending
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.materialize.stages import AnyPlan

@@ -15,7 +15,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.run import Run
 from derive.engine.split import split
-from derive.protocol.limits import LambdaLimits
+from derive.protocol.specs import LambdaLimits
 
 pytestmark = pytest.mark.deno
 

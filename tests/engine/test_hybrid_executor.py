@@ -25,9 +25,8 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.hybrid_executor import HybridExecutor, LocalLimits
-from derive.engine.observer import SilentObserver
-from derive.engine.spark_cost import CostModel
+from derive.engine.hybrid_executor import CostModel, HybridExecutor, LocalLimits
+from derive.engine.run import SilentObserver
 from derive.engine.transaction import Committed
 from derive.errors import LostError, TaskError
 from derive.materialize.stages import AnyPlan

@@ -11,8 +11,7 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.errors import LambdaError
 from derive.protocol.derive import STATE_TABLES
-from derive.protocol.limits import LambdaLimits
-from derive.protocol.specs import Document
+from derive.protocol.specs import Document, LambdaLimits
 
 CATALOG = """
 collections:

@@ -13,10 +13,10 @@ from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
 from watched_edit import Edits
 
 from derive.cli.applying import Applying
-from derive.engine.edit_scope import find_waiting, stage
-from derive.engine.edit_wait import find_wait
+from derive.engine.edits import find_wait
 from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
+from derive.engine.task_reconciler import find_waiting, stage
 
 COPIES = ("copies", "numbers", 1)
 STORED = """

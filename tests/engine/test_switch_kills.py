@@ -27,8 +27,8 @@ from materialized import served
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.observer import SilentObserver
 from derive.engine.opening import open_run
+from derive.engine.run import SilentObserver
 from derive.engine.transaction import Committed
 from derive.errors import FencedError
 from derive.relations.tables.rows import TableRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from derive.engine.pending import find_blamed
+from derive.engine.inputs import find_blamed
 
 SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.materialize import arena
-from derive.materialize.arena import write_loads, write_stores
+from derive.materialize import stream
+from derive.materialize.stream import write_loads, write_stores
 from derive.protocol.stubs import flow_pb2 as flow
 from derive.protocol.stubs import materialize_pb2 as pb
 
@@ -47,9 +47,9 @@ def test_stores(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, 
 
 
 def test_messages_have_so_many_bytes_and_documents() -> None:
-    count = arena.MOST_ROWS + 5
-    keys = pa.array([b"k" * (arena.ARENA_BYTES + 1 if number == 2 else 1) for number in range(count)], pa.binary())
+    count = stream.MOST_ROWS + 5
+    keys = pa.array([b"k" * (stream.ARENA_BYTES + 1 if number == 2 else 1) for number in range(count)], pa.binary())
     loads = [pb.TransactionRequest.FromString(request).load for request in write_loads(1, keys)]
-    assert [len(load.packed_keys) for load in loads] == [2, 1, arena.MOST_ROWS, 2]
+    assert [len(load.packed_keys) for load in loads] == [2, 1, stream.MOST_ROWS, 2]
     assert b"".join(load.arena for load in loads) == b"".join(keys.to_pylist())
     assert not list(write_loads(1, keys.slice(0, 0)))

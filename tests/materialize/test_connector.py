@@ -26,8 +26,7 @@ from derive.errors import (
 )
 from derive.materialize.connector import Connectors, not_installed
 from derive.materialize.fields import FieldSelection
-from derive.materialize.messages import collection_message
-from derive.materialize.preparation import PreparedMaterialization, prepare
+from derive.materialize.preparation import PreparedMaterialization, collection_message, prepare
 from derive.position import Position
 from derive.protocol.specs import (
     AddressEndpoint,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from derive.errors import Issue
 from derive.materialize.fields import FieldSelection, select_fields
 from derive.position import Position
-from derive.protocol.constraint import Constraint, ConstraintType
+from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.specs import FieldsSpec, ProjectionSpec
 
 AT = Position("flow.yaml", 1, 1)

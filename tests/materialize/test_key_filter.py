@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.key import pack
-from derive.materialize.key_filter import KeyFilter, LastStored
+from derive.materialize.grouped import KeyFilter, LastStored
 
 NUMBERS = st.sets(st.integers(0, 40))
 

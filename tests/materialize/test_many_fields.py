@@ -15,7 +15,7 @@ from connectors.materialize_postgres.failure import explain
 from derive.errors import EndpointError
 from derive.materialize.fields import FieldSelection, select_fields
 from derive.position import Position
-from derive.protocol.constraint import Constraint, ConstraintType
+from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.specs import FieldsSpec, ProjectionSpec
 
 AT = Position("flow.yaml", 1, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_runs import Project, connector_of, end, sales, sqlite, until
 
-from derive.materialize.stall_monitor import Stall, StallMonitor
+from derive.materialize.streams import Stall, StallMonitor
 
 
 def test_silence_is_told_of_ever_less_often() -> None:

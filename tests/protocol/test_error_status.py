@@ -18,8 +18,7 @@ from derive.errors import (
     SchemaError,
 )
 from derive.position import Position
-from derive.protocol.driver import DriverClient, driver_handler, open_channel
-from derive.protocol.status import error_of, status_of
+from derive.protocol.driver import DriverClient, driver_handler, error_of, open_channel, status_of
 from derive.protocol.stubs import materialize_pb2 as pb
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from derive.errors import TaskError
 from derive.position import Position
-from derive.protocol.endpoint import ConnectorEndpoint, EndpointConfig
+from derive.protocol.materialization import ConnectorEndpoint, EndpointConfig
 from derive.protocol.secrets import escaped, hide, hide_in_line, references, reveal, secret_texts
 
 AT = Position("flow.yaml", 7, 3)

@@ -1,4 +1,4 @@
-"""The JSON Schema of `flow.yaml`, the single description of a catalog's syntax.
+"""The JSON Schema of `flow.yaml`, the single description of a catalog's syntax, and its building blocks.
 
 Editors complete, explain and check catalogs with it, and the loader rejects the same files. Each fault is reported at
 its own position: a definition for a string or an object has `type: [string, object]` with constraints for both, because
@@ -13,38 +13,363 @@ Source: JSON Schema draft 2020-12.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
-from derive.catalog.language.endpoint_schema import CAPTURE, MATERIALIZATION
-from derive.catalog.language.vocabulary import (
-    BOOLEAN,
-    DELETE,
-    DURATION,
-    EXPECT_PUB_ID,
-    LINE,
-    NAME,
-    NO_EFFECT,
-    ON_SOURCE_RESET,
-    POINTER,
-    RESET,
-    STEP_TIME,
-    TICK,
-    TIME,
-    TOKEN,
-    U32,
-    Schema,
-    array,
-    entries,
-    only_one,
-    record,
-    ref,
-    shards,
-    text,
-)
 from derive.protocol.authoring import CODE_OR_FILE
-from derive.protocol.installed import find_authoring, installed_connectors
+from derive.protocol.entry_points import find_authoring, installed_connectors
 from derive.reduce.annotation import STRATEGIES
+
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema."""
+
+TOKEN = r"[^\x00-,/:-@\[-\^`{-\x7f\s]+"
+"""Pattern of a token, in the regular expressions that all languages share.
+
+Of ASCII it allows letters, digits, `-`, `_` and `.`; the build checks the rest of Unicode.
+"""
+
+NAME = rf"^{TOKEN}(/{TOKEN})*$"
+"""Pattern of the name of a collection."""
+
+_VISIBLE = r"[^\x00-\x20\x7f-\xa0\u2028\u2029]"
+LINE = rf"^{_VISIBLE}([^\x00-\x1f\x7f-\x9f\u2028\u2029]*{_VISIBLE})?$"
+"""Pattern of one line of text, such as the name of a test."""
+
+_SPACE = r"[ \t\n\r\f\v]*"
+_UNIT = (
+    "(?:u(?:s|secs?)|microseconds?|m(?:s|secs?)|milliseconds?|s(?:ecs?)?|seconds?|m(?:ins?)?|minutes?"
+    "|h(?:rs?)?|hours?|d(?:ays?)?|w(?:ks?)?|weeks?)"
+)
+_PERIOD = rf"(?:{_SPACE}[0-9]{{1,18}}{_SPACE}{_UNIT}{_SPACE})+$"
+_RFC3339 = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+BOOLEAN: Schema = {"type": "boolean"}
+U32: Schema = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
+POINTER: Schema = {
+    "type": "string",
+    "format": "json-pointer",
+    "pattern": "^(/([^/~]|~[01])+)*$",
+    "errorMessage": "this is no JSON pointer such as '/id'",
+    "x-code": "E302",
+}
+ON_SOURCE_RESET: Schema = {
+    "description": "What becomes of the reader when another relation is given the name of its source, or the source is"
+    " reset: `stop`, until somebody has looked at it, or `follow`, with the rows of the former relation taken back.",
+    "enum": ["stop", "follow"],
+    "default": "stop",
+}
+TIME: Schema = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": _RFC3339,
+    "errorMessage": "this is no time such as 2023-01-23T01:00:00Z",
+    "x-code": "E502",
+}
+DURATION: Schema = {
+    "type": "string",
+    "pattern": f"^{_PERIOD}",
+    "errorMessage": "not a duration such as '15m', '24h' or '1h 30s'",
+    "x-code": "E013",
+}
+TICK: Schema = {
+    "type": "string",
+    "pattern": f"^(?=[^1-9]*[1-9]){_PERIOD}",
+    "errorMessage": "not a duration longer than 0s, such as '1s' or '5m'",
+    "x-code": "E013",
+}
+STEP_TIME: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
+
+NO_EFFECT = "x-no-effect"
+"""Keyword of settings without effect; its value names the alternative, if there is one."""
+
+
+def without_effect(schema: Schema, instead: str = "") -> Schema:
+    """Return the schema of a setting that is accepted and has no effect.
+
+    Args:
+        schema: schema of the value.
+        instead: alternative that has the intended effect; empty for none.
+    """
+    description = f"Accepted, and of no effect here{': ' if instead else ''}{instead}."
+    return {**schema, "description": description, NO_EFFECT: instead}
+
+
+EXPECT_PUB_ID: Schema = without_effect({"type": "string"})
+DELETE: Schema = without_effect({**BOOLEAN, "default": False}, "leave it out of the catalog to remove it")
+RESET: Schema = without_effect({**BOOLEAN, "default": False}, "'flowctl reset' starts a task over")
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def text(description: str, **keywords: Any) -> Schema:
+    """Return the schema of a string."""
+    return {"type": "string", "description": description, **keywords}
+
+
+def array(description: str, items: Schema, types: Sequence[str] = ("array",), **keywords: Any) -> Schema:
+    """Return the schema of an array, or of one of the other `types`."""
+    return {"type": _type(types), "description": description, "items": items, **keywords}
+
+
+def record(
+    title: str,
+    description: str,
+    properties: Mapping[str, Schema],
+    required: Sequence[str] = (),
+    *,
+    types: Sequence[str] = ("object",),
+    **keywords: Any,
+) -> Schema:
+    """Return the schema of an object with these properties, or of one of the other `types`.
+
+    Properties that begin with `x-` are free for authors, unless `patternProperties={}`.
+    """
+    return {
+        "title": title,
+        "description": description,
+        "type": _type(types),
+        "properties": dict(properties),
+        "patternProperties": {"^x-": True},
+        "additionalProperties": False,
+        **({"required": list(required)} if required else {}),
+        **keywords,
+    }
+
+
+def only_one(properties: Mapping[str, Schema], code: str, message: str, **keywords: Any) -> Schema:
+    """Return the schema of an object with exactly one of these properties; `code` and `message` are for violations."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "errorMessage": message,
+        "x-code": code,
+        **keywords,
+    }
+
+
+def entries(description: str, values: Schema, *, types: Sequence[str] = ("object",), names: str = "") -> Schema:
+    """Return the schema of a map from names to values; `names` is a pattern for the names."""
+    return {
+        "description": description,
+        "type": _type(types),
+        "additionalProperties": values,
+        **({"propertyNames": {"pattern": names}} if names else {}),
+    }
+
+
+def shards(tick: str) -> Schema:
+    """Return the schema of a task's shards, with `tick` as the default duration of transactions."""
+    return record(
+        "Shards",
+        "How the task runs.",
+        {
+            "disable": {**BOOLEAN, "description": "Do not run the task.", "default": False},
+            "maxTxnDuration": {
+                **TICK,
+                "description": "The tick: the grain of time in which documents combine, such as `1s`.",
+                "default": tick,
+            },
+            "minTxnDuration": without_effect({**DURATION, "default": "0s"}, "'maxTxnDuration' is the tick"),
+            "hotStandbys": without_effect({**U32, "default": 0}),
+            "ringBufferSize": without_effect({**U32, "default": 65536}),
+            "readChannelSize": without_effect({**U32, "default": 4096}),
+            "flags": entries("Accepted, and of no effect here.", {}),
+            "logLevel": {
+                "description": "How much is logged.",
+                "enum": ["error", "warn", "info", "debug", "trace"],
+                "default": "info",
+            },
+        },
+    )
+
+
+def _type(types: Sequence[str]) -> str | list[str]:
+    return types[0] if len(types) == 1 else list(types)
+
+
+_CONFIG: Schema = {
+    "description": "What the connector needs to know, or the name of a file that holds it. For a secret write"
+    " `${env:NAME}` or `${file:PATH}`.",
+    "type": ["string", "object"],
+}
+_ENDPOINTS: dict[str, Schema] = {
+    "connector": record(
+        "Connector",
+        "A connector, by its image.",
+        {"image": text("Name of the image; registry and tag may be left out."), "config": _CONFIG},
+        ("image", "config"),
+    ),
+    "local": record(
+        "Local connector",
+        "A connector that is a program on this machine, which prints its address when it is ready.",
+        {
+            "command": array(
+                "The program and its arguments.",
+                text("An argument."),
+                minItems=1,
+                errorMessage="a command is an array of the program and its arguments",
+                **{"x-code": "E010"},
+            ),
+            "config": _CONFIG,
+            "env": entries("Environment variables of the program.", text("The value.")),
+            "protobuf": without_effect({**BOOLEAN, "default": False}),
+        },
+        ("command", "config"),
+    ),
+}
+_CAPTURED = only_one(
+    _ENDPOINTS,
+    "E014",
+    "'endpoint' names exactly one of 'connector' and 'local'",
+    description="The connector to the outside.",
+)
+ADDRESS: Schema = {
+    "type": "string",
+    "pattern": r"^[^\s/]+:[0-9]{1,5}$",
+    "errorMessage": "an address is a host and a port, such as 'localhost:5000'",
+    "x-code": "E713",
+}
+_MATERIALIZED: Schema = {
+    "description": "The connector to the outside: `connector`, `local`, or an `address` with a `config`.",
+    "type": "object",
+    "properties": {
+        **_ENDPOINTS,
+        "address": {**ADDRESS, "description": "Where a connector serves gRPC already, such as `localhost:5000`."},
+        "config": _CONFIG,
+    },
+    "additionalProperties": False,
+    "oneOf": [
+        {"required": ["connector"], "maxProperties": 1},
+        {"required": ["local"], "maxProperties": 1},
+        {"required": ["address", "config"], "maxProperties": 2},
+    ],
+    "errorMessage": "'endpoint' is one of 'connector', 'local', and 'address' with a 'config' beside it",
+    "x-code": "E014",
+}
+_RESOURCE: Schema = {
+    "description": "What of the endpoint is meant, such as a table; or the name of a file that says so.",
+    "type": ["string", "object"],
+}
+_ON_CHANGE: Schema = without_effect(
+    {"enum": ["abort", "backfill", "disableBinding", "disableTask"]},
+    "a task whose schema no longer fits stops, and says why",
+)
+_DISABLE: Schema = {**BOOLEAN, "description": "Leave this binding out.", "default": False}
+_BACKFILL: Schema = {**U32, "description": "Raise it to start over.", "default": 0}
+_PRIORITY: Schema = {**U32, "description": "Higher priorities come first.", "default": 0}
+
+CAPTURE = record(
+    "Capture",
+    "Documents that come in from outside. It is kept, and not run here: use `flowctl ingest`.",
+    {
+        "endpoint": _CAPTURED,
+        "bindings": array(
+            "What is captured into which collection.",
+            record(
+                "Binding",
+                "What is captured into which collection.",
+                {
+                    "resource": _RESOURCE,
+                    "target": text("Name of the collection."),
+                    "disable": _DISABLE,
+                    "backfill": _BACKFILL,
+                },
+                ("resource", "target"),
+            ),
+        ),
+        "autoDiscover": record(
+            "Discovery",
+            "What to do with resources that are new.",
+            {
+                "addNewBindings": {**BOOLEAN, "description": "Capture them too."},
+                "evolveIncompatibleCollections": {**BOOLEAN, "description": "Adapt collections that no longer fit."},
+            },
+            types=("object", "null"),
+        ),
+        "interval": {**DURATION, "description": "How often to look for documents."},
+        "shards": shards("1s"),
+        "expectPubId": EXPECT_PUB_ID,
+        "delete": DELETE,
+        "reset": RESET,
+        "redactSalt": text("Salt of hashes in redacted documents, in base64; that of the data folder if left out."),
+    },
+    ("endpoint", "bindings"),
+)
+
+_FIELDS = record(
+    "Fields",
+    "Which fields are materialized.",
+    {
+        "groupBy": array(
+            "Fields that are the key: other names of the collection's, in its order.", text("Name of a field.")
+        ),
+        "require": entries("Fields that must be, each with settings of the connector.", {}),
+        "include": entries("The same as `require`.", {}),
+        "exclude": array("Fields that must not be.", text("Name of a field.")),
+        "recommended": {
+            "description": "Whether to add what the connector recommends, or how many levels deep.",
+            "type": ["boolean", "integer"],
+            "minimum": 0,
+            "default": True,
+            "errorMessage": "'recommended' is true, false, or how many levels deep",
+            "x-code": "E010",
+        },
+    },
+)
+
+MATERIALIZATION = record(
+    "Materialization",
+    "Collections that are kept up to date in another system.",
+    {
+        "endpoint": _MATERIALIZED,
+        "source": record(
+            "Capture",
+            "The capture whose collections are meant. Accepted, and of no effect here: name them in `bindings`.",
+            {
+                "capture": text("Name of the capture."),
+                "targetNaming": text("How resources are named."),
+                "deltaUpdates": {**BOOLEAN, "description": "Append documents instead of replacing rows."},
+                "fieldsRecommended": {"type": ["boolean", "integer"], "description": "As in a binding's `fields`."},
+            },
+            types=("string", "object"),
+        ),
+        "bindings": array(
+            "What is materialized, and where.",
+            record(
+                "Binding",
+                "A collection, and where it goes.",
+                {
+                    "resource": _RESOURCE,
+                    "source": ref("source"),
+                    "fields": _FIELDS,
+                    "disable": _DISABLE,
+                    "backfill": _BACKFILL,
+                    "onSourceReset": ON_SOURCE_RESET,
+                    "priority": _PRIORITY,
+                    "onIncompatibleSchemaChange": _ON_CHANGE,
+                },
+                ("resource", "source"),
+            ),
+        ),
+        "onIncompatibleSchemaChange": _ON_CHANGE,
+        "shards": shards("10ms"),
+        "expectPubId": EXPECT_PUB_ID,
+        "delete": DELETE,
+        "reset": RESET,
+    },
+    ("endpoint", "bindings"),
+)
+
 
 _SELECTOR = record(
     "Partition selector",

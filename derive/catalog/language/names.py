@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from derive.catalog.language.vocabulary import LINE
+from derive.catalog.language.json_schema import LINE
 
 _TOKEN = r"(?:[^\W_]|[-_.])+"
 _NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")

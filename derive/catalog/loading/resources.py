@@ -1,8 +1,9 @@
-"""Resources: the files and http(s) URLs of a catalog, each loaded once."""
+"""Resources: the files and http(s) URLs of a catalog, each loaded once, and the project's folder."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,20 @@ from derive.catalog.language.yaml import YamlFile, parse_yaml
 from derive.errors import CatalogError
 from derive.protocol.resource import is_remote, show, too_large
 from derive.protocol.specs import JSON
+
+_ROOTS = ("flow.yaml", "flow.yml", "flow.json")
+
+
+def project_root(source: Path) -> Path:
+    """Return the project's folder of a catalog.
+
+    The folder is the outermost parent in an unbroken chain of folders with root files.
+    """
+    folder = source.absolute().parent
+    while folder.parent != folder and any(os.path.isfile(folder.parent / name) for name in _ROOTS):
+        folder = folder.parent
+    return Path(os.path.normpath(folder))
+
 
 _SECONDS = 10.0
 

@@ -1,24 +1,139 @@
-"""Rules for steps of tests: ingested documents are valid, and verified documents are in the order of the key."""
+"""Rules for steps of tests: their documents, and the time of each step.
+
+A test has a schedule if it has an `at` or an `advance`. All times are then known before the run: offsets count from the
+beginning, `advance` counts from the present, and a verified collection is known at the end of the present tick. A step
+that would go back in time is an issue.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from derive.catalog.definitions import StepDef
+from derive.catalog.definitions import AdvanceDef, StepDef
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.rules.selector import build_selector
+from derive.catalog.rules.inputs import build_selector
+from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError
 from derive.protocol.resource import resolve
-from derive.protocol.specs import CollectionSpec, IngestStep, StepTime, VerifyStep
+from derive.protocol.specs import AdvanceStep, CollectionSpec, IngestStep, StepTime, VerifyStep, show_offset
 from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator
+
+BEGIN = 1_704_067_200_000_000
+"""Beginning of a test whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
+
+_LAST = parse_rfc3339("9999-01-01T00:00:00Z")
+_BEGINS = "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z"
+
+
+class Schedule:
+    """Times of the steps of one test, computed in the order of the steps.
+
+    Args:
+        steps: steps of the test.
+        ticks: tick of each derivation by name, in microseconds.
+        report: report for issues.
+
+    Attributes:
+        begin: timestamp of the beginning of the test.
+    """
+
+    def __init__(self, steps: Sequence[StepDef | AdvanceDef], ticks: Mapping[str, int], report: Report) -> None:
+        ingests = [step for step in steps if isinstance(step, StepDef) and step.kind == "ingest"]
+        self._tells_time = any(isinstance(step, AdvanceDef) for step in steps) or any(step.when for step in ingests)
+        self._ticks = ticks
+        self._report = report
+        first = ingests[0].when if ingests else None
+        begin = None if first is None or first.value.startswith("+") else _parse(first.value, BEGIN)
+        self.begin = begin if begin is not None and 0 <= begin < _LAST else BEGIN
+        self._present = self._wall = self.begin
+        self._latest = -1  # timestamp of the last document
+
+    def ingest(self, step: StepDef) -> StepTime | None:
+        """Return the time of an ingest step; None in a test without a schedule."""
+        if not self._tells_time:
+            return None
+        self._present = self._wall = self._wall if step.when is None else self._clock(step.when)
+        self._latest = max(self._wall, self._latest + 1) + len(step.documents) - 1
+        return StepTime(self._present, self._wall)
+
+    def _clock(self, when: Located) -> int:
+        """Return the time of an `at`; the present time, and an issue, if it is invalid or in the past."""
+        clock = _parse(when.value, self.begin)
+        if clock is None:
+            message = f"'at' is no RFC 3339 time, and no offset from the beginning of the test: {when.value!r}"
+            is_duration = _parse(f"+{when.value}", self.begin) is not None
+            hint = f"did you mean '+{when.value}'?" if is_duration else "such as '2024-05-01T09:00:00Z' or '+20m'"
+            self._report.add("E605", message, when, hint)
+        elif self._is_within(clock, when) and self._is_next(clock, when):
+            return clock
+        return self._wall
+
+    def advance(self, step: AdvanceDef) -> AdvanceStep:
+        """Return the step with the time at which it ends."""
+        clock = self._present + parse_duration(step.at.value)
+        if self._latest < 0:
+            hint = f"give the documents of the first ingest step a time, such as 'at: +{step.at.value}'"
+            self._report.add("E606", "nothing is ingested before time passes", step.at, hint)
+        elif self._is_within(clock, step.at):
+            self._present = clock
+            self._wall = max(self._wall, clock)
+        return AdvanceStep(StepTime(self._present, self._wall), step.at.key_position)
+
+    def verify(self, derivations: Iterable[str]) -> StepTime | None:
+        """Return the time of a verify step: the end of the tick, for all derivations of the verified collection.
+
+        Args:
+            derivations: names of these derivations.
+
+        Returns:
+            The time; None in a test without a schedule.
+        """
+        if not self._tells_time:
+            return None
+        tick = math.lcm(*(self._ticks[name] for name in derivations))
+        if tick > 1 and self._latest >= 0:
+            last = max(self._present, self._latest)
+            self._wall = max(self._wall, last - last % tick + tick)
+        return StepTime(self._present, self._wall)
+
+    def _is_within(self, clock: int, at: Located) -> bool:
+        if 0 <= clock < _LAST:
+            return True
+        self._report.add("E608", f"a test is at a time from 1970 to 9998, and {at.value} is not", at)
+        return False
+
+    def _is_next(self, clock: int, when: Located) -> bool:
+        if clock >= self._wall:
+            return True
+        is_offset = when.value.startswith("+")
+        present, wall = (
+            show_offset(time, self.begin) if is_offset else format_rfc3339(time) for time in (self._present, self._wall)
+        )
+        if clock < self._present:
+            message = f"time does not go back: 'at' is {when.value}, and the test is at {present} already"
+            hint = "offsets count from the beginning of the test" if is_offset else _BEGINS
+        else:
+            message = f"time does not go back: 'at' is {when.value}, and what was verified is known at {wall}"
+            hint = f"ingest before the verify step, or from {wall} on"
+        self._report.add("E607", message, when, hint)
+        return False
+
+
+def _parse(text: str, begin: int) -> int | None:
+    """Return the timestamp of an RFC 3339 time, or of an offset from `begin`; None for other texts."""
+    try:
+        return begin + parse_duration(text[1:]) if text.startswith("+") else parse_rfc3339(text)
+    except ValueError:
+        return None
 
 
 class StepBuilder:
