@@ -1,23 +1,357 @@
-"""Checking a derivation's SQL: apply the migrations to an empty database, and prepare lambdas against it."""
+"""Checks of a derivation's SQL before it runs: migrations, columns, shared tables, and rows of other shuffle keys.
+
+A document without a shuffle key may come to any shard, and each shard has its own tables. So the rows that it finds in
+a table that a lambda writes, and the shard of its own writes, depend on the number of shards (law L1). Tables that only
+migrations fill are the same on all shards.
+
+SQL names a published property only by its column, and SQLite accepts any name. A closed schema refuses a misspelt one
+only when documents come; an open schema never does.
+
+A document finds on its shard the rows that earlier documents of its shuffle key wrote. Rows of other keys are there
+only if they share the shard, so results that depend on them change when a shard is split (law L1). SQLite's authorizer
+reports the columns that a statement reads; the columns that hold the shuffle key are found from the INSERTs and
+comparisons of lambdas. A statement that reads none of these columns cannot restrict itself to its own key.
+
+The check yields notes and no errors, because the other rows may not affect the result.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import apsw
 
-from connectors.derive_sqlite.column import check_columns
 from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.other_keys import check_other_keys
-from connectors.derive_sqlite.program import Program, compile_program
-from connectors.derive_sqlite.table import check_tables
+from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, place_of
 from derive.errors import Issue, LambdaError
+from derive.lambda_sql.block import Statement
 from derive.lambda_sql.chance import Chance
 from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.parameter import find_projection
+from derive.lambda_sql.token import Token, tokens_of
 from derive.lambda_sql.watch import Watch
 from derive.protocol.derive import STATE_TABLES
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import DerivationSpec, ProjectionSpec
+from derive.schema.infer import infer
+from derive.schema.redaction import Redactor
+from derive.schema.shape import Shape, locate
+from derive.suggest import distance, suggest
+
+_SHUFFLE_HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
+
+
+def check_tables(programs: Sequence[Program]) -> list[Issue]:
+    """Return an issue for each statement that uses a shard's table though its documents come to any shard.
+
+    Args:
+        programs: programs of all transforms of a derivation.
+    """
+    written: dict[str, str] = {}
+    for program in programs:
+        for step in program.steps:
+            for table in step.statement.writes:
+                written.setdefault(table, program.transform.name)
+    anywhere = [program for program in programs if program.transform.shuffle.kind == "any"]
+    return [issue for program in anywhere for issue in _issues(program, written)]
+
+
+def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
+    script = program.transform.script
+    assert script is not None  # otherwise there would be no program
+    for step in program.steps:
+        problem = _problem(step.statement, written)
+        if problem:
+            message = f"{program.what} {problem}, but with 'shuffle: any' its documents come to any shard"
+            yield Issue("E528", message, script.locate(step.statement.begin), _SHUFFLE_HINT)
+
+
+def _problem(statement: Statement, written: dict[str, str]) -> str | None:
+    if statement.writes:
+        table = min(statement.writes - {SCHEMA} or statement.writes)
+        return f"writes the table '{table}'"
+    shared = sorted(statement.reads & written.keys())
+    if shared:
+        return f"reads the table '{shared[0]}', which the lambda of transform '{written[shared[0]]}' writes"
+    return None
+
+
+_SHOWN = 12
+_NEAR = 5
+"""Number of characters of a name per allowed difference."""
+
+
+def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
+    """Yield an error for each column that no document may have, and a note for each that is probably misspelt.
+
+    Args:
+        spec: the derivation.
+        program: the program of one of its transforms.
+    """
+    projections = spec.sources[program.transform.input.source].projections
+    schema = spec.collection.write_schema
+    declared = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    redactor = Redactor(spec.collection.redaction, b"") if spec.collection.redaction else None
+    for step in program.steps:
+        columns = step.statement.columns
+        if len(columns) == 1 and columns[0].lower().startswith("json"):
+            continue  # the column is the whole document
+        published = {column: _property(column, step.statement, projections) for column in columns}
+        if any(declared.get(name, False) is False for name in published.values()):  # else nothing to infer
+            shown = {column: name for column, name in published.items() if redactor is None or not redactor.hides(name)}
+            yield from _check_column(shown, program, step.statement, spec.name, infer(schema))
+
+
+def _check_column(
+    published: Mapping[str, str], program: Program, statement: Statement, collection: str, shape: Shape
+) -> Iterator[Issue]:
+    script = program.transform.script
+    assert script is not None
+    for column, name in published.items():
+        exists = locate(shape, (name,))[1]
+        if exists == "cannot":
+            message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not allow"
+            yield Issue("E529", message, place_of(script, statement, column), _hint(name, shape))
+        elif exists == "implicit" and name not in shape.properties:
+            near = _near(name, set(shape.properties) - set(published.values()))
+            if near:
+                message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not mention"
+                yield Issue("N529", message, place_of(script, statement, column), f"did you mean '{near}'?")
+
+
+def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
+    """Return the property of a column: the field of its parameter, or the column's own name."""
+    projection = find_projection(column[1:], projections) if column[1:] in statement.parameters else None
+    return projection.field if projection and column[0] == "$" else column
+
+
+def _hint(name: str, shape: Shape) -> str:
+    known = sorted(name for name, member in shape.properties.items() if member.types)
+    guess = suggest(name, known)
+    more = ", …" if len(known) > _SHOWN else ""
+    return f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known[:_SHOWN])}{more}"
+
+
+def _near(name: str, known: set[str]) -> str | None:
+    """Return a known name that is so close that a misspelling is likely; None without one."""
+    guess = suggest(name, known)
+    return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
+
+
+_HINT = "compare a column that holds the shuffle key with the document's"
+_RESTRICTING = frozenset({"WHERE", "ON", "USING", "NATURAL", "HAVING"})
+_WRITING = frozenset({"INSERT", "REPLACE"})
+
+
+def check_other_keys(spec: DerivationSpec, programs: Sequence[Program], db: apsw.Connection) -> list[Issue]:
+    """Return a note for each statement whose result depends on rows of other keys, as far as its text shows.
+
+    Args:
+        spec: the derivation.
+        programs: programs of its transforms.
+        db: database with the derivation's tables.
+    """
+    written = {table for program in programs for step in program.steps for table in step.statement.writes} - {SCHEMA}
+    tables = {name: _Table(name, db) for name in written}
+    for program in programs:
+        keys = _keys_of(spec, program)
+        for step in program.steps:
+            _learn(step.statement, keys, tables)
+    _find_numbered(db, programs, tables)
+    issues: list[Issue] = []
+    for program in programs:
+        if program.transform.shuffle.key:
+            for step in program.steps:
+                issues += _check_keys(program, step, tables)
+    return issues
+
+
+class _Table:
+    """A table that lambdas write.
+
+    Attributes:
+        name: name of the table.
+        columns: its columns in order, in lower case.
+        row_ids: column names of its row ids.
+        root: number of its first page; None for a virtual table.
+        key_columns: columns that hold components of the shuffle key.
+        is_known: whether the writers of all its rows are known.
+        numbers_rows: whether SQLite chooses the row ids.
+    """
+
+    def __init__(self, name: str, db: apsw.Connection) -> None:
+        self.name = name
+        described = db.execute("SELECT lower(name), pk, type FROM pragma_table_info(?)", (name,)).fetchall()
+        self.columns = [str(column) for column, _, _ in described]
+        primary = [str(column) for column, pk, kind in described if pk and str(kind).upper() == "INTEGER"]
+        self.row_ids = {"rowid", *(primary if sum(bool(pk) for _, pk, _ in described) == 1 else ())}
+        self.root = db.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).get
+        self.key_columns: set[str] = set()
+        self.is_known = bool(self.root)  # the tables behind a virtual table are not visible
+        self.numbers_rows = False
+
+
+def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
+    """Return the parameters that name components of a transform's shuffle key, with `$`, in lower case."""
+    transform = program.transform
+    projections = spec.sources[transform.input.source].projections
+    names = {name for step in program.steps for name in step.statement.parameters}
+    named = {name: find_projection(name, projections) for name in names}
+    return {
+        f"${name}".lower()
+        for name, projection in named.items()
+        if projection is not None and projection.pointer in transform.shuffle.key
+    }
+
+
+def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> None:
+    """Record the columns that hold the shuffle key according to a statement."""
+    tokens = tokens_of(statement.text)
+    target = _target_of(tokens)
+    for name in statement.writes & tables.keys():
+        if name.lower() != target:  # a trigger writes the table
+            tables[name].is_known = False
+    for name in (statement.reads | statement.writes) & tables.keys():
+        compared = {column for column in tables[name].columns if _is_compared(tokens, column, keys)}
+        tables[name].key_columns |= compared
+    table = next((table for name, table in tables.items() if name.lower() == target), None)
+    if table is None or not tokens or tokens[0].word not in _WRITING:
+        return
+    inserted = _inserted(tokens, table.columns)
+    table.key_columns |= {column for column, value in inserted.items() if value in keys}
+    telling = keys | {"$flow_document"}
+    if not inserted or (not table.key_columns and any(token.name in telling for token in tokens)):
+        table.is_known = False
+
+
+def _target_of(tokens: Sequence[Token]) -> str | None:
+    """Return the table that a statement itself writes, in lower case; None if there is none."""
+    for place, token in enumerate(tokens[:-1]):
+        following = tokens[place + 1 :]
+        if token.word in ("INTO", "FROM") or (token.word == "UPDATE" and following[0].word != "OR"):
+            return _named(following)
+        if token.word == "SELECT":
+            return None
+        if token.word == "OR" and tokens[place - 1].word == "UPDATE":
+            return _named(following[1:])
+    return None
+
+
+def _named(tokens: Sequence[Token]) -> str | None:
+    """Return the name at the start of tokens, without the database's name."""
+    has_database = len(tokens) > 2 and tokens[1].word == "."
+    return tokens[2 if has_database else 0].name if tokens else None
+
+
+def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
+    """Return whether a statement compares a column with a component of the shuffle key."""
+    for place in range(1, len(tokens) - 1):
+        if tokens[place].word not in ("=", "IS", "IN"):
+            continue
+        before, after = tokens[place - 1].name, tokens[place + 1].name
+        if {before, after} & keys and column in (before, after):
+            return True
+        if after == "=" and place + 2 < len(tokens) and column == before and tokens[place + 2].name in keys:
+            return True  # `==`, as in C
+    return False
+
+
+def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]:
+    """Return the value of each column of an INSERT, if it is one token; empty if no columns are found."""
+    words = [token.word for token in tokens]
+    begin = next((place for place, word in enumerate(words) if word in ("VALUES", "SELECT")), None)
+    if begin is None:
+        return {}
+    named = _split(tokens, words.index("(") + 1) if "(" in words[:begin] else []
+    names = [part[0].name for part in named if part] or list(columns)
+    values = _split(tokens, begin + (2 if words[begin] == "VALUES" else 1))
+    return {name: part[0].name if len(part) == 1 else "" for name, part in zip(names, values, strict=False)}
+
+
+def _split(tokens: Sequence[Token], begin: int) -> list[list[Token]]:
+    """Return the parts between commas, up to a closing bracket or a word that ends a list."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens[begin:]:
+        depth += (token.word == "(") - (token.word == ")")
+        if depth < 0 or (not depth and token.word in ("FROM", "WHERE", "ON", "RETURNING", ";")):
+            break
+        if token.word == "," and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _check_keys(program: Program, step: Step, tables: dict[str, _Table]) -> Iterator[Issue]:
+    statement, script = step.statement, program.transform.script
+    assert script is not None
+    seen = _seen(statement, tables)
+    numbered = _numbered(statement, tables)
+    message = None
+    if seen and all(table.is_known for table in seen):
+        name = seen[0].name
+        if not any((table.name, column) in _lowered(statement) for table in seen for column in table.key_columns):
+            message = f"{program.what} looks at all rows of '{name}' that are on its shard, of other keys as well"
+        elif not _RESTRICTING & {token.word for token in tokens_of(statement.text)}:
+            message = f"{program.what} looks at all keys of '{name}' that are on its shard"
+    if message is not None:
+        yield Issue(
+            "N528", f"{message}: its result depends on the number of shards", script.locate(statement.begin), _HINT
+        )
+    elif numbered is not None:
+        message = f"{program.what} publishes ids of rows of '{numbered}': which they are depends on rows of other keys"
+        yield Issue("N528", message, script.locate(statement.begin), "make ids of what the document says")
+
+
+def _lowered(statement: Statement) -> set[tuple[str, str]]:
+    return {(table, column.lower()) for table, column in statement.read_columns}
+
+
+def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
+    """Return the tables whose rows a statement reads; an INSERT's own row does not count."""
+    tokens = tokens_of(statement.text)
+    own = _target_of(tokens) if tokens and tokens[0].word in _WRITING else None
+    sources = {
+        token.name for place, token in enumerate(tokens) if place and tokens[place - 1].word in ("FROM", "JOIN", ",")
+    }
+    is_writing = bool(tokens) and tokens[0].word in ("UPDATE", "DELETE")
+    used = statement.reads | (statement.writes if is_writing else frozenset())
+    names = sorted(name for name in used & tables.keys() if name.lower() != own or name.lower() in sources)
+    return [tables[name] for name in names]
+
+
+def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
+    """Return a table whose SQLite-chosen row ids a statement returns; None without one."""
+    for origin in statement.origins:
+        if origin is not None and origin[0] in tables:
+            table = tables[origin[0]]
+            if table.numbers_rows and origin[1].lower() in table.row_ids:
+                return table.name
+    if "last_insert_rowid" in statement.calls and statement.columns:
+        for token in tokens_of(statement.text):
+            if token.name == "last_insert_rowid":
+                return next((name for name, table in tables.items() if table.numbers_rows), None)
+            if token.word in ("FROM", "WHERE"):
+                break
+    return None
+
+
+def _find_numbered(db: apsw.Connection, programs: Sequence[Program], tables: dict[str, _Table]) -> None:
+    """Mark the tables whose row ids SQLite chooses."""
+    for program in programs:
+        for step in program.steps:
+            if not step.statement.writes & tables.keys():
+                continue
+            values = (None,) * len(step.statement.parameters)
+            plan = db.execute(f"EXPLAIN {step.statement.text}", values, can_cache=False).fetchall()
+            cursors = {row[2]: row[3] for row in plan if row[1] == "OpenWrite"}
+            roots = {cursors.get(row[2]) for row in plan if row[1] == "NewRowid"}
+            tokens = tokens_of(step.statement.text)
+            for table in tables.values():
+                is_given = table.row_ids & _inserted(tokens, table.columns).keys()
+                table.numbers_rows = table.numbers_rows or ((table.root or -1) in roots and not is_given)
 
 
 def check_sql(spec: DerivationSpec) -> list[Issue]:

@@ -1,15 +1,19 @@
-"""Programs: a transform's block of SQL, compiled to run for each document."""
+"""Programs: a transform's block of SQL, compiled to run for each document.
+
+For RETURNING, SQLite creates a temporary table and a statement journal on each run, which takes longer than inserting a
+row. If one row is inserted and only parameters are returned, `changes()` is enough to know whether the row was written.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.derive_sqlite.column_place import place_of
-from connectors.derive_sqlite.returning import split_returning
+import apsw
+
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
 from derive.lambda_sql.block import Statement, read_block
@@ -25,9 +29,69 @@ from derive.lambda_sql.parameter import (
     mentioned_projections,
     named_fields,
 )
-from derive.lambda_sql.token import shorten
-from derive.position import Script
+from derive.lambda_sql.token import outer_tokens, parameters_of, shorten
+from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
+
+
+def place_of(script: Script, statement: Statement, column: str, number: int = 0) -> Position:
+    """Return the position where a column is named, or the start of its statement.
+
+    Args:
+        script: the lambda.
+        statement: one of its statements.
+        column: the name that SQLite gives the column.
+        number: index of the column among columns of this name, from 0.
+    """
+    begin, end = statement.begin, statement.offset + len(statement.text)
+    name = re.escape(column)
+    for pattern in (rf"\bAS\s+[\"`\[']?({name})(?!\w)", rf"(?<![\w$])({name})(?!\w)"):
+        written = list(re.compile(pattern, re.IGNORECASE).finditer(script.text, begin, end))
+        if written:
+            return script.locate(written[min(number, len(written) - 1)].start(1), len(column))
+    return script.locate(begin)
+
+
+_RETURNS_PARAMETERS = re.compile(
+    r"INSERT (?:OR \w+ )?INTO \S+ (?:\( \) )?VALUES \( \) (?:ON .*)?RETURNING (\$\S+(?: , \$\S+)*)(?: ;)?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Tokens outside brackets of an INSERT of one row that returns parameters, with `_` for quoted tokens."""
+
+_QUOTES = "'\"`["
+
+
+def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement]:
+    """Return the statements to run for a statement: the statement itself, or an INSERT and a SELECT.
+
+    Args:
+        db: database with the tables that the statement refers to.
+        statement: a statement that prepares.
+    """
+    outer = outer_tokens(statement.text)
+    match = _RETURNS_PARAMETERS.fullmatch(" ".join("_" if text[0] in _QUOTES else text for _, text in outer))
+    if match is None or not _writes_one_table(db, statement):
+        return [statement]
+    place = max(place for place, text in outer if text.upper() == "RETURNING")
+    returned = match[1].split(" , ")
+    texts = f"{statement.text[:place]};", f"SELECT {','.join(returned)} WHERE changes();"
+    named = [parameters_of(text) for text in texts]
+    if not all(named) or {name[1:] for names in named for name in names} != set(statement.parameters):
+        return [statement]
+    return [
+        replace(statement, text=text, parameters=tuple(name[1:] for name in names))
+        for text, names in zip(texts, named, strict=True)
+    ]
+
+
+def _writes_one_table(db: apsw.Connection, statement: Statement) -> bool:
+    """Return whether a statement writes one table, and no view.
+
+    `changes()` does not count rows of a view's INSTEAD OF triggers.
+    """
+    kinds = [db.execute("SELECT type FROM sqlite_schema WHERE name = ?", (name,)).get for name in statement.writes]
+    return kinds == ["table"]
+
 
 SCHEMA = "sqlite_master"
 """The table with SQLite's schema: a statement that changes a definition writes to it, too."""

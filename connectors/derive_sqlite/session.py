@@ -18,10 +18,9 @@ import apsw
 
 from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
-from connectors.derive_sqlite.gathered import FEW, PART, Gathered
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, Step, compile_program
-from connectors.derive_sqlite.row import Row, RowLayout
+from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
 from derive.errors import LambdaError
 from derive.lambda_sql.block import first_issue
 from derive.lambda_sql.chance import Chance, calls_chance

@@ -1,28 +1,92 @@
-"""Type errors of a derivation's module, as issues at positions in the author's file."""
+"""Type errors of a derivation's module, as issues in the author's files; a cache of modules without errors.
+
+The digest of a cached module includes the types of its collections, Deno, and the checking code. Modules that use
+libraries are not cached, because another version of a library may be fetched at any time.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import orjson
 
-from connectors.derive_typescript.catalog.config import module_of
-from connectors.derive_typescript.runtime.command import run_deno
-from connectors.derive_typescript.runtime.graph import look_into
-from connectors.derive_typescript.runtime.guards import guard_imports
-from connectors.derive_typescript.runtime.place import authored, member_position, position_in
-from connectors.derive_typescript.runtime.project import CHECK, write_project
-from connectors.derive_typescript.sound import SoundModules
-from connectors.derive_typescript.types.interfaces import RESERVED, method_of
+from connectors.derive_typescript.author_files import RESERVED, method_of
+from connectors.derive_typescript.config import module_of
+from connectors.derive_typescript.runtime.command import deno, run_deno, uses_libraries
+from connectors.derive_typescript.runtime.prepared import look_into
+from connectors.derive_typescript.runtime.project import (
+    CHECK,
+    authored,
+    digest_of,
+    guard_imports,
+    member_position,
+    position_in,
+    write_project,
+)
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, DerivationSpec
+
+_FILE = "flowctl-sound-modules"
+_MOST = 1_000
+"""Maximum number of cached modules; the latest are kept."""
+
+
+class SoundModules:
+    """The cache of a user.
+
+    Args:
+        folder: folder of the cache file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / _FILE
+        self._known = self._read()
+
+    def knows(self, spec: DerivationSpec) -> bool:
+        """Return whether the module of a derivation was checked without errors, and is unchanged."""
+        return not uses_libraries(spec) and _digest(spec) in self._known
+
+    def add(self, specs: Iterable[DerivationSpec]) -> None:
+        """Add modules without errors to the cache, if it can be written."""
+        added = [_digest(spec) for spec in specs if not uses_libraries(spec)]
+        if not added:
+            return
+        self._known = list(dict.fromkeys([*self._read(), *added]))[-_MOST:]
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            written = self._file.with_name(f"{_FILE}.{os.getpid()}")
+            written.write_text("\n".join(self._known))
+            written.replace(self._file)
+
+    def _read(self) -> list[str]:
+        with suppress(OSError, UnicodeDecodeError):
+            return self._file.read_text().split()
+        return []
+
+
+def _digest(spec: DerivationSpec) -> str:
+    """Return a digest of all inputs of a check."""
+    return hashlib.sha256(f"{digest_of(spec)} {_lookers()}".encode()).hexdigest()[:32]
+
+
+@cache
+def _lookers() -> str:
+    """Return the identity of the checker: Deno, and the code of this connector."""
+    files = [Path(deno()), *sorted(Path(__file__).parent.rglob("*.py"))]
+    told = [(path.name, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
+    return repr(told)
+
 
 _GRAPH = "graph.ts"
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")

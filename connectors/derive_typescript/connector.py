@@ -10,9 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connectors.derive_typescript.catalog.config import TypeScriptConfig, config_of, module_of, refusal_of
-from connectors.derive_typescript.catalog.loader import load_config
-from connectors.derive_typescript.catalog.schema import SCHEMA
+from connectors.derive_typescript.config import SCHEMA, TypeScriptConfig, config_of, module_of, refusal_of
+from connectors.derive_typescript.loader import load_config
 from derive.errors import Issue
 from derive.protocol.authoring import GENERATED_FOLDER, CatalogFiles, GeneratedFile, Generation, LocatedValue
 from derive.protocol.derive import Log, SharedCode
@@ -40,9 +39,8 @@ class TypeScriptConnector:
 
         Issues are E531 (errors of `deno check`) and E532 (a transform that no method can implement).
         """
-        from connectors.derive_typescript.check import check_modules, check_names
+        from connectors.derive_typescript.check import SoundModules, check_modules, check_names
         from connectors.derive_typescript.runtime.command import cache_folder
-        from connectors.derive_typescript.sound import SoundModules
 
         wrong_names = [check_names(spec) for spec in specs]
         sound = [spec for spec, wrong in zip(specs, wrong_names, strict=True) if not wrong]
@@ -74,9 +72,7 @@ class TypeScriptConnector:
         Raises:
             FlowError: the existing `deno.json` cannot be read.
         """
-        from connectors.derive_typescript.types.deno_json import settings_of
-        from connectors.derive_typescript.types.interfaces import generate_interfaces
-        from connectors.derive_typescript.types.stub import module_stubs
+        from connectors.derive_typescript.author_files import generate_interfaces, module_stubs, settings_of
 
         settings = settings_of(root, config_of(spec).settings)
         notes = [] if settings.note is None else [settings.note]

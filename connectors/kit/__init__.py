@@ -19,10 +19,10 @@ from connectors.kit.requests import Materialization as Materialization
 from connectors.kit.requests import Opening as Opening
 from connectors.kit.requests import ProposedBinding as ProposedBinding
 from connectors.kit.requests import SourceCollection as SourceCollection
+from connectors.kit.requests import StoredRows as StoredRows
 from connectors.kit.requests import ValidatedBinding as ValidatedBinding
 from connectors.kit.requests import Validation as Validation
-from connectors.kit.stored import StoredRows as StoredRows
-from connectors.kit.stored import Value as Value
+from connectors.kit.requests import Value as Value
 from derive.protocol.materialization import FIRST as FIRST
 from derive.protocol.materialization import Constraint as Constraint
 from derive.protocol.materialization import ConstraintType as ConstraintType

@@ -1,17 +1,16 @@
-"""The gRPC service `materialize.Driver` of a connector."""
+"""The gRPC service `materialize.Driver` of a connector, which validates configurations."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Thread, current_thread
 from typing import NoReturn, TypeVar
 
 import grpc
+import jsonschema_rs
 
-from connectors.kit.configuration import ConfigurationCheck
 from connectors.kit.connector import CancellableSession, MaterializeConnector
-from connectors.kit.failure import error_of
 from connectors.kit.messages import (
     application_of,
     apply_response,
@@ -20,13 +19,52 @@ from connectors.kit.messages import (
     validate_response,
     validation_of,
 )
-from connectors.kit.outbox import ClientGoneError, Outbox
-from connectors.kit.requests import Materialization, ValidatedBinding
-from connectors.kit.stream import Transactions, name_of
+from connectors.kit.requests import ConnectorSpec, Materialization, ValidatedBinding
+from connectors.kit.stream import ClientGoneError, Outbox, Transactions, error_of, name_of
+from derive.document.pointer import escape
 from derive.errors import FlowError, ProtocolError, UsageError
 from derive.protocol.driver import status_of
 from derive.protocol.order import StreamOrder
+from derive.protocol.specs import JSON
 from derive.protocol.stubs import materialize_pb2 as pb
+
+
+class ConfigurationCheck:
+    """Validates the configurations of a connector.
+
+    Attributes:
+        connector: name of the connector, for messages.
+    """
+
+    def __init__(self, connector: str, spec: ConnectorSpec) -> None:
+        self.connector = connector
+        self._endpoint = _compile(spec.endpoint_schema)
+        self._resource = _compile(spec.resource_schema)
+
+    def check(self, config: JSON, resources: Iterable[JSON]) -> None:
+        """Validate the configuration of an endpoint, and those of bindings.
+
+        Raises:
+            UsageError: a configuration fails its schema.
+        """
+        _check(self._endpoint, config, f"the endpoint's configuration of {self.connector}")
+        for index, resource in enumerate(resources):
+            _check(self._resource, resource, f"the resource of binding {index} of {self.connector}")
+
+
+def _compile(schema: JSON) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(schema, mask="the value")
+
+
+def _check(validator: jsonschema_rs.Draft202012Validator, value: JSON, what: str) -> None:
+    faults = [
+        f"{error.message}" + (f" at '{pointer}'" if pointer else "")
+        for error in validator.iter_errors(value)
+        for pointer in ["".join(f"/{escape(str(token))}" for token in error.instance_path)]
+    ]
+    if faults:
+        raise UsageError(f"{what} is not what it must be: {'; '.join(faults)}")
+
 
 _Response = TypeVar("_Response")
 

@@ -1,4 +1,4 @@
-"""One stream of transactions: messages, in the protocol's order, become calls of a session.
+"""One stream of transactions: messages, in the protocol's order, become calls of a connector's session.
 
 One thread receives messages and calls the session; a second thread runs `commit`, so that `load` can run beside it.
 Their responses go through an outbox, so that Committed is sent at once, whatever the first thread waits for.
@@ -6,20 +6,91 @@ Their responses go through an outbox, so that Committed is sent at once, whateve
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Condition
 from typing import Literal, cast
 
 from connectors.kit.batch import binding_of, keys_of, rows_of
 from connectors.kit.connector import NarrowerSession, RefillingSession, Session
-from connectors.kit.failure import error_of
+from connectors.kit.stream import error_of
+from connectors.kit.connector import RefillingSession, Session
 from connectors.kit.messages import loaded_messages
-from connectors.kit.outbox import Outbox
 from connectors.kit.requests import Opening
-from derive.errors import ProtocolError
+from derive.errors import FlowError, InternalError, ProtocolError
 from derive.protocol.order import Request as RequestName
 from derive.protocol.order import StreamOrder
 from derive.protocol.stubs import materialize_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+
+def error_of(exc: Exception) -> FlowError:
+    """Return a FlowError unchanged; log the traceback of any other exception, and return an internal error."""
+    if isinstance(exc, FlowError):
+        return exc
+    _log.error("a defect of the connector", exc_info=exc)
+    return InternalError(f"a defect of the connector: {type(exc).__name__}: {exc}")
+
+
+_MOST_WAITING = 16
+"""Maximum number of queued messages; `put` blocks beyond it, so that a slow client does not fill the memory."""
+
+
+class ClientGoneError(Exception):
+    """The client no longer reads the stream."""
+
+
+class Outbox:
+    """A queue with an end, and an optional error after it."""
+
+    def __init__(self) -> None:
+        self._messages: deque[pb.TransactionResponse] = deque()
+        self._changed = Condition()
+        self._is_ended = self._is_closed = False
+        self.error: FlowError | None = None
+
+    def put(self, message: pb.TransactionResponse) -> None:
+        """Add a message, after waiting for room.
+
+        Raises:
+            ClientGoneError: the client no longer reads.
+        """
+        with self._changed:
+            while len(self._messages) >= _MOST_WAITING and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed or self._is_ended:
+                raise ClientGoneError
+            self._messages.append(message)
+            self._changed.notify_all()
+
+    def end(self, error: FlowError | None = None) -> None:
+        """End the queue; queued messages are still sent. Only the first call sets the error."""
+        with self._changed:
+            if not self._is_ended:
+                self._is_ended, self.error = True, error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Discard messages from now on: the client is gone."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[pb.TransactionResponse]:
+        """Yield messages up to the end."""
+        while True:
+            with self._changed:
+                while not (self._messages or self._is_ended or self._is_closed):
+                    self._changed.wait()
+                if self._is_closed or not self._messages:
+                    return
+                message = self._messages.popleft()
+                self._changed.notify_all()
+            yield message
+
 
 _NAMES: tuple[RequestName, ...] = ("load", "store", "prepare", "commit", "open")
 

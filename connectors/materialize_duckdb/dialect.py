@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.materialize_sql.column import Column
+from connectors.materialize_sql.column import Column, Kind
 from connectors.materialize_sql.dialect import Dialect
-from connectors.materialize_sql.kind import Kind
 from connectors.materialize_sql.names import Naming
 from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
 

@@ -1,25 +1,126 @@
-"""A connection to a DuckDB database, and the transfer of rows."""
+"""A connection to a DuckDB database, its file that several processes open in turn, and the transfer of rows.
+
+DuckDB lets only one process open a file. So the file is open only while it is read or written, and other processes,
+such as other shards or readers of the rows, can open it in between.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from connectors.materialize_duckdb.dialect import DUCKDB
-from connectors.materialize_duckdb.failure import translated
-from connectors.materialize_duckdb.file import DatabaseFile
 from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, renew, renewal, supersede
+from connectors.materialize_sql.endpoint import Fence, renew, renewal, supersede
+from connectors.materialize_sql.dialect import upsert
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal
 from connectors.materialize_sql.names import quote
-from connectors.materialize_sql.statements import upsert
+from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
+    ("Could not set lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
+    ("Conflicting lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
+    ("onflict on", BusyError, "others were at the same rows; it is tried again"),
+    ("No space left", DiskFullError, "make space on the disk of the database"),
+    ("Permission denied", DeniedError, "let this user write the file, and files beside it"),
+    ("ead-only", DeniedError, "let this user write the file, and files beside it"),
+    ("not a valid DuckDB database", EndpointError, "name another file, or restore this one"),
+)
+"""Parts of DuckDB's messages, which are more specific than its classes of errors."""
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Translate an error of DuckDB in the block to a `FlowError` that names the database.
+
+    Args:
+        path: file of the database.
+    """
+    try:
+        yield
+    except duckdb.Error as exc:
+        raise explain(path, exc) from exc
+
+
+def explain(path: str, exc: duckdb.Error) -> FlowError:
+    """Return the translated error of a database."""
+    said = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+    rules = ((kind, hint) for text, kind, hint in _BY_TEXT if text in str(exc))
+    kind, hint = next(rules, (EndpointError, None))
+    return kind(f"DuckDB database '{path}': {said}", hint=hint)
+
+
+_PATIENCE = 20.0
+"""Seconds to wait for other processes."""
+
+_PAUSE = 0.01
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
+"""The connector needs no extension that is not installed, and a server may have no network."""
+
+
+@cache
+def _lock_of(path: str) -> Lock:
+    """Return the lock that admits one thread of this process at a time."""
+    return Lock()
+
+
+class DatabaseFile:
+    """A database file.
+
+    Args:
+        path: path of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        folder = Path(path).parent
+        if not folder.is_dir():
+            hint = "create it, or name another"
+            raise EndpointError(f"DuckDB database '{path}': there is no folder '{folder}'", hint=hint)
+        self.path = path
+        self._lock = _lock_of(os.path.realpath(path))
+
+    @contextmanager
+    def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection that no other session has meanwhile.
+
+        Raises:
+            BusyError: other processes, or threads of this one, have the file for too long.
+        """
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise BusyError(f"DuckDB database '{self.path}' is in use by other sessions", hint="it is tried again")
+        try:
+            connection = self._connect()
+            try:
+                yield connection
+            finally:
+                with translated(self.path):
+                    connection.close()
+        finally:
+            self._lock.release()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return duckdb.connect(self.path, config=_CONFIG)
+            except duckdb.Error as exc:
+                error = explain(self.path, exc)
+                if not isinstance(error, BusyError) or time.monotonic() > deadline:
+                    raise error from exc
+                time.sleep(_PAUSE)
+
 
 _MOST_BYTES = 256 << 20
 """Maximum size of documents in memory, in bytes."""

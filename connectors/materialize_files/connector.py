@@ -16,9 +16,9 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_files.column import DELETED, kind_of
-from connectors.materialize_files.failure import reporting
+from connectors.materialize_files.formats import FORMATS
+from connectors.materialize_files.manifest import reporting
 from connectors.materialize_files.session import FilesSession, folder_of
-from connectors.materialize_files.sink import FORMATS
 from derive.durable import make_folders
 from derive.errors import DeniedError, EndpointError
 from derive.protocol.specs import JSON

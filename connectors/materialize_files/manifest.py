@@ -1,4 +1,4 @@
-"""The committed state: versions of one small JSON file, each created by linking the next number, which succeeds once.
+"""The committed state: versions of one small JSON file, each created by linking it; errors of the file system.
 
 There is no lock, so no process waits for a stopped one. A version holds the whole state: for each range of keys, the
 session that may commit, its checkpoint, and the files that its last transaction publishes.
@@ -6,15 +6,41 @@ session that may commit, its checkpoint, and the files that its last transaction
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
 from derive.durable import make_folders, sync
-from derive.errors import EndpointError, FencedError
+from derive.errors import DeniedError, DiskFullError, EndpointError, FencedError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def reporting(doing: str) -> Iterator[None]:
+    """Translate an OSError into an error that names the action.
+
+    Raises:
+        DiskFullError: there is no space left.
+        DeniedError: permission is denied.
+        EndpointError: any other error.
+    """
+    try:
+        yield
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        if exc.errno in _FULL:
+            raise DiskFullError(f"{doing}: {reason}", hint="free some space; it goes on by itself") from exc
+        if exc.errno in _DENIED:
+            raise DeniedError(f"{doing}: {reason}", hint="let whoever runs the connector write there") from exc
+        raise EndpointError(f"{doing}: {reason}") from exc
+
 
 _KEPT = 50
 """Number of versions kept. A process that sleeps for longer checks whether its change is in the last version."""

@@ -17,9 +17,8 @@ from uuid import uuid4
 from zlib import crc32
 
 from connectors.kit import DriverCheckpoint, Opening, StoredRows, Value
-from connectors.materialize_files.failure import reporting
-from connectors.materialize_files.manifest import Manifest, Shard, Version
-from connectors.materialize_files.sink import FORMATS, Sink
+from connectors.materialize_files.formats import FORMATS, Sink
+from connectors.materialize_files.manifest import Manifest, Shard, Version, reporting
 from derive.durable import make_folders, sync
 from derive.errors import EndpointError
 

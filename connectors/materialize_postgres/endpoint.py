@@ -11,7 +11,7 @@ import psycopg
 from connectors.materialize_postgres.failure import translated
 from connectors.materialize_postgres.transfer import PostgresTransfer
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.fence import Fence
+from connectors.materialize_sql.endpoint import Fence
 from derive.errors import EndpointError
 
 _PATIENCE = 10

@@ -23,13 +23,11 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from connectors.materialize_postgres.copy_text import array_text, copy_text
-from connectors.materialize_postgres.dialect import POSTGRES
+from connectors.materialize_postgres.dialect import POSTGRES, array_text, copy_text
 from connectors.materialize_postgres.failure import explain, translated
-from connectors.materialize_postgres.staging import Staging
 from connectors.materialize_sql.column import Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, hold, renew, renewal, supersede
+from connectors.materialize_sql.endpoint import Fence, hold, renew, renewal, supersede
 
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10

@@ -2,11 +2,11 @@
 
 A connector consists of a `Dialect`, with the names and types of its database, and an `Endpoint`, which moves rows.
 
-- `kind`, `names`, `column`, `binding`: the columns of a binding, and their names.
+- `column`: tables and columns, and their kinds.
 - `values`: values of columns, exact or refused.
-- `migration`, `tables`, `application`: the changes from existing tables to the needed tables, and their execution.
-- `constraints`: fields that can be materialized, and reasons against others.
-- `fence`: the right to commit, and the checkpoint to continue from.
-- `refill`: a table beside the rows for a binding that starts over, and the replacement of the rows.
+- `binding`: the columns of a binding, fields that can be materialized, and migrations of existing tables.
+- `tables`: the changes from existing tables to the needed tables, and tables for bindings that start over.
+- `endpoint`: the connection, the right to commit, and the checkpoint to continue from.
 - `session`: one stream of transactions.
+- `connector`: the kit's methods, and the execution of changes.
 """

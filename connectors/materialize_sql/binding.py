@@ -1,18 +1,19 @@
-"""Conversion of a binding to the table that it needs."""
+"""Conversion of a binding to the table that it needs: constraints of its fields, and migrations of its columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from connectors.kit.requests import Binding, Field, SourceCollection
-from connectors.materialize_sql.column import Column, Table
-from connectors.materialize_sql.dialect import Dialect
-from connectors.materialize_sql.kind import Kind, key_kind_of, kind_of
+from connectors.kit.requests import Binding, Field, ProposedBinding, SourceCollection
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Table, key_kind_of, kind_of
+from connectors.materialize_sql.dialect import NO_CHANGES, Changes, Dialect
 from derive.document.exact import parse_exact
 from derive.document.pointer import parse_pointer
 from derive.errors import EndpointError
+from derive.protocol.materialization import Constraint, ConstraintType
 from derive.schema.infer import infer
 from derive.schema.shape import Shape, locate
 
@@ -141,3 +142,225 @@ def _bounds(schema_json: str, pointer: str) -> tuple[float | None, float | None]
 @lru_cache(maxsize=64)
 def _shape(schema_json: str) -> Shape:
     return infer(parse_exact(schema_json.encode() or b"{}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The change of a table.
+
+    Attributes:
+        table: table after the change; each column has the kind as which its values are stored.
+        statements: statements to execute in one transaction, in order.
+        faults: reasons against the change, by field; then no statement may be executed. The empty field is the table.
+        changes: differences of an existing table.
+    """
+
+    table: Table
+    statements: tuple[str, ...]
+    faults: dict[str, str]
+    changes: Changes = NO_CHANGES
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether rows can be stored without a change; comments do not matter."""
+        return not self.faults and replace(self.changes, described=()) == NO_CHANGES and not self._creates
+
+    @property
+    def _creates(self) -> bool:
+        return bool(self.statements) and self.changes == NO_CHANGES
+
+
+def migrate(table: Table, existing: ExistingTable | None, dialect: Dialect) -> Migration:
+    """Return the migration of a table.
+
+    Args:
+        table: needed table.
+        existing: existing table; None if it is missing.
+        dialect: dialect of the database.
+    """
+    if existing is None:
+        return Migration(table, tuple(dialect.create(table)), {})
+    by_name = {dialect.naming.fold(name): column for name, column in existing.columns.items()}
+    faults = dict(_key_faults(table, existing, dialect))
+    columns, added, widened, described = [], [], [], []
+    for column in table.columns:
+        there = by_name.pop(dialect.naming.fold(column.name), None)
+        if there is None:
+            added.append(replace(column, not_null=False))
+            columns.append(added[-1])
+            continue
+        fitted = _fit(column, there, dialect)
+        if isinstance(fitted, str):
+            faults.setdefault(column.field, fitted)
+            continue
+        columns.append(fitted)
+        if fitted.type != there.type:
+            widened.append(fitted)
+        if dialect.comments_on_columns(table) and column.comment != there.comment:
+            described.append(fitted)
+    loosened = [fitted.name for fitted in columns if fitted not in added and _is_looser(fitted, existing)]
+    loosened += [there.name for there in by_name.values() if there.not_null and not there.has_default]
+    changes = Changes(tuple(added), tuple(loosened), tuple(widened), tuple(described))
+    statements = dialect.alter(table, existing, changes) if changes != NO_CHANGES and not faults else []
+    return Migration(replace(table, columns=tuple(columns)), tuple(statements), faults, changes)
+
+
+def fault_of(column: Column, existing: ExistingTable | None, dialect: Dialect) -> str | None:
+    """Return the reason against a field's column in an existing table; None if there is none.
+
+    Args:
+        column: column of the field.
+        existing: the table.
+        dialect: dialect of the database.
+    """
+    there = find_column(existing, column.name, dialect)
+    if there is None:
+        return None
+    fitted = _fit(column, there, dialect)
+    return fitted if isinstance(fitted, str) else None
+
+
+def find_column(existing: ExistingTable | None, name: str, dialect: Dialect) -> ExistingColumn | None:
+    """Return the column with a name in a table; None if there is none."""
+    if existing is None:
+        return None
+    fold = dialect.naming.fold
+    return next((there for there in existing.columns.values() if fold(there.name) == fold(name)), None)
+
+
+def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | str:
+    """Return the column as stored in an existing one, or the reason against it."""
+    kind = dialect.kind_in(there, column.kind, is_key=column.is_key)
+    if kind is not None:
+        return replace(column, name=there.name, kind=kind, type=there.type)
+    if (there.type, column.type) in dialect.widenings and (dialect.widens_keys or not column.is_key):
+        return replace(column, name=there.name)
+    return (
+        f"its column '{there.name}' has type {there.type}, and values of '{column.field}' are {column.kind.value} now,"
+        f" which is {column.type}"
+    )
+
+
+def _is_looser(column: Column, existing: ExistingTable) -> bool:
+    return existing.columns[column.name].not_null and not column.not_null
+
+
+def _key_faults(table: Table, existing: ExistingTable, dialect: Dialect) -> Iterator[tuple[str, str]]:
+    fold = dialect.naming.fold
+    desired = set() if table.delta_updates else {fold(column.name) for column in table.keys}
+    there = {fold(name) for name in existing.key}
+    if desired == there:
+        return
+    name = ".".join(table.path)
+    is_keyed = f"the table '{name}' has the primary key ({', '.join(sorted(existing.key))})"
+    if table.delta_updates:
+        yield table.keys[0].field, f"{is_keyed}, and delta updates append rows of any key"
+    for column in table.keys:
+        if fold(column.name) not in there:
+            yield column.field, f"{is_keyed if there else f'the table {name!r} has no primary key'}, without it"
+    if there - desired and not table.delta_updates:
+        yield "", f"{is_keyed}, and '{sorted(there - desired)[0]}' is no field of the collection's key"
+
+
+def constrain(
+    binding: ProposedBinding,
+    path: tuple[str, ...],
+    existing: ExistingTable | None,
+    dialect: Dialect,
+    *,
+    delta_updates: bool,
+) -> dict[str, Constraint]:
+    """Return the constraints of all fields of a binding.
+
+    Args:
+        binding: the proposed binding.
+        path: path of the table.
+        existing: the existing table, if there is one.
+        dialect: dialect of the database.
+        delta_updates: whether rows are only appended.
+    """
+    collection = binding.collection
+    constraints: dict[str, Constraint] = {}
+    columns: dict[str, Column] = {}
+    for field in collection.fields.values():
+        column: Column | None
+        try:
+            if field.pointer == "":
+                column = document_column(field.name, collection, dialect)
+            else:
+                config = binding.field_config.get(field.name)
+                column = column_of(field, collection, dialect, is_key=field.is_key, config=config)
+        except EndpointError as exc:
+            constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, str(exc))
+            continue
+        if column is None:
+            constraints[field.name] = _null(field, existing, dialect)
+            continue
+        columns[field.name] = column
+        fault = fault_of(column, existing, dialect)
+        if fault is None:
+            is_there = find_column(existing, column.name, dialect) is not None
+            constraints[field.name] = _constraint(field, column, delta_updates=delta_updates, is_there=is_there)
+        else:
+            constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, fault)
+    constraints.update(_collided(columns, collection.fields, existing, dialect))
+    if existing is not None:
+        keys = tuple(
+            columns[field.name] for field in collection.fields.values() if field.is_key and field.name in columns
+        )
+        key_table = Table(path, _one_per_location(keys, binding), delta_updates)
+        for name, reason in migrate(key_table, existing, dialect).faults.items():
+            constraints[name or keys[0].field] = Constraint(ConstraintType.UNSATISFIABLE, reason)
+    return constraints
+
+
+def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: Dialect) -> int:
+    """Return the maximum number of fields of a table, without its existing columns that belong to no field."""
+    fold = dialect.naming.fold
+    names = {fold(dialect.naming.column(name)) for name in binding.collection.fields}
+    others = [name for name in (existing.columns if existing else ()) if fold(name) not in names]
+    return max(1, dialect.most_columns - len(others))
+
+
+def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
+    """Return one column per location of the key, of its first field, in the order of the key."""
+    fields = binding.collection.fields
+    chosen = {fields[column.field].pointer: column for column in reversed(keys)}
+    return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
+
+
+def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Constraint:
+    """Return the constraint of a field whose values can only be null; an existing column would keep its values."""
+    if find_column(existing, dialect.naming.column(field.name), dialect) is None:
+        return Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
+    return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")
+
+
+def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
+    if field.is_key:
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "rows are known by the key")
+    if field.pointer == "":
+        if delta_updates:
+            return Constraint(ConstraintType.LOCATION_RECOMMENDED, "documents may be kept as they come")
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
+    if column.kind is Kind.JSON and is_there:  # the column would keep outdated values
+        return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it has a column")
+    if column.kind is Kind.JSON:
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document has as well")
+    return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")
+
+
+def _collided(
+    columns: dict[str, Column], fields: object, existing: ExistingTable | None, dialect: Dialect
+) -> Iterator[tuple[str, Constraint]]:
+    """Yield constraints that forbid all but one of the fields with the same column.
+
+    The allowed field is one of the key, or one whose column exists.
+    """
+    for names in collisions(columns, dialect).values():
+        there = existing.columns if existing else {}
+        first = min(names, key=lambda name: (not columns[name].is_key, columns[name].name not in there, name))
+        for name in names:
+            if name != first:
+                reason = f"in {dialect.title} its column would be that of '{first}'"
+                yield name, Constraint(ConstraintType.FIELD_FORBIDDEN, reason)

@@ -1,11 +1,92 @@
-"""Tables and columns, needed and existing."""
+"""Tables and columns, needed and existing, and kinds of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-from connectors.materialize_sql.kind import Kind
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+class Kind(Enum):
+    """The kind of a column's values."""
+
+    BOOLEAN = "boolean"
+    BIGINT = "bigint"
+    """Integers that a schema bounds to 64 bits."""
+    INTEGER = "integer"
+    """Integers of any size."""
+    NUMBER = "number"
+    """Integers of any size, and doubles."""
+    DECIMAL = "decimal"
+    """Numbers of any size and precision, written as text."""
+    TEXT = "text"
+    DATE = "date"
+    """Dates of RFC 3339."""
+    TIMESTAMP = "timestamp"
+    """Timestamps of RFC 3339; a database need not preserve the offset from UTC."""
+    JSON = "json"
+    """Values of any type, as JSON text."""
+
+
+_TEXTS = {"date": Kind.DATE, "date-time": Kind.TIMESTAMP}
+"""Kind of a string by its format."""
+
+_RULES = (
+    (Kind.BOOLEAN, {"boolean"}, None),
+    (Kind.NUMBER, {"integer", "number"}, None),
+    (Kind.INTEGER, {"integer", "string"}, "integer"),
+    (Kind.DECIMAL, {"integer", "number", "string"}, "number"),
+    (Kind.TEXT, {"string"}, None),
+)
+"""Kinds, their JSON types, and the format required of strings; the first match applies."""
+
+
+def kind_of(
+    types: Collection[str],
+    text_format: str = "",
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Kind | None:
+    """Return the kind of a field's column; None if its values can only be null, and a column is not needed.
+
+    Args:
+        types: JSON types of the field, of `array boolean fractional integer null number object string`.
+        text_format: JSON Schema's `format` of strings.
+        minimum: lower bound of numbers, if known.
+        maximum: upper bound of numbers, if known.
+    """
+    some = frozenset("number" if name == "fractional" else name for name in types if name != "null")
+    if not some:
+        return None
+    if some == {"integer"}:
+        bounded = minimum is not None and maximum is not None and minimum >= _LEAST and maximum <= _MOST
+        return Kind.BIGINT if bounded else Kind.INTEGER
+    if some == {"string"} and text_format in _TEXTS:
+        return _TEXTS[text_format]
+    fitting = (kind for kind, held, of in _RULES if some <= held and of in (None, text_format))
+    return next(fitting, Kind.JSON)
+
+
+def key_kind_of(
+    types: Collection[str], *, must_exist: bool, minimum: float | None = None, maximum: float | None = None
+) -> Kind:
+    """Return the kind of a key's column: two keys are equal in the column if and only if they are equal.
+
+    So a text is stored as written in any format. A component that may be null, which primary keys refuse, or of several
+    types, is stored as JSON text.
+
+    Args:
+        types: JSON types of the component.
+        must_exist: whether every document has it.
+        minimum: lower bound of numbers, if known.
+        maximum: upper bound of numbers, if known.
+    """
+    if "null" in types or not must_exist:
+        return Kind.JSON
+    return kind_of(types, minimum=minimum, maximum=maximum) or Kind.JSON
 
 
 @dataclass(frozen=True, slots=True)

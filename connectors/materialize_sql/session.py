@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import gt, not_, or_
 from typing import Any
 
-from connectors.kit.requests import DriverCheckpoint
-from connectors.kit.stored import StoredRows, Value
-from connectors.materialize_sql.column import Column, Table
+from connectors.kit.requests import DriverCheckpoint, StoredRows, Value
+from connectors.materialize_sql.column import Column, Kind, Table
 from connectors.materialize_sql.endpoint import Change, Columns, Transfer
-from connectors.materialize_sql.kind import Kind
 from connectors.materialize_sql.values import Encoder, Unfit
 from derive.errors import EndpointError
 

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, TypeAlias
 
-from connectors.kit.stored import Value
-from connectors.materialize_sql.kind import Kind
+from connectors.kit.requests import Value
+from connectors.materialize_sql.column import Kind
 from derive.document.exact import dump_exact
 
 Encoder: TypeAlias = Callable[[Sequence[Value]], Sequence[Any]]

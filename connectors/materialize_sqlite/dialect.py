@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.kit.stored import Value
-from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
+from connectors.kit.requests import Value
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Table
 from connectors.materialize_sql.dialect import Changes, Dialect
-from connectors.materialize_sql.kind import Kind
 from connectors.materialize_sql.names import Naming, quote
 from connectors.materialize_sql.values import Encoder, encoder, json_text, key_text
 

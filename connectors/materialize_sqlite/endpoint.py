@@ -1,4 +1,4 @@
-"""A connection to an SQLite database.
+"""A connection to an SQLite database, and the translation of its errors.
 
 Rows are staged in memory until the commit, so that the database is locked as briefly as possible; rows beyond the
 memory limit are written in a transaction that begins with them. In most cases, a process that is stopped meanwhile does
@@ -16,11 +16,44 @@ import apsw
 
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
 from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.fence import Fence, renew, renewal, supersede
-from connectors.materialize_sql.statements import delete, select, upsert
+from connectors.materialize_sql.endpoint import Fence, renew, renewal, supersede
+from connectors.materialize_sql.dialect import delete, select, upsert
+from connectors.materialize_sql.dialect import delete, select, upsert
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal
 from connectors.materialize_sqlite.dialect import SQLITE
-from connectors.materialize_sqlite.failure import translated
-from derive.errors import EndpointError
+from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Translate an error of SQLite in the block to a `FlowError` that names the database.
+
+    Args:
+        path: file of the database.
+    """
+    try:
+        yield
+    except apsw.Error as exc:
+        raise explain(path, exc) from exc
+
+
+def explain(path: str, exc: apsw.Error) -> FlowError:
+    """Return the translated error of a database."""
+    what = f"SQLite database '{path}': {exc}"
+    match exc:
+        case apsw.BusyError() | apsw.LockedError():
+            return BusyError(what, hint="another process has kept it locked; it is tried again")
+        case apsw.FullError():
+            return DiskFullError(what, hint="make space on the disk of the database")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
+            return DeniedError(what, hint="let this user write the file, and files beside it")
+        case apsw.CantOpenError():
+            return EndpointError(what, hint="name a file in a folder that exists and can be written")
+        case apsw.NotADBError() | apsw.CorruptError():
+            return EndpointError(what, hint="name another file, or restore this one")
+        case _:
+            return EndpointError(what)
+
 
 _PATIENCE = 20_000
 """Milliseconds to wait for a lock."""

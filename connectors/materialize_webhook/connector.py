@@ -12,7 +12,7 @@ from connectors.kit import (
     ValidatedBinding,
     Validation,
 )
-from connectors.materialize_webhook.config import ENDPOINT_SCHEMA, RESOURCE_SCHEMA, WebhookConfig
+from connectors.materialize_webhook.sender import ENDPOINT_SCHEMA, RESOURCE_SCHEMA, WebhookConfig
 from connectors.materialize_webhook.session import WebhookSession
 
 

@@ -1,25 +1,188 @@
-"""Requests that are repeated until they are answered: over one connection, with growing pauses."""
+"""Requests that are repeated until they are answered: their configuration, connections and time limits.
+
+The timeout of a socket bounds a single read: a host that sends one byte at a time would delay the end of an answer for
+ever.
+"""
 
 from __future__ import annotations
 
+import socket
+import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Timer
 from urllib.parse import urlsplit
 
-from connectors.materialize_webhook.config import WebhookConfig
-from connectors.materialize_webhook.limited import (
-    Connection,
-    PlainConnection,
-    TlsConnection,
-    answered,
-    connected,
-    interrupt,
-)
+from typing_extensions import override
+
 from derive.backoff import Backoff
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
+from derive.protocol.specs import JSON
+
+ENDPOINT_SCHEMA: JSON = {
+    "title": "Webhook",
+    "type": "object",
+    "required": ["address"],
+    "properties": {
+        "address": {
+            "type": "string",
+            "pattern": r"^https?://([^/?#\s\\@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[^\s\\?#]*)?(\?[^\s\\#]*)?$",
+            "secret": True,
+            "description": "Where documents are posted to, by https or http.",
+        },
+        "headers": {
+            "type": "object",
+            "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
+            "additionalProperties": {"type": "string", "pattern": "^[\\t -~]*$", "secret": True},
+            "description": "Headers of every request, such as Authorization.",
+        },
+        "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "description": "For one whole answer."},
+        "retry_seconds": {"type": "number", "minimum": 0, "description": "For how long a request is repeated."},
+        "batch_documents": {"type": "integer", "minimum": 1, "description": "The most documents in one request."},
+        "batch_bytes": {"type": "integer", "minimum": 1, "description": "The most bytes, unless of one document."},
+    },
+    "additionalProperties": False,
+}
+RESOURCE_SCHEMA: JSON = {
+    "title": "Requests for a collection",
+    "type": "object",
+    "properties": {
+        "path": {
+            "type": "string",
+            "pattern": r"^[!-~]*$",
+            "description": "Is put behind the address, and a slash between them.",
+        },
+        "delta_updates": {"const": True, "description": "Documents are only posted: there is no other way."},
+    },
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """Configuration of a webhook.
+
+    Attributes:
+        address: address to which documents are posted; it may be secret, and messages show `host` instead.
+        headers: headers of every request.
+        timeout_seconds: maximum time of a whole answer, of connecting, and of sending.
+        retry_seconds: time after which a failed request is no longer repeated.
+        batch_documents: maximum number of documents in one request.
+        batch_bytes: maximum bytes of documents in one request with more than one document.
+    """
+
+    address: str = field(repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    timeout_seconds: float = 30.0
+    retry_seconds: float = 300.0
+    batch_documents: int = 1000
+    batch_bytes: int = 1 << 20
+
+    @property
+    def host(self) -> str:
+        """Return host and port, without parts that may be secret."""
+        return urlsplit(self.address).netloc
+
+
+class PlainConnection(HTTPConnection):
+    """A connection that keeps its socket while an answer without a length is read.
+
+    `HTTPConnection` transfers its socket to such an answer, which ends with the connection.
+
+    Attributes:
+        reached: socket of the last `connect`; None before the first.
+    """
+
+    reached: socket.socket | None = None
+
+    @override
+    def connect(self) -> None:
+        """Connect."""
+        super().connect()
+        self.reached = self.sock
+
+
+class TlsConnection(HTTPSConnection):
+    """A TLS connection that has its socket before the handshake, so that the handshake can be interrupted.
+
+    Attributes:
+        reached: as in `PlainConnection`.
+    """
+
+    reached: socket.socket | None = None
+
+    @override
+    def connect(self) -> None:
+        """Connect, and perform the TLS handshake."""
+        HTTPConnection.connect(self)
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        tls = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        self.sock = self.reached = tls
+        tls.do_handshake()
+
+
+Connection = PlainConnection | TlsConnection
+
+
+def connected(connection: Connection, seconds: float) -> None:
+    """Connect, unless the connection is open.
+
+    Raises:
+        OSError: connecting failed, or exceeded the time limit.
+    """
+    if connection.sock is None:
+        with _limited(connection, seconds):
+            connection.connect()
+
+
+def answered(connection: Connection, seconds: float, most_bytes: int) -> tuple[HTTPResponse, bytes]:
+    """Return the answer to a sent request, and the beginning of its body.
+
+    Raises:
+        OSError: there is no complete answer within the time limit.
+        HTTPException: the answer is not HTTP.
+    """
+    with _limited(connection, seconds):
+        response = connection.getresponse()
+        return response, response.read(most_bytes)
+
+
+def interrupt(connection: Connection) -> None:
+    """Interrupt the running operation of a connection, from any thread."""
+    if (at_work := connection.reached) is not None:
+        with suppress(OSError):  # the shutdown of a TLS socket would drop its keys while another thread reads
+            socket.socket.shutdown(at_work, socket.SHUT_RDWR)
+
+
+@contextmanager
+def _limited(connection: Connection, seconds: float) -> Iterator[None]:
+    is_over = False
+
+    def end() -> None:
+        nonlocal is_over
+        is_over = True
+        interrupt(connection)
+
+    timer = Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, HTTPException) as exc:
+        if is_over:
+            raise TimeoutError("timed out") from exc
+        raise
+    finally:
+        timer.cancel()
+    if is_over:  # a body without a length may look complete
+        raise TimeoutError("timed out")
+
 
 _BACKOFF = Backoff(0.5, 60.0, jitter=0.5)
 """Pauses, in seconds, before a request is posted again."""

@@ -13,8 +13,7 @@ from tempfile import SpooledTemporaryFile
 from threading import Event
 
 from connectors.kit import DriverCheckpoint, Opening, StoredRows, Value
-from connectors.materialize_webhook.config import WebhookConfig
-from connectors.materialize_webhook.sender import CancelledError, Sender
+from connectors.materialize_webhook.sender import CancelledError, Sender, WebhookConfig
 from derive.errors import EndpointError, EndpointGoneError
 
 _MOST_IN_MEMORY = 16 << 20

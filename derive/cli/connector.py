@@ -16,7 +16,7 @@ def command() -> None:
 @output_option
 def list_command(output: str | None) -> None:
     """List the installed materialize connectors, by the names of their images."""
-    from connectors.kit.installed import installed_materialize_connectors
+    from connectors.kit.connector import installed_materialize_connectors
     from derive.cli.console import print_rows
 
     entries = installed_materialize_connectors()
@@ -45,7 +45,7 @@ def serve_command(name: str, listen: str) -> None:
       flowctl connector serve materialize-sqlite
       flowctl connector serve materialize-postgres --listen 10.0.0.5:7000 < /dev/null
     """
-    from connectors.kit.installed import find_materialize_connector
+    from connectors.kit.connector import find_materialize_connector
     from connectors.kit.serving import serve
 
     serve(find_materialize_connector(name), listen)

@@ -19,7 +19,7 @@ def command() -> None:
     """
     import json
 
-    from connectors.kit.installed import find_materialize_connector, installed_materialize_connectors
+    from connectors.kit.connector import find_materialize_connector, installed_materialize_connectors
     from derive.catalog.language.json_schema import catalog_schema
     from derive.cli.console import note
     from derive.errors import FlowError

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import grpc
 
-from connectors.kit.installed import installed_materialize_connectors
+from connectors.kit.connector import installed_materialize_connectors
 from connectors.kit.requests import Applied
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from forked_flowctl import flowctl
 
+from connectors.derive_typescript.author_files import generate_interfaces
 from connectors.derive_typescript.runtime.command import deno, environment
-from connectors.derive_typescript.types.interfaces import generate_interfaces
 from derive.catalog import load
 
 CATALOG = """\

@@ -31,7 +31,7 @@ from connectors.kit import (
     Value,
 )
 from connectors.materialize_duckdb import MaterializeDuckdb
-from connectors.materialize_duckdb.file import DatabaseFile
+from connectors.materialize_duckdb.endpoint import DatabaseFile
 from connectors.materialize_postgres import MaterializePostgres
 from connectors.materialize_sql.names import quote
 from connectors.materialize_sqlite import MaterializeSqlite

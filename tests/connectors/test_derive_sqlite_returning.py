@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_derivation import derivation, run, script
 
-from connectors.derive_sqlite.returning import split_returning
+from connectors.derive_sqlite.program import split_returning
 from derive.errors import LambdaError
 from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.guard import Guard

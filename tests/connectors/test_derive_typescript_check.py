@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.catalog.config import TypeScriptConfig
-from connectors.derive_typescript.check import check_modules
+from connectors.derive_typescript.check import SoundModules, check_modules
+from connectors.derive_typescript.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.command import cache_folder
-from connectors.derive_typescript.sound import SoundModules
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.gathered import AnsweredColumns, gathered
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
+from connectors.derive_typescript.runtime.published import AnsweredColumns, gathered
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import JSON, Document

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from connectors.derive_typescript.types.declaration import declare, described, type_of
+from connectors.derive_typescript.declaration import declare, described, typescript_type
 from derive.document.pointer import JSON
 from derive.schema.infer import infer
 
@@ -98,7 +98,7 @@ TYPES: list[tuple[JSON, str]] = [
 
 @pytest.mark.parametrize(("schema", "expected"), TYPES)
 def test_a_type_says_what_the_schema_says(schema: JSON, expected: str) -> None:
-    assert type_of(infer(schema)) == expected
+    assert typescript_type(infer(schema)) == expected
 
 
 def test_a_title_stands_before_the_type() -> None:
@@ -106,7 +106,7 @@ def test_a_title_stands_before_the_type() -> None:
 
 
 def test_a_string_that_utf8_cannot_hold_is_escaped() -> None:
-    assert type_of(infer({"const": "\ud800"})) == '"\\ud800"'
+    assert typescript_type(infer({"const": "\ud800"})) == '"\\ud800"'
 
 
 LIST: JSON = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.derive_typescript.types.deno_json import settings_of
+from connectors.derive_typescript.author_files import settings_of
 
 ENTRY = '"flow/": "./flow_generated/typescript/"'
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typescript_derivation import HEAD, derivation, invoke, open_session, run
 
-from connectors.derive_typescript.runtime.bundle import bundle
-from connectors.derive_typescript.runtime.wire import ANSWER, LOG, Foreign, Late, Wire
+from connectors.derive_typescript.runtime.process import ANSWER, LOG, Foreign, Late, Wire
+from connectors.derive_typescript.runtime.project import bundle
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, LambdaLimits
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typescript_derivation import HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import LambdaLimits

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from typescript_derivation import HEAD, derivation, lambdas, run
 
-from connectors.derive_typescript.runtime.guards import guard_imports
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
+from connectors.derive_typescript.runtime.project import guard_imports
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from typescript_derivation import CLOCK, HEAD, derivation, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.pool import POOL
-from connectors.derive_typescript.runtime.process import DenoProcess
+from connectors.derive_typescript.runtime.process import POOL, DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 from derive.errors import LambdaError, LostError
 from derive.protocol.derive import ReadBatch
@@ -290,7 +289,7 @@ FORK = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 spec = lambdas("return [read.doc];")

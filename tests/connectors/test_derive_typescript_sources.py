@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typescript_derivation import HEAD, derivation, invoke, open_session
 
-from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON
 

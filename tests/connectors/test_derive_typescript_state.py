@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from typescript_derivation import HEAD, derivation, invoke
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.runtime.pool import POOL
-from connectors.derive_typescript.runtime.session import TypeScriptSession
-from connectors.derive_typescript.runtime.state import State, merged
+from connectors.derive_typescript.runtime.process import POOL
+from connectors.derive_typescript.runtime.session import State, TypeScriptSession, merged
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
 from derive.shard.plan import Attempt

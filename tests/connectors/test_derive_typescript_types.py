@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.derive_typescript.catalog.config import TypeScriptConfig
-from connectors.derive_typescript.runtime.place import authored, member_position, position_in
-from connectors.derive_typescript.types.interfaces import generate_interfaces, method_of
+from connectors.derive_typescript.author_files import generate_interfaces, method_of
+from connectors.derive_typescript.config import TypeScriptConfig
+from connectors.derive_typescript.runtime.project import authored, member_position, position_in
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from typed_schemas import Batch, Case, batches
 
+from connectors.derive_typescript.declaration import declare
 from connectors.derive_typescript.runtime.command import deno, environment
-from connectors.derive_typescript.types.declaration import declare
 from derive.schema.validator import compile_validator
 
 pytestmark = pytest.mark.deno

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kit.packed import unpack_columns
-from connectors.kit.stored import Value
+from connectors.kit.batch import unpack_columns
+from connectors.kit.requests import Value
 from derive.document.key import pack
 from derive.document.key_columns import pack_values
 from derive.errors import ProtocolError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.materialize_sql.kind import Kind, key_kind_of, kind_of
+from connectors.materialize_sql.column import Kind, key_kind_of, kind_of
 from connectors.materialize_sql.names import Naming, literal, quote
 from connectors.materialize_sql.values import Unfit, encoder
 

@@ -25,8 +25,7 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_webhook import WebhookConnector
-from connectors.materialize_webhook.config import ENDPOINT_SCHEMA, WebhookConfig
-from connectors.materialize_webhook.sender import CancelledError, Sender
+from connectors.materialize_webhook.sender import ENDPOINT_SCHEMA, CancelledError, Sender, WebhookConfig
 from connectors.materialize_webhook.session import WebhookSession
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.catalog.config import TypeScriptConfig
+from connectors.derive_typescript.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.session import TypeScriptSession
 from derive.position import Position, Script
 from derive.protocol.derive import Level, Log, ReadBatch

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.jsonc import parse_jsonc, plain_json
+from connectors.derive_typescript.loader import parse_jsonc, plain_json
 
 # Text, and what it holds.
 TEXTS = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 from conftest import World
 
-from connectors.kit.server import ConnectorServer
+from connectors.kit.serving import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_locally

@@ -26,7 +26,7 @@ from connectors.kit import (
     ValidatedBinding,
     Validation,
 )
-from connectors.kit.server import ConnectorServer
+from connectors.kit.serving import ConnectorServer
 from derive.catalog import load
 from derive.engine.reset import reset
 from derive.errors import EndpointGoneError

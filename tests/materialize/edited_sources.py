@@ -16,7 +16,7 @@ from postgres_server import server
 from webhook_server import listening
 
 from connectors.kit.connector import MaterializeConnector
-from connectors.kit.server import ConnectorServer
+from connectors.kit.serving import ConnectorServer
 from connectors.materialize_duckdb import MaterializeDuckdb
 from connectors.materialize_files import FilesConnector
 from connectors.materialize_postgres import MaterializePostgres

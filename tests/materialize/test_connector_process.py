@@ -22,7 +22,7 @@ SLEEPER = [sys.executable, "-c", "import time; print('localhost:1', flush=True);
 FORKS = """
 import os
 
-from connectors.kit.server import ConnectorServer
+from connectors.kit.serving import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.protocol.driver import DriverClient, open_channel
 from derive.protocol.stubs import materialize_pb2 as pb

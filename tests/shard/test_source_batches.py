@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.runtime.frame import frame_of
+from connectors.derive_typescript.runtime.process import frame_of
 from derive.document.exact import parse_exact
 from derive.protocol.derive import ReadBatch
 from derive.shard.fields import UnparsedDocuments

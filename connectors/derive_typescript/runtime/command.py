@@ -11,8 +11,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from connectors.derive_typescript.catalog.config import config_of
-from connectors.derive_typescript.catalog.permissions import Permissions
+from connectors.derive_typescript.config import Permissions, config_of
 from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec
 

@@ -1,11 +1,18 @@
-"""A running Deno process: frames sent and received, and its last error output."""
+"""A running Deno process: frames sent and received over its wire, and idle processes between sessions.
+
+A frame begins and ends with a token that only this process and the harness know, with its length in between. So bytes
+that a module writes are detected before they are stored, and bytes written inside a frame invalidate the frame.
+"""
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import os
 import resource
+import secrets
+import select
 import subprocess
 import threading
 import time
@@ -15,14 +22,102 @@ from typing import Any, get_args
 
 import orjson
 
-from connectors.derive_typescript.catalog.config import config_of
+from connectors.derive_typescript.author_files import method_of
+from connectors.derive_typescript.config import config_of
 from connectors.derive_typescript.runtime.command import command_line, deno, environment, needs_guards
 from connectors.derive_typescript.runtime.prepared import project_folder
-from connectors.derive_typescript.runtime.wire import LOG, Wire
-from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact
-from derive.protocol.derive import Level, Log
+from derive.protocol.derive import Level, Log, ReadBatch
 from derive.protocol.specs import DerivationSpec
+
+_TOKEN_BYTES = 16
+_LENGTH_BYTES = 6
+_HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
+_READ_BYTES = 1 << 16
+"""Larger reads would allocate and release system memory for each answer."""
+
+ANSWER, LOG = b"A", b"L"
+"""Kinds of frames."""
+
+_MOST_BYTES = 3 << 29
+"""Maximum size of a frame: the longest V8 string in UTF-8."""
+
+_SHOWN_BYTES = 100
+
+
+class Late(Exception):
+    """No answer came in time."""
+
+
+class Foreign(Exception):
+    """Bytes that are not a frame came: the module wrote to its process's output; `args` hold their beginning."""
+
+
+class Wire:
+    """Frames of one process.
+
+    Args:
+        descriptor: the pipe to read from.
+        token: the token of the process.
+
+    Attributes:
+        token: the token of the process, which is sent first.
+    """
+
+    def __init__(self, descriptor: int, token: bytes | None = None) -> None:
+        self.token = token or secrets.token_bytes(_TOKEN_BYTES)
+        self._descriptor = descriptor
+        self._poll = select.poll()  # unlike `select`, it takes descriptors above 1023
+        self._poll.register(descriptor, select.POLLIN)
+        self._read = bytearray()
+
+    def framed(self, text: bytes) -> bytes:
+        """Return a frame to send."""
+        return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
+
+    def receive(self, deadline: float) -> tuple[bytes, bytes]:
+        """Return the kind and the text of the next frame; both empty if the process is gone.
+
+        Args:
+            deadline: time of the monotonic clock, in seconds.
+
+        Raises:
+            Late: no frame came before the deadline.
+            Foreign: bytes that are not a frame came.
+        """
+        if not self._reads(_HEAD_BYTES, deadline):
+            if not self.token.startswith(self._read[:_TOKEN_BYTES]):
+                raise self._foreign(0)
+            return b"", b""
+        head = bytes(self._read[:_HEAD_BYTES])
+        kind, length = head[_TOKEN_BYTES : _TOKEN_BYTES + 1], int.from_bytes(head[-_LENGTH_BYTES:], "big")
+        if not head.startswith(self.token) or kind not in (ANSWER, LOG) or length > _MOST_BYTES:
+            raise self._foreign(0)
+        end = _HEAD_BYTES + length
+        if not self._reads(end + _TOKEN_BYTES, deadline):
+            return b"", b""
+        if not self._read.startswith(self.token, end):  # the module wrote in the middle of the frame
+            raise self._foreign(_HEAD_BYTES)
+        with memoryview(self._read) as read:
+            text = bytes(read[_HEAD_BYTES:end])
+        del self._read[: end + _TOKEN_BYTES]
+        return kind, text
+
+    def _reads(self, count: int, deadline: float) -> bool:
+        """Read until `count` bytes are there; return False if the process ends before."""
+        while len(self._read) < count:
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise Late
+            chunk = os.read(self._descriptor, _READ_BYTES)
+            if not chunk:
+                return False
+            self._read += chunk
+        return True
+
+    def _foreign(self, begin: int) -> Foreign:
+        written = bytes(self._read[begin:]).partition(self.token)[0]
+        return Foreign(written[:_SHOWN_BYTES])
+
 
 _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
@@ -220,3 +315,122 @@ def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
 
 def _unheard(level: Level, message: str) -> None:
     """Ignore a message that arrives before a session is open."""
+
+
+_LIMIT = 8
+"""Maximum number of idle processes."""
+
+
+class Pool:
+    """Idle processes, oldest first, by the digest of their project."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[str, DenoProcess]] = []
+
+    def take(self, digest: str, version: str | None, shard: str = "") -> DenoProcess | None:
+        """Return the idle process of this project that was used last; None if there is none.
+
+        A module that keeps state may hold some of it where no constructor clears it. So its process is reused only at
+        exactly the version it committed, or for empty state if it can reset itself. A process that served this shard at
+        another version was rolled back, and is ended.
+
+        Args:
+            digest: digest of the project.
+            version: version of the committed state; None if there is none.
+            shard: name of the state's shard; empty without a shard.
+        """
+        with self._lock:
+            stale = [
+                process
+                for _, process in self._idle
+                if shard and process.shard == shard and not _continues(process, version)
+            ]
+            self._idle = [waiting for waiting in self._idle if waiting[1] not in stale]
+        for process in stale:
+            process.end()
+        with self._lock:
+            places = [
+                index
+                for index, (waiting, process) in enumerate(self._idle)
+                if waiting == digest and _continues(process, version)
+            ]
+            return self._idle.pop(places[-1])[1] if places else None
+
+    def give(self, digest: str, process: DenoProcess) -> None:
+        """Return a process to the pool after it has answered all frames."""
+        with self._lock:
+            self._idle.append((digest, process))
+            surplus = [self._idle.pop(0)[1]] if len(self._idle) > _LIMIT else []
+        for oldest in surplus:
+            oldest.end()
+
+    def close(self) -> None:
+        """End all idle processes."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, process in idle:
+            process.end()
+
+    def forget(self) -> None:
+        """Drop the processes after a fork: they, and the lock's holder, belong to the parent."""
+        self._lock = threading.Lock()
+        idle, self._idle = self._idle, []
+        for _, process in idle:
+            process.abandon()
+
+
+def _continues(process: DenoProcess, version: str | None) -> bool:
+    if process.version is None or process.version == version:
+        return True
+    return version is None and process.abilities["reset"]
+
+
+POOL = Pool()
+"""The pool of this Python process."""
+
+atexit.register(POOL.close)
+os.register_at_fork(after_in_child=POOL.forget)
+
+
+FRAME_DOCUMENTS = 250
+"""Number of documents that Deno processes before its garbage collector runs; each takes 50 % longer with 1,000."""
+
+_FIRST_FRAME = 100
+_FRAME_BYTES = 4_000_000
+
+
+def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
+    """Send a batch in frames, bounded in documents and, by the size of the last frame, in bytes.
+
+    Args:
+        process: the receiving process.
+        batch: the batch.
+        ends: list that gets, before each frame is sent, the index behind its last document.
+        as_columns: whether to ask for columns if documents have the same properties.
+    """
+    begin = 0
+    count = _FIRST_FRAME
+    while begin < len(batch.documents):
+        frame = frame_of(batch, slice(begin, begin + count), as_columns=as_columns)
+        ends.append(min(begin + count, len(batch.documents)))
+        try:
+            process.send(frame)
+        except (OSError, ValueError):
+            return  # the process is gone or closed; the reader of its answers reports it
+        begin += count
+        count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
+
+
+def frame_of(batch: ReadBatch, part: slice, *, as_columns: bool) -> bytes:
+    """Return the frame of a part of a batch; `published` is omitted if it equals `clocks`."""
+    clocks, published = batch.clocks[part], batch.published[part]
+    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks}
+    if as_columns:
+        frame["columns"] = True
+    if part.stop >= len(batch.documents):
+        frame["last"] = True
+    if published != clocks:
+        frame["published"] = published
+    documents = batch.written(part) if batch.written else dump_exact(batch.documents[part])
+    return b'%b,"documents":%b}' % (dump_exact(frame)[:-1], documents)

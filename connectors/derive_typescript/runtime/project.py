@@ -1,23 +1,256 @@
-"""The folder Deno runs in: the author's module, its types, and the harness."""
+"""The folder Deno runs in: the author's module, its types, the harness, and guards; positions in both.
+
+Each file of the harness becomes a function that returns the file's exports; imports from other files read these
+results.
+
+A guard replaces a module of Node that reveals the real time, randomness or the machine in all imports: it has all of
+its names, and the listed ones in the form that `node/guard.ts` gives them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from urllib.parse import urljoin
 
 import orjson
 
-from connectors.derive_typescript.catalog.config import ImportedFile, config_of
-from connectors.derive_typescript.runtime.bundle import bundle
+from connectors.derive_typescript.author_files import generate_interfaces
+from connectors.derive_typescript.config import ImportedFile, config_of
 from connectors.derive_typescript.runtime.command import command_line, needs_guards
-from connectors.derive_typescript.runtime.guards import guard_files, guard_imports, guard_scopes
-from connectors.derive_typescript.runtime.place import AUTHOR, MODULE
-from connectors.derive_typescript.types.interfaces import generate_interfaces
 from derive.errors import TaskError
+from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec
+
+_IMPORT = re.compile(r"^import (?:\{([^}]*)\} from )?'\./(\w+)\.ts';\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|const|let|class) )(\w+)", re.MULTILINE)
+_EXPORTED_TYPE = re.compile(r"^export (?=interface |type )", re.MULTILINE)
+_LISTED = re.compile(r"^export \{([^}]*)\};\n", re.MULTILINE)
+
+
+def bundle(files: Mapping[str, str]) -> str:
+    r"""Join files into one module.
+
+    >>> print(bundle({"a": "export const one = 1;\n", "main": "import { one as first } from './a.ts';\nfirst;\n"}))
+    const from_a = (() => {
+    const one = 1;
+    return { one };
+    })();
+    const { one: first } = from_a;
+    first;
+    <BLANKLINE>
+
+    Args:
+        files: texts by name, each after the files that it imports; the last one exports nothing.
+
+    Raises:
+        ValueError: an import or export has an unsupported form.
+    """
+    parts = []
+    for place, (name, text) in enumerate(files.items(), start=1):
+        body, exported = _unwrapped(text)
+        if place < len(files):
+            body = f"const from_{name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();\n"
+        parts.append(body)
+    return "".join(parts)
+
+
+def _unwrapped(text: str) -> tuple[str, list[str]]:
+    """Return the text of a file without imports and exports, and the names that it exports."""
+    exported = [match[2] for match in _EXPORT.finditer(text)]
+    for listed in _LISTED.finditer(text):
+        exported += [name.strip() for name in listed[1].split(",") if name.strip()]
+    body = _LISTED.sub("", _EXPORTED_TYPE.sub("", _EXPORT.sub(r"\1\2", text)))
+    body = _IMPORT.sub(lambda match: _taken(match[1] or "", match[2]), body)
+    if re.search(r"^(?:import|export)\b(?! ?\()", body, re.MULTILINE):
+        raise ValueError("the harness imports or exports in a way that cannot be bundled")
+    return body, exported
+
+
+def _taken(names: str, file: str) -> str:
+    """Return the statement that replaces an import."""
+    written = [name.strip() for name in names.split(",")]
+    values = [name.replace(" as ", ": ") for name in written if name and not name.startswith("type ")]
+    return f"const {{ {', '.join(values)} }} = from_{file};\n" if values else ""
+
+
+FOLDER = "node"
+"""Folder of the guards in a project."""
+
+GUARDED = f"{FOLDER}/guarded_"
+"""Prefix of the paths of single modules' guards."""
+
+_GUARDED = {
+    "crypto": "DiffieHellman DiffieHellmanGroup ECDH Sign createDiffieHellman createDiffieHellmanGroup createECDH"
+    " createSign diffieHellman generateKey generateKeyPair generateKeyPairSync generateKeySync generatePrime"
+    " generatePrimeSync getDiffieHellman getRandomValues pseudoRandomBytes publicEncrypt randomBytes randomFill"
+    " randomFillSync randomInt randomUUID secureHeapUsed sign",
+    "perf_hooks": "PerformanceObserver PerformanceObserverEntryList createHistogram enqueueNodePerformanceEntry"
+    " eventLoopUtilization monitorEventLoopDelay performance timerify",
+    "vm": "Module Script SourceTextModule SyntheticModule compileFunction createContext createScript measureMemory"
+    " runInContext runInNewContext runInThisContext",
+    "worker_threads": "BroadcastChannel Worker locks moveMessagePortToContext postMessageToThread",
+    "v8": "GCProfiler getHeapCodeStatistics getHeapSnapshot getHeapSpaceStatistics getHeapStatistics queryObjects"
+    " setFlagsFromString setHeapSnapshotNearHeapLimit startupSnapshot stopCoverage takeCoverage writeHeapSnapshot",
+    "timers": "clearImmediate clearInterval clearTimeout promises setImmediate setInterval setTimeout",
+    "timers/promises": "scheduler setImmediate setInterval setTimeout",
+    "console": "Console assert clear count countReset debug dir dirxml error group groupCollapsed groupEnd info log"
+    " profile profileEnd table time timeEnd timeLog timeStamp trace warn",
+    "os": "availableParallelism",
+    "sqlite": "DatabaseSync StatementSync backup",
+    "inspector/promises": "Session console open waitForDebugger",
+    "inspector": "Session console open waitForDebugger",
+    "_http_outgoing": "OutgoingMessage",
+    "_http_server": "Server ServerResponse _connectionListener",
+    "http": "OutgoingMessage Server ServerResponse _connectionListener createServer",
+    "https": "Server createServer",
+    "http2": "Http2ServerResponse connect createSecureServer createServer performServerHandshake",
+    "tls": "CryptoStream SecurePair Server TLSSocket connect createSecurePair createServer",
+    "module": "register registerHooks runMain",
+    "wasi": "WASI",
+    "repl": "REPLServer start",
+    "trace_events": "createTracing",
+    "fs": "fstat fstatSync appendFile appendFileSync close closeSync createReadStream createWriteStream fchmod"
+    " fchmodSync fchown fchownSync fdatasync fdatasyncSync fsync fsyncSync ftruncate ftruncateSync futimes futimesSync"
+    " read readFile readFileSync readSync readv readvSync write writeFile writeFileSync writeSync writev writevSync",
+    "tty": "ReadStream WriteStream",
+    "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv availableMemory binding"
+    " constrainedMemory cpuUsage execPath exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
+    " reallyExit resourceUsage stderr stdin stdout threadCpuUsage uptime",
+}
+"""For each guarded module of Node, its guarded names; modules that others are built from come first."""
+
+UNGUARDED = "node:worker_threads"
+"""A specifier that Deno resolves before it consults the import map."""
+
+_PREFIXED_ONLY = ("sqlite",)
+"""Modules whose only name begins with `node:`."""
+
+
+@cache
+def guard_files() -> dict[str, bytes]:
+    """Return the guards, by path in the project."""
+    return {_path(module): _text(module, names.split()).encode() for module, names in _GUARDED.items()} | {
+        f"{FOLDER}/all.ts": _all().encode(),
+        f"{FOLDER}/libraries.ts": _libraries().encode(),
+    }
+
+
+@cache
+def guard_imports() -> dict[str, str]:
+    """Return the import map entries of the guarded modules."""
+    return {name: f"./{_path(module)}" for module in _GUARDED for name in _names(module)}
+
+
+@cache
+def guard_scopes() -> dict[str, dict[str, str]]:
+    """Return the guards' own import map: they import the original modules."""
+    return {f"./{FOLDER}/": {name: f"node:{module}" for module in _GUARDED for name in _names(module)}}
+
+
+def _names(module: str) -> list[str]:
+    return [f"node:{module}", *([] if module in _PREFIXED_ONLY else [module])]
+
+
+def _path(module: str) -> str:
+    return f"{GUARDED}{module.replace('/', '_')}.ts"
+
+
+def _text(module: str, names: list[str]) -> str:
+    listed = ", ".join(f"'{name}'" for name in names)
+    exported = "\n".join(f"export const {name} = guarded['{name}'];" for name in names)
+    # A module that can load modules by name needs all guards.
+    all_of_them = "import './all.ts';\n" if module == "module" else ""
+    return (
+        f"{all_of_them}import original from 'node:{module}';\n"
+        "import { guard } from './guard.ts';\n"
+        f"export * from 'node:{module}';\n"
+        f"const guarded = guard('{module}', original, [{listed}]);\n"
+        f"{exported}\nexport default guarded;\n"
+    )
+
+
+def _all() -> str:
+    """Return a module that loads every guard, and directs libraries' imports to the guards."""
+    imports = "".join(f"import './{_file(module)}';\n" for module in _GUARDED)
+    return f"import './workers.ts';\n{imports}import './libraries.ts';\n"
+
+
+def _libraries() -> str:
+    """Return the module that directs libraries to the guards; its table is not exported, so it cannot be changed."""
+    table = ", ".join(f"['{module}', '{_file(module)}']" for module in _GUARDED)
+    text = (Path(__file__).parent / FOLDER / "libraries.ts").read_text()
+    return text.replace("/* each module, and the file of its guard */", table)
+
+
+def _file(module: str) -> str:
+    return _path(module).partition("/")[2]
+
+
+AUTHOR = "author/" + 8 * "up/"
+"""Folder of the author's module in the project; the parts above leave room for imports from parent folders."""
+
+MODULE = "module.ts"
+"""The module's name in this folder."""
+
+_URL = re.compile(r"(?:file://)?/[^\s'\"()]*/flowctl-deno-[^/\s]+/(author/[^\s'\":()]+)(?::(\d+):(\d+))?")
+_NEIGHBOUR = re.compile(r"(?:file://)?/[^\s'\"()]*/flowctl-deno-[^/\s]+/")
+_HARNESS_LINE = re.compile(r"\s+at .*(?:/flowctl-deno-[^/\s]+/(?!author/)|\bext:)")
+
+
+def position_in(module: Script, text: str, length: int = 0) -> Position | None:
+    """Return the author's position that a message or stack of Deno names first; None without one."""
+    for written in _URL.finditer(text):
+        if written[2]:
+            return place_in(module, written[1], int(written[2]), int(written[3]), length)
+    return None
+
+
+def place_in(module: Script, path: str, line: int, column: int, length: int = 0) -> Position:
+    """Return the position in one of the author's files; `path` is its path in the project."""
+    if path == AUTHOR + MODULE:
+        return located(module, line, column, length)
+    return Position(_shown(module, path), line, column, length)
+
+
+def _shown(module: Script, path: str) -> str:
+    """Return the author's path of a file in the project."""
+    if path == AUTHOR + MODULE:
+        return module.position.file
+    beside = posixpath.relpath(path, AUTHOR)
+    if "://" in module.position.file:
+        return urljoin(module.position.file, beside)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module.position.file), beside))
+
+
+def located(module: Script, line: int, column: int, length: int = 0) -> Position:
+    """Return the author's position of a line and column of the module's text, both from 1."""
+    before = module.text.split("\n")[: line - 1]
+    return module.locate(sum(len(text) + 1 for text in before) + column - 1, length)
+
+
+def member_position(module: Script, name: str) -> Position:
+    """Return the probable position of a class member with this name; the module's beginning if it is not found."""
+    member = re.search(rf"(?<![\w.]){re.escape(name)}(?=\s*[(=])", module.text)
+    return module.locate(member.start(), len(name)) if member else module.position
+
+
+def authored(module: Script, text: str) -> str:
+    """Return a message of Deno with the author's files and positions, without stack lines of the harness."""
+
+    def replaced(written: re.Match[str]) -> str:
+        if written[2]:
+            return str(place_in(module, written[1], int(written[2]), int(written[3])))
+        return _shown(module, written[1])
+
+    lines = [line for line in text.split("\n") if not _HARNESS_LINE.match(line)]
+    return _NEIGHBOUR.sub("./", _URL.sub(replaced, "\n".join(lines)))
+
 
 CHECK = "check.ts"
 """The root file of `deno check`; `check.py` knows its lines."""

@@ -1,9 +1,10 @@
-"""JSON Lines and CSV."""
+"""The file of a transaction's rows, written incrementally as JSON Lines or CSV, or as Parquet in its own module."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from connectors.kit import Binding, StoredRows, Value
 from connectors.materialize_files.column import DELETED
@@ -59,3 +60,31 @@ def _show(value: Value) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+class Sink(Protocol):
+    """A file that rows are added to."""
+
+    def add(self, rows: StoredRows) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Flush everything to the file. Called also after an error."""
+
+
+def _parquet(path: Path, binding: Binding) -> Sink:
+    from connectors.materialize_files.parquet import ParquetSink
+
+    return ParquetSink(path, binding)
+
+
+def _json_lines(path: Path, binding: Binding) -> Sink:
+    return JsonLinesSink(path)
+
+
+def _csv(path: Path, binding: Binding) -> Sink:
+    return CsvSink(path, binding)
+
+
+FORMATS: Mapping[str, Callable[[Path, Binding], Sink]] = {"parquet": _parquet, "jsonl": _json_lines, "csv": _csv}
+"""Formats by name, which is also the suffix of their files."""
