@@ -1,7 +1,9 @@
-"""A bounded cache: a new entry evicts the least recently used entry."""
+"""Bounded caches: of the most recently used entries, and of functions of a statement's text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -36,3 +38,21 @@ class RecentlyUsed(Generic[K, V]):
         if len(self._values) > self._most:
             del self._values[next(iter(self._values))]
         return value
+
+
+T = TypeVar("T")
+
+MOST_CHARACTERS = 4096
+"""Greatest length of a cached text, in characters; longer texts seldom repeat."""
+_MOST_TEXTS = 1024
+
+
+def cached_by_text(function: Callable[[str], T]) -> Callable[[str], T]:
+    """Cache a function of a text. The function's results must be immutable."""
+    remembered = lru_cache(maxsize=_MOST_TEXTS)(function)
+
+    @wraps(function)
+    def of_text(text: str) -> T:
+        return remembered(text) if len(text) <= MOST_CHARACTERS else function(text)
+
+    return of_text

@@ -14,6 +14,7 @@ from derive.cli.options import catalog_options, data_folder, open_store, output_
 if TYPE_CHECKING:
     from derive.errors import Issue
     from derive.protocol.specs import CatalogSpec
+    from derive.storage.roles import Maintainable
 
 _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 
@@ -39,8 +40,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
       flowctl check --source examples/flow.yaml -o json
     """
     from derive.catalog.check import check_catalog, with_issues
-    from derive.cli.console import note, print_rows
-    from derive.cli.excerpt import describe_error
+    from derive.cli.console import describe_error, note, print_rows
     from derive.errors import CatalogError
 
     built = check_catalog(source)
@@ -69,7 +69,6 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
     """Yield an issue for each derived collection that belongs to another writer in the data folder, if there is one."""
     from derive.cli.console import note
-    from derive.engine.owners import owner_issues
     from derive.errors import StorageError
     from derive.storage.metadata.opening import is_data_folder
 
@@ -80,3 +79,22 @@ def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
             yield from owner_issues(catalog, store)
     except StorageError as error:
         note(f"the writers of the catalog's collections were not checked, as {folder} could not be read: {error}")
+
+
+def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:
+    """Yield an issue for each derived collection that belongs to another writer; a run stops its task with the same.
+
+    Args:
+        catalog: the catalog; it has already refused names of SQL.
+        store: the data folder, which may be read-only.
+    """
+    from derive.errors import Issue, OwnedError
+    from derive.protocol.sql_names import is_of_sql
+    from derive.storage.metadata.owner import Door
+
+    for name, derivation in catalog.derivations.items():
+        try:
+            if not is_of_sql(name):
+                store.require_open(name, Door.TASK)
+        except OwnedError as error:
+            yield Issue("E106", error.message, derivation.collection.position, error.hint)

@@ -1,4 +1,9 @@
-"""The terminal: data on standard output, all other text on standard error.
+"""The terminal: data on standard output, all other text on standard error; tables, and errors.
+
+A document, a lambda or an endpoint may contain escape sequences, with which a terminal hides lines, renames windows or
+fills the clipboard. All commands that print such text for people use this module; JSON and raw data stay unchanged.
+
+A folded name or number can be neither read nor copied, so a table that is too wide leaves out whole columns.
 
 This is the only module that imports rich. Importing rich takes longer than most commands run, so text without colours
 or columns is written without rich.
@@ -7,27 +12,234 @@ or columns is written without rich.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 import orjson
 
-from derive.cli.excerpt import describe_error, render_error
-from derive.cli.table import columns_of, fit, lines_of
-from derive.cli.visible import visible
 from derive.document.clock import format_rfc3339
-from derive.errors import FlowError
+from derive.errors import CatalogError, FlowError, Issue, SqlError, ViewError
+from derive.position import Position
+from derive.protocol.secrets import hide_in_line
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"  # text direction, line separators
+)
+_SHORT = {"\r": "\\r", "\n": "\\n", "\b": "\\b", "\f": "\\f"}
+
+
+def visible(text: str) -> str:
+    r"""Return a text with each control character as an escape; ends of lines and tabs stay.
+
+    >>> print(visible("a\x1b[2Jb\u202ec\rd"))
+    a\x1b[2Jb\u202ec\rd
+    """
+    return _CONTROLS.sub(_escape, text)
+
+
+def visible_line(text: str) -> str:
+    r"""Return a text with each control character as an escape, ends of lines too.
+
+    >>> print(visible_line("a\nb"))
+    a\nb
+    """
+    return visible(text).replace("\n", "\\n")
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A shown column: its name, the text of each cell, and the alignment of both."""
+
+    name: str
+    cells: tuple[str, ...]
+    is_numeric: bool
+    width: int
+
+
+def columns_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], length: Callable[[str], int]) -> list[Column]:
+    """Return the columns of rows.
+
+    Args:
+        names: the properties of the rows that become columns, in order.
+        rows: JSON values.
+        length: returns how many places of a terminal a text takes.
+    """
+    columns = []
+    for name in names:
+        kinds = {type(row[name]) for row in rows} - {type(None)}
+        cells = tuple(_cell(row[name]) for row in rows)
+        width = max(map(length, (name, *cells)))
+        columns.append(Column(name, cells, bool(kinds) and kinds <= {int, float}, width))
+    return columns
+
+
+def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> tuple[list[Column], list[str]]:
+    """Leave out columns until the others fit.
+
+    Args:
+        columns: all columns, in order.
+        width: number of places in a terminal's line; None if any number fits.
+        spare: the columns that may be left out, the first one first.
+
+    Returns:
+        The columns to show, and the names of the others, both in the order of `columns`. Lines may be longer than the
+            terminal if the columns that are not in `spare` do not fit.
+    """
+    hidden: set[str] = set()
+    for name in spare:
+        shown = [column for column in columns if column.name not in hidden]
+        if width is None or sum(column.width for column in shown) + _GAP * (len(shown) - 1) <= width:
+            break
+        hidden.add(name)
+    return (
+        [column for column in columns if column.name not in hidden],
+        [column.name for column in columns if column.name in hidden],
+    )
+
+
+def lines_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[str]:
+    """Return the header and a line for each row."""
+    texts = zip(*((column.name, *column.cells) for column in columns), strict=True)
+    return [_line(columns, cells, length) for cells in texts]
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], length: Callable[[str], int]) -> str:
+    padded = []
+    for column, cell in zip(columns, cells, strict=True):
+        blank = " " * (column.width - length(cell))
+        padded.append(blank + cell if column.is_numeric else cell + blank)
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return visible_line(", ".join(map(str, value)))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:,}" if is_number else visible_line(str(value))
+
+
+_CONFIGURATIONS = (".yaml", ".yml", ".json")
+"""Suffixes of files that may contain passwords."""
+
+_BEFORE, _BEHIND = 80, 120
+"""Characters of a long line shown before and after the column."""
+
+
+def render_error(error: FlowError) -> str:
+    """Return an error as lines of text."""
+    if isinstance(error, CatalogError):
+        count = len(error.issues)
+        issues = [_render(f"error[{issue.code}]", issue.message, issue.position, issue.hint) for issue in error.issues]
+        return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
+    if isinstance(error, ViewError):
+        return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy)
+    if isinstance(error, SqlError):
+        lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint)
+        return f"{lines}\n  = {error.detail}" if error.detail else lines
+    return _render("error", error.message, error.position, error.hint)
+
+
+def describe_error(error: FlowError) -> list[dict[str, Any]]:
+    """Return an error as JSON objects, one for each issue of a catalog; unknown properties are null."""
+    if isinstance(error, CatalogError):
+        return [{"code": issue.code, **_describe(issue.message, issue.position, issue.hint)} for issue in error.issues]
+    if isinstance(error, ViewError):
+        return [{"code": error.sqlstate, **_describe(error.message, None, error.remedy)}]
+    if isinstance(error, SqlError):
+        described = _describe(error.message, error.position, error.hint)
+        return [{"code": error.sqlstate, **described, "detail": error.detail}]
+    return [_describe(error.message, error.position, error.hint)]
+
+
+def _describe(message: str, position: Position | None, hint: str | None) -> dict[str, Any]:
+    return {
+        "message": message,
+        "file": position.file if position else None,
+        "line": position.line if position else None,
+        "column": position.column if position else None,
+        "length": position.length if position else None,
+        "hint": hint,
+    }
+
+
+def render_issue(issue: Issue) -> str:
+    """Return an issue of a catalog as lines of text."""
+    return _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint)
+
+
+def _render(label: str, message: str, position: Position | None, hint: str | None) -> str:
+    lines = [f"{label}: {message}"]
+    if position is not None:
+        lines.append(f"  --> {position}")
+        line = _source_line(position)
+        if line is not None:
+            text, column = _window(line, position.column)
+            number = str(position.line)
+            room = max(1, min(position.length, len(text) - column + 1))
+            lines.append(f"{number} | {text}")
+            note = f" {hint}" if hint else ""
+            indent = "".join(map(_blank, text[: column - 1])) + " " * (column - 1 - len(text))
+            lines.append(f"{' ' * len(number)} | {indent}{'^' * room}{note}")
+            return "\n".join(lines)
+    if hint:
+        lines.append(f"  = {hint}")
+    return "\n".join(lines)
+
+
+def _blank(character: str) -> str:
+    """Return blanks as wide as a character, so that carets stand below the marked text; a tab stays a tab."""
+    if character == "\t":
+        return character
+    return "" if combining(character) else "  " if east_asian_width(character) in "WF" else " "
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """Return the part of a line around a column, and the column's number in that part."""
+    if len(line) <= _BEFORE + _BEHIND:
+        return line, column
+    begin, end = max(0, column - _BEFORE), column + _BEHIND
+    before = "…" if begin else ""
+    return f"{before}{line[begin:end]}{'…' if end < len(line) else ''}", column - begin + len(before)
+
+
+def _source_line(position: Position) -> str | None:
+    if position.text is not None:
+        return position.text
+    try:
+        lines = Path(position.file).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    if position.line > len(lines):
+        return None
+    line = lines[position.line - 1].rstrip()
+    return hide_in_line(line) if position.file.lower().endswith(_CONFIGURATIONS) else line
+
 
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.options import source_option
-from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.catalog.graph import FlowGraph
@@ -70,10 +70,8 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
 
 def render(graph: FlowGraph, form: str, *, title: str) -> str:
     """Return the picture of a graph in one of the formats; formats with a heading show `title`."""
-    from derive.cli.picture.dot import render_dot, render_mermaid
-    from derive.cli.picture.html import render_html
-    from derive.cli.picture.plain import render_text
-    from derive.cli.picture.svg import render_svg
+    from derive.cli.picture.dot import render_dot, render_mermaid, render_text
+    from derive.cli.picture.svg import render_html, render_svg
 
     if form == "json":
         import json

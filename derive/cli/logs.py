@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.options import catalog_options, clock_of, optional_catalog, output_option, stored_folder
-from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.storage.task_log import Entry, LogReader

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.options import catalog_options, output_option, stored_folder
-from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.errors import Issue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, local_option, open_store
-from derive.cli.preparing import prepare_after
+from derive.cli.prepare import prepare_after
 
 if TYPE_CHECKING:
     from derive.catalog.loading.resources import Resources

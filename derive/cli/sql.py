@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from derive.cli.console import visible_line
 from derive.cli.options import catalog_options, data_folder, optional_catalog
-from derive.cli.visible import visible_line
+from derive.position import Position
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
     from derive.sql.outcome import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
+
+_NAME = r'(?:"(?:[^"]|"")*"|\w+)'
+_TOKEN = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'?|[^\w\s]")
+
+
+def place_in(name: str, text: str, offset: int) -> Position:
+    """Return the position of a character in statements.
+
+    Args:
+        name: name of the file or other source of the statements.
+        text: the statements.
+        offset: index of the character, from 0; the length of the text stands for its end.
+    """
+    offset = min(offset, len(text.rstrip()))
+    begin = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    line = text[begin : len(text) if end < 0 else end]
+    token = _TOKEN.match(line, offset - begin)
+    length = len(token.group()) if token else 1
+    return Position(name, text.count("\n", 0, begin) + 1, offset - begin + 1, length, line.rstrip())
 
 
 class _SqlGroup(click.Group):
@@ -131,7 +153,6 @@ async def _run(
 
 
 async def _run_script(session: SqlSession, name: str, text: str, output: str | None) -> None:
-    from derive.cli.sql_place import place_in
     from derive.errors import SqlError
 
     begin = 0

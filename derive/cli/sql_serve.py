@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.options import catalog_options, data_folder, optional_catalog
-from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     import asyncio

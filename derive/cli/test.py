@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.options import limit_options, limited_catalog, output_option, source_option
-from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.protocol.specs import LambdaLimits
@@ -79,7 +79,7 @@ def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
 
 def render_failure(failure: Failure) -> str:
     """Return the reason why a test failed, as lines of text that show only differences."""
-    from derive.cli.excerpt import render_error
+    from derive.cli.console import render_error
 
     lines = [f"step {failure.step} · {failure.description}    {failure.position}"]
     if failure.error is not None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.cli.excerpt import render_error
+from derive.cli.console import render_error
 from derive.errors import CatalogError, FlowError, Issue, SqlError
 from derive.position import Position
 

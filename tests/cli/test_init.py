@@ -9,8 +9,7 @@ from forked_flowctl import flowctl
 
 from derive.catalog import load
 from derive.catalog.check import check
-from derive.cli.init import write_files
-from derive.cli.starter import FILES
+from derive.cli.init import FILES, write_files
 from derive.errors import FlowError, UsageError
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.cli.preparing import is_useful, prepare_after
+from derive.cli.prepare import is_useful, prepare_after
 from derive.spark.executor import SparkExecutor
 
 

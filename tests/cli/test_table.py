@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.cli.table import columns_of, fit, lines_of
+from derive.cli.console import columns_of, fit, lines_of
 
 VALUES = st.none() | st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=50) | st.integers(0, 10**12)
 NAMES = ("task", "state", "documents in", "upper", "readers")

@@ -17,8 +17,7 @@ from forked_flowctl import flowctl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.cli.console import note, print_error, print_rows, use_json
-from derive.cli.visible import visible, visible_line
+from derive.cli.console import note, print_error, print_rows, use_json, visible, visible_line
 from derive.errors import FlowError
 
 CLI = Path(__file__).parents[2] / "derive" / "cli"

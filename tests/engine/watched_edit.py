@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from derive import failpoint
-from derive.cli.applying import Applying
-from derive.cli.watching import CatalogWatch, Edit
+from derive.cli.applying import Applying, CatalogWatch, Edit
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler

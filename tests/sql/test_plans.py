@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
-from derive.recently_used import RecentlyUsed
+from derive.recently_used import MOST_CHARACTERS, RecentlyUsed, cached_by_text
 from derive.sql.coordinator import Coordinator
-from derive.sql.parser.text_cache import MOST_CHARACTERS, cached_by_text
 
 
 def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> None:

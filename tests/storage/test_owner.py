@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from derive.catalog import load
+from derive.cli.check import owner_issues
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
-from derive.engine.owners import owner_issues
 from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import FlowError, OwnedError, TaskError, UsageError

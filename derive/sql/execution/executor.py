@@ -9,6 +9,7 @@ from dataclasses import replace
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
+from derive.recently_used import MOST_CHARACTERS
 from derive.sql.execution import copy_statement, ddl, dml, show, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.cursors import Cursor
@@ -37,7 +38,6 @@ from derive.sql.parser.statement import (
     Truncate,
     Update,
 )
-from derive.sql.parser.text_cache import MOST_CHARACTERS
 from derive.sql.pg_types import OID_OF
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value

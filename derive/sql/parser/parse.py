@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from derive.errors import SqlError
+from derive.recently_used import cached_by_text
 from derive.sql.parser.ast import SyntaxNode, TypeName
 from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
 from derive.sql.parser.dml import (
@@ -43,7 +44,6 @@ from derive.sql.parser.statement import (
     Subscribe,
     Update,
 )
-from derive.sql.parser.text_cache import cached_by_text
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
 from derive.sql.parser.type_names import parse_type
 from derive.suggest import distance

@@ -11,6 +11,7 @@ from derive.algebra.types import Type
 from derive.compute.protocol import messages
 from derive.functions.types.pg_type import UNKNOWN_OID
 from derive.recently_used import RecentlyUsed
+from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.outcome import Prepared, ResultColumn
@@ -28,8 +29,9 @@ from derive.sql.parser.statement import (
     Subscribe,
     Update,
 )
-from derive.sql.parser.text_cache import MOST_CHARACTERS
+from derive.recently_used import MOST_CHARACTERS
 from derive.sql.pg_types import OID_OF, oid_of, type_of_oid
+from derive.sql.pg_types import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
