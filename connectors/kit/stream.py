@@ -15,8 +15,6 @@ from typing import Literal, cast
 
 from connectors.kit.batch import binding_of, keys_of, rows_of
 from connectors.kit.connector import NarrowerSession, RefillingSession, Session
-from connectors.kit.stream import error_of
-from connectors.kit.connector import RefillingSession, Session
 from connectors.kit.messages import loaded_messages
 from connectors.kit.requests import Opening
 from derive.errors import FlowError, InternalError, ProtocolError

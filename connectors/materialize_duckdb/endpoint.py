@@ -19,10 +19,8 @@ import duckdb
 
 from connectors.materialize_duckdb.dialect import DUCKDB
 from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.endpoint import Fence, renew, renewal, supersede
 from connectors.materialize_sql.dialect import upsert
-from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal, supersede
 from connectors.materialize_sql.names import quote
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 

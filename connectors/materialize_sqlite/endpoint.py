@@ -15,11 +15,8 @@ from typing import Any
 import apsw
 
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.endpoint import Change, Columns
-from connectors.materialize_sql.endpoint import Fence, renew, renewal, supersede
 from connectors.materialize_sql.dialect import delete, select, upsert
-from connectors.materialize_sql.dialect import delete, select, upsert
-from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal, supersede
 from connectors.materialize_sqlite.dialect import SQLITE
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from derive.engine.task_reconciler import Change, TaskReconciler
     from derive.protocol.specs import CatalogSpec
     from derive.storage.capability.table import Capability
-    from derive.storage.metadata.capability import Runner
 
 _EVERY_SECONDS = 0.25
 """Interval between two polls, in seconds; an edit ends when two polls see the same files."""

@@ -8,8 +8,7 @@ from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import CatalogSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.roles import Maintainable, Runnable
-from derive.time.positions import KeptHistory, needs
-from derive.time.positions import Place, current_positions
+from derive.time.positions import KeptHistory, Place, current_positions, needs
 
 
 def acquire_inputs(

@@ -18,12 +18,8 @@ import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
-from derive.engine.inputs import Inputs, look
-from derive.engine.inputs import PendingDocuments, find_pending
-from derive.engine.source_capabilities import acquire_inputs
-from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.inputs import Inputs, PendingDocuments, find_pending, look
-from derive.engine.source_capabilities import hold
+from derive.engine.source_capabilities import acquire_inputs
 from derive.engine.transaction import Checkpoint, Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError

@@ -17,10 +17,7 @@ from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Pace
 from derive.time.frontier import BEGINNING
-from derive.time.extent import Limits
-from derive.time.positions import KeptHistory, compacted, lost
-from derive.time.extent import Pace
-from derive.time.positions import Place, current_places, current_positions
+from derive.time.positions import KeptHistory, Place, compacted, current_places, current_positions, lost
 
 
 def open_task(

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.engine.transaction import Checkpoint
-from derive.storage.capability.table import TaskCapability
-from derive.time.extent import Limits
-from derive.time.source_read import Segment
-from derive.time.source_read import SourceRead
 from derive.protocol.specs import InputSpec
-from derive.storage.metadata.capability import TaskCapability
+from derive.storage.capability.table import TaskCapability
 from derive.time.extent import Limits
 from derive.time.frontier import BEGINNING
 from derive.time.positions import Place

@@ -21,9 +21,6 @@ from derive.errors import EndpointError, ProtocolError
 from derive.failpoint import reach
 from derive.materialize.binding import CompiledBinding
 from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, require_no_newer, resume
-from derive.materialize.grouped import Grouped
-from derive.materialize.grouped import KeyFilter
-from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, resume
 from derive.materialize.grouped import Grouped, KeyFilter
 from derive.materialize.reset_marker import ResetMarker
 from derive.protocol.stubs import materialize_pb2 as pb

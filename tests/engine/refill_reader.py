@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import psycopg
 
-from connectors.materialize_duckdb.file import DatabaseFile
+from connectors.materialize_duckdb.endpoint import DatabaseFile
 
 QUERY = 'SELECT "id", "value" FROM "sums" ORDER BY "id"'
 

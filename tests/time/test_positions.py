@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from time_specs import input_of, segment
 
 from derive.protocol.specs import InputSpec
-from derive.time.positions import KeptHistory, compacted, lost, needs
-from derive.time.positions import Place, current_positions, offset_of
+from derive.time.positions import KeptHistory, Place, compacted, current_positions, lost, needs, offset_of
 from derive.time.source_read import read_input
 
 TICK = 10

@@ -30,7 +30,7 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.relations import name_of_relation
 from derive.storage.metadata.tables import forget_unread, read_table
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.needs import KeptHistory
+from derive.time.positions import KeptHistory
 
 
 class TaskCapabilities:
