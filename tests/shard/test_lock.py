@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.shard import lock
+from derive.shard import state
 from derive.storage.metadata.process import is_dead, kill, this_process
 
 pytestmark = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who holds a lock")
@@ -33,7 +33,7 @@ os.waitpid(child, 0) if sys.argv[2] == "child" else sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_EVICTION_SECONDS", 0.0)
+    monkeypatch.setattr(state, "_EVICTION_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["child", "itself"])
@@ -58,14 +58,14 @@ def test_a_parent_whose_child_holds_a_lock_is_not_killed(holder: subprocess.Pope
             holder.stdin.flush()
         return True
 
-    with lock.locked(tmp_path / "lock", may_evict):
+    with state.locked(tmp_path / "lock", may_evict):
         assert len(looks) >= 3
     assert holder.wait() == 0
 
 
 @pytest.mark.parametrize("holder", ["itself"], indirect=True)
 def test_a_process_that_holds_a_lock_is_killed(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with lock.locked(tmp_path / "lock", lambda descriptor: True):
+    with state.locked(tmp_path / "lock", lambda descriptor: True):
         assert holder.wait() == -signal.SIGKILL
 
 

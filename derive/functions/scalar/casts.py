@@ -85,7 +85,6 @@ CastContext: TypeAlias = Literal["implicit", "assignment", "explicit"]
 """The context of a cast: any expression, storage in a column, or explicit syntax."""
 
 
-
 _RANK = {"implicit": 0, "assignment": 1, "explicit": 2}
 _CASTS: dict[tuple[Type, Type], tuple[CastContext, str]] = {}
 """Context of a cast and its function's name ('' if the data are the same), by source and target."""

@@ -159,9 +159,7 @@ INFOS: Mapping[Type, TypeInfo] = {
     Type.SMALLINT: _integer(Type.SMALLINT, 21, 1005, "int2", 2),
     Type.INTEGER: _integer(Type.INTEGER, 23, 1007, "int4", 4),
     Type.BIGINT: _integer(Type.BIGINT, 20, 1016, "int8", 8),
-    Type.TEXT: TypeInfo(
-        25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True
-    ),
+    Type.TEXT: TypeInfo(25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True),
     Type.DOUBLE: TypeInfo(
         701,
         1022,

@@ -22,7 +22,6 @@ from derive.errors import FlowError, SqlError
 from derive.event_loop import Handover
 from derive.functions.registry import evaluate
 from derive.functions.statement_context import each_in_context
-from derive.event_loop import Handover
 from derive.recently_used import MOST_CHARACTERS
 from derive.relations.columns import Source, columns_of
 from derive.relations.contents import contents_at
@@ -32,11 +31,9 @@ from derive.sql.execution.session_functions import context_of, facts_of
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
-from derive.recently_used import MOST_CHARACTERS
 from derive.sql.pg_catalog.snapshot import snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
 from derive.sql.planner.names import FIRST_SYSTEM_ID
-from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation.prepare import Lookup, Plan

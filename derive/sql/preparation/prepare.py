@@ -10,7 +10,6 @@ from derive.algebra.relation import Finishing, GlobalId
 from derive.algebra.types import Type
 from derive.compute.protocol import messages
 from derive.functions.types.pg_type import UNKNOWN_OID
-from derive.recently_used import RecentlyUsed
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.view_state import Maintained
@@ -29,9 +28,7 @@ from derive.sql.parser.statement import (
     Subscribe,
     Update,
 )
-from derive.recently_used import MOST_CHARACTERS
 from derive.sql.pg_types import OID_OF, oid_of, type_of_oid
-from derive.sql.pg_types import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
