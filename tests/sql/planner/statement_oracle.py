@@ -235,26 +235,6 @@ def postgres_outcome(text: str, table: str) -> tuple[Shown, Shown]:
         connection.execute("ROLLBACK")
 
 
-def check_answered_alike(text: str) -> None:
-    """Check that a query is described as by PostgreSQL, and has its rows."""
-    expected = postgres_description(text)
-    assert isinstance(expected, Description), expected
-    ours = description(text)
-    assert ours == expected, (ours, expected)
-    if not expected.parameters:
-        found, wanted = sorted(rows(text), key=repr), sorted(postgres_rows(text), key=repr)
-        assert found == wanted, (found, wanted)
-
-
-def check_refused_alike(text: str) -> None:
-    """Check that a query is refused as by PostgreSQL, and at the same place."""
-    expected, ours = postgres_description(text), description(text)
-    assert isinstance(expected, Refusal), expected
-    assert isinstance(ours, Refusal), ours
-    assert ours.sqlstate == expected.sqlstate, (ours, expected)
-    assert expected.offset in {None, ours.offset}, (ours, expected)
-
-
 def _shown(result: PGresult) -> Shown:
     return [
         tuple(

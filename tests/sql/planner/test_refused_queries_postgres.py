@@ -1,7 +1,7 @@
 """Queries are refused as by a real PostgreSQL, and at the same place."""
 
 import pytest
-from statement_oracle import check_refused_alike
+from statement_oracle import Refusal, description, postgres_description
 
 REFUSED = [
     "select b from t group by a",
@@ -132,9 +132,105 @@ REFUSED = [
     "select sum(a) from t group by sum(a)",
     "select max(t.a) from t where exists (select 1 from u having max(u.a) = max(t.a))",
     "select a from t where (select max(t.a) from u) > 1",
+    # Arrays
+    "select array[]",
+    "select array[1,'x']",
+    "select a from t where a = any(5)",
+    "select a from t where a = any('x')",
+    "select ('{1,2}'::int[])['x']",
+    "select (5)[1]",
+    "select array[1] = array[1::bigint]",
+    "select array['a','b']::int[]",
+    "select '{a,b}'::int[]",
+    "select '{1,2'::int[]",
+    "select array[1,2] + 1",
+    "select array_length(5, 1)",
+    "select array(select a, b from t)",
+    # Numbers with scales and texts with lengths
+    "select 1::numeric(0)",
+    "select 1::numeric(5,2000)",
+    "select 'x'::varchar(0)",
+    # Grouping sets
+    "select grouping(a) from t",
+    "select grouping(b) from t group by rollup(a)",
+    "select b from t group by rollup(a)",
+    "select a from t where grouping(a) = 1 group by rollup(a)",
+    "select sum(grouping(a)) from t group by rollup(a)",
+    # The order of jsonb
+    "select max(j) from u",
+    # Aggregates WITHIN GROUP
+    "select percentile_cont(0.5) within group (order by c) from t",
+    "select sum(a) within group (order by b) from t",
+    "select nofunc(a) within group (order by b) from t",
+    "select percentile_cont(0.5) from t",
+    "select percentile_cont(0.5) within group (order by b) over () from t",
+    "select percentile_cont('x') within group (order by b) from t",
+    # Functions in FROM
+    "select * from unnest($1)",
+    "select * from unnest(5)",
+    "select * from nofunc(1)",
+    "select x from (select 1 as a) s right join unnest(array[s.a]) x on true",
+    "select count(*) from sum(1)",
+    # Set-returning functions in SELECT
+    "select a from t where generate_series(1, a) > 1",
+    "select a from t group by a having generate_series(1, a) > 1",
+    "select case when a > 1 then generate_series(1, a) end from t",
+    "select coalesce(generate_series(1, a), 0) from t",
+    "select sum(generate_series(1, a)) from t",
+    "select count(*) filter (where generate_series(1, a) > 1) from t",
+    "select a from t limit generate_series(1, 2)",
+    "select t.a from t join u on generate_series(1, t.a) = u.a",
+    "select * from generate_series(1, generate_series(1, 2))",
+    "values (generate_series(1, 2)), (3)",
+    "select generate_series('a', 'b')",
+    "select unnest(1)",
+    "select unnest('{1}')",
+    "select generate_series(1, b) from t group by a",
+    "select jsonb_array_elements(1)",
+    # UUIDs, times and addresses
+    "select 'x'::uuid",
+    "select '12:70'::time",
+    "select '10.0.0.256'::inet",
+    "select '10.0.0.1/8'::cidr",
+    "select '1'::macaddr",
+    "select id = 1 from ty",
+    "select id = c from ty, t",
+    "select id + 1 from ty",
+    "select at + at from ty",
+    "select at < ip from ty",
+    "select mac << mac from ty",
+    "select id::int from ty",
+    "select 1::uuid",
+    "select id::bytea from ty",
+    "select at::date from ty",
+    "select ip::macaddr from ty",
+    "select case when true then id else mac end from ty",
+    "select at union select ip from ty",
+    "select sum(id) from ty",
+    "select host(id) from ty",
 ]
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_queries_are_refused_alike(text: str) -> None:
-    check_refused_alike(text)
+    expected, ours = postgres_description(text), description(text)
+    assert isinstance(expected, Refusal), expected
+    assert isinstance(ours, Refusal), ours
+    assert ours.sqlstate == expected.sqlstate, (ours, expected)
+    assert expected.offset in {None, ours.offset}, (ours, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        ("select row_number() over (order by generate_series(1, a)) from t", "0A000"),  # PostgreSQL takes it
+        ("select generate_series(1, generate_series(1, 2))", "0A000"),  # likewise
+        ("select generate_series(1, count(*)) g from t group by g", "42803"),
+        ("select generate_series(1, a) over () from t", "42809"),
+        ("select generate_series(distinct 1, 2)", "42809"),
+    ],
+)
+def test_what_is_refused_here(text: str, sqlstate: str) -> None:
+    refused = description(text)
+    assert isinstance(refused, Refusal)
+    assert refused.sqlstate == sqlstate
