@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import write_catalog
+from conftest import examples, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from derive.catalog import load
 from derive.catalog.definitions import CatalogDef, StepDef
+from derive.catalog.language.json_schema import ADDRESS, DURATION, POINTER, STEP_TIME, TICK, TIME, TOKEN, catalog_schema
 from derive.catalog.loading.loader import Loader
+from derive.catalog.loading.resources import Resources
+from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.schema.validator import compile_part
 
@@ -295,3 +306,368 @@ def test_what_is_left_empty_is_nothing(tmp_path: Path) -> None:
     spec = load(write_catalog(tmp_path, "import:\ncollections:\ntests:\ncaptures:\nmaterializations:\n"))
 
     assert (spec.collections, spec.tests) == ({}, {})
+
+
+# Resources at http(s) addresses: what is there is loaded, and what is not is said, soon.
+
+
+PAGES = {
+    "/flow.yaml": b"import: [sub/more.yaml]\n",
+    "/sub/more.yaml": b"import: [../flow.yaml]\ncollections:\n  a/b: {schema: b.schema.yaml, key: [/id]}\n",
+    "/sub/b.schema.yaml": b"type: object\nproperties: {id: {type: integer}}\n",
+    "/latin": b"\xe9",
+    "/import.yaml": b"import: ['file:///dev/null']\n",
+    "/schema.yaml": b"collections: {a/b: {key: [/id], schema: 'file:///dev/null'}}\n",
+    "/inner.yaml": b"collections: {a/b: {key: [/id], schema: {$ref: 'file:///dev/null'}}}\n",
+    "/named.yaml": b"collections: {a/b: {key: [/id], schema: {$id: 'file:///dev/x', $ref: 'file:///dev/null'}}}\n",
+    "/sql.yaml": b"""collections:
+  a/b: {key: [/id], schema: {type: object, required: [id], properties: {id: {type: integer}}}}
+  a/c:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: t, source: a/b, shuffle: any, lambda: 'file:///dev/null'}]
+""",
+}
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Serves `PAGES`; `/silent` never answers, `/slow` drips, `/short` stops early, `/endless` never stops.
+
+    `/noise` is no HTTP.
+    """
+
+    over = threading.Event()
+
+    def do_GET(self) -> None:
+        if self.path == "/silent":
+            self.over.wait(10)
+            return
+        if self.path == "/noise":
+            self.wfile.write(b"no HTTP at all\r\n\r\n")
+            return
+        page = PAGES.get(self.path)
+        if page is None and self.path not in ("/slow", "/short", "/endless"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        if self.path != "/endless":
+            self.send_header("Content-Length", str(len(page or b"") or 1000))
+        self.end_headers()
+        self.wfile.write(page or b"a")
+        while self.path == "/endless" and not self.over.is_set():
+            try:
+                self.wfile.write(bytes(1 << 20))
+            except OSError:
+                return
+        while self.path == "/slow" and not self.over.wait(0.05):
+            self.wfile.write(b"a")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:  # of clients that have gone away
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    Pages.over.clear()
+    with Server(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        Pages.over.set()
+        server.shutdown()
+        thread.join()
+
+
+def issue_of(folder: Path, reference: str, seconds: float = 5) -> Issue:
+    (folder / "flow.yaml").write_text(f"import: ['{reference}']\n")
+    loader = Loader(Resources(seconds=seconds))
+    loader.load(folder / "flow.yaml")
+    [issue] = loader.report.issues
+    assert loader.incomplete
+    return issue
+
+
+def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: str) -> None:
+    (tmp_path / "flow.yaml").write_text(f"import: ['{address}/flow.yaml']\n")
+    loader = Loader()
+
+    catalog = loader.load(tmp_path / "flow.yaml")
+
+    assert loader.report.issues == []
+    assert catalog.collections["a/b"].write.schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert catalog.collections["a/b"].at.position.file == f"{address}/sub/more.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds", "said"),
+    [
+        ("/gone.yaml", 5, "HTTP 404 Not Found"),
+        # no answer, and an answer that never ends, one byte at a time
+        ("/silent", 0.3, "timed out"),
+        ("/slow", 0.3, "timed out"),
+        ("/short", 5, "the answer ends after 1 of 1000 bytes"),
+        ("/endless", 30, "it has more than 32 MiB, the limit of a file that a catalog names"),
+        ("/noise", 5, "no sensible answer: BadStatusLine"),
+        ("/latin", 5, "it is not UTF-8 text (byte 0)"),
+    ],
+)
+def test_what_cannot_be_loaded(path: str, seconds: float, said: str, tmp_path: Path, address: str) -> None:
+    issue = issue_of(tmp_path, address + path, seconds)
+
+    assert (issue.code, issue.message) == ("E003", f"cannot load {address}{path}: {said}")
+    assert (issue.position.line, issue.position.column) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "reference", ["http://[::1/flow.yaml", "http://127.0.0.1:port/", "http://127.0.0.1:1/", "a\\0b"]
+)
+def test_what_is_no_address(reference: str, tmp_path: Path) -> None:
+    assert issue_of(tmp_path, reference).code == "E003"
+
+
+@pytest.mark.parametrize("page", ["import", "schema", "inner", "named", "sql"])
+def test_a_remote_catalog_names_no_file_of_this_machine(page: str, tmp_path: Path, address: str) -> None:
+    (tmp_path / "flow.yaml").write_text(f"import: ['{address}/{page}.yaml']\n")
+    loader = Loader()
+    loader.load(tmp_path / "flow.yaml")
+
+    [issue] = loader.report.issues
+    assert issue.code == "E003"
+    assert issue.message.endswith("a catalog at an http(s) address may name files at such addresses only")
+
+
+@pytest.mark.parametrize("reference", ["/dev/zero", "file:///dev/zero"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import: ['{}']\n",
+        "collections: {{a/b: {{key: [/id], schema: '{}'}}}}\n",
+        "collections: {{a/b: {{key: [/id], schema: {{$ref: '{}'}}}}}}\n",
+        "tests: {{a/b: [{{ingest: {{collection: a/b, documents: '{}'}}}}]}}\n",
+    ],
+)
+def test_a_file_without_an_end_is_refused(text: str, reference: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(text.format(reference))
+    loader = Loader()
+    loader.load(tmp_path / "flow.yaml")
+
+    assert [issue.message.partition(": ")[2] for issue in loader.report.issues] == [
+        "it has more than 32 MiB, the limit of a file that a catalog names"
+    ]
+
+
+def test_a_local_schema_may_name_a_file_by_its_url(tmp_path: Path) -> None:
+    schema = tmp_path / "b c.schema.yaml"
+    schema.write_text("type: object\nproperties: {id: {type: integer}}\n")
+    url = schema.as_uri()
+    (tmp_path / "flow.yaml").write_text(f"collections: {{a/b: {{key: [/id], schema: '{url}'}}}}\n")
+    loader = Loader()
+
+    catalog = loader.load(tmp_path / "flow.yaml")
+
+    assert loader.report.issues == []
+    assert catalog.collections["a/b"].write.positions["/properties/id"].line == 2
+
+
+# The JSON Schema and the loader agree: what one accepts the other loads, and what one refuses the other names.
+
+
+SCHEMA = catalog_schema()
+TEXTS = {
+    POINTER["pattern"]: ["/id", "/a~1b"],
+    TIME["pattern"]: ["2023-01-01T00:00:00Z", "2024-02-29T23:59:59.5+01:00"],
+    DURATION["pattern"]: ["15m", "1 hour", "0s"],
+    TICK["pattern"]: ["1h 30s"],
+    STEP_TIME["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
+    r"^[A-Za-z_][A-Za-z0-9_]*$": ["TOKEN"],
+    ADDRESS["pattern"]: ["localhost:5000", "[::1]:80"],
+    f"^{TOKEN}$": ["one", "Two-2", "drei.3"],
+}
+JUDGE = Draft202012Validator(SCHEMA)
+# None of these strings names a file: each has a space in it.
+GARBAGE: list[Any] = [None, True, 5, -1, 1.5, 2**40, "x y", " ", "a b/c", [], {}, [5], [None], {"k": 1}, [{}], ["/id"], [["x y"]], "any ",
+           "15 m", {"x-note": 1}, {"name": "a b"}, {"schema": {}}, [{"ingest": {}, "verify": {}}], {"sqlite": {}, "typescript": {}}]  # fmt: skip
+
+
+def resolve(schema: Any) -> Any:
+    while isinstance(schema, dict) and "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    return schema
+
+
+def values(schema: Any, depth: int = 0) -> st.SearchStrategy[Any]:
+    """Values that a part of the schema describes, most of them accepted by it."""
+    schema = resolve(schema)
+    if schema.get("title") == "Schema":
+        return st.just({"type": "object", "properties": {"id": {"type": "integer"}}})
+    if "if" in schema and "properties" not in schema:
+        return st.one_of(values(schema["then"], depth), values(schema["else"], depth))
+    if "const" in schema:
+        return st.just(schema["const"])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    types = schema.get("type", ["string", "object", "array", "boolean"])
+    types = [types] if isinstance(types, str) else [each for each in types if each != "null"]
+    return st.one_of([of_type(each, schema, depth) for each in types])
+
+
+def of_type(kind: str, schema: Any, depth: int) -> st.SearchStrategy[Any]:
+    if kind == "object":
+        return objects(schema, depth)
+    if kind == "array":
+        items = st.lists(
+            values(schema.get("items", {"type": "integer"}), depth + 1), min_size=schema.get("minItems", 0), max_size=2
+        )
+        return (
+            st.tuples(items, st.just(["mod.ts"])).map(lambda each: [*each[0], *each[1]])
+            if "contains" in schema
+            else items
+        )
+    if kind == "boolean":
+        return st.booleans()
+    if kind == "integer":
+        return st.integers(0, 9)
+    return st.sampled_from(TEXTS.get(schema.get("pattern"), ["SELECT 1;", "a text"]))
+
+
+@st.composite
+def objects(draw: st.DrawFn, schema: Any, depth: int) -> dict[str, Any]:
+    known = schema.get("properties", {})
+    if schema.get("minProperties"):
+        names = [draw(st.sampled_from(sorted(known)))]
+    elif "address" in known:
+        names = draw(st.sampled_from([choice["required"] for choice in schema["oneOf"]]))
+    else:
+        required = schema.get("required", [])
+        others = [each for each in sorted(known) if each not in required and each != "import"]
+        names = [
+            *required,
+            *draw(st.lists(st.sampled_from(others), unique=True, max_size=4) if others else st.just([])),
+        ]
+    if "schema" in known:
+        chosen = {"schema"} if draw(st.booleans()) else {"readSchema", "writeSchema"}
+        names = [each for each in names if each not in ("schema", "readSchema", "writeSchema")] + sorted(chosen)
+    if "files" in known:
+        names = sorted({*names, draw(st.sampled_from(["module", "files"]))})
+    found = {name: draw(values(known[name], depth + 1)) for name in names}
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, dict):
+        found |= draw(st.dictionaries(st.sampled_from(["a/b", "c/d", "e"]), values(extra, depth + 1), max_size=2))
+    if schema.get("patternProperties") and draw(st.integers(0, 9)) == 0:
+        found["x-note"] = "anything"
+    return found
+
+
+def paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    # What a schema holds is for building to judge.
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        if name not in ("schema", "readSchema", "writeSchema"):
+            yield from paths(child, (*path, name))
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> Any:
+    """A catalog, most often with one thing put in its place, taken away or misspelt."""
+    catalog = copy.deepcopy(draw(values(SCHEMA)))
+    path = draw(st.sampled_from([each for each in paths(catalog) if each] or [()]))
+    if not path:
+        return draw(st.sampled_from([catalog, *GARBAGE]))
+    parent = catalog
+    for name in path[:-1]:
+        parent = parent[name]
+    how = draw(st.sampled_from(["leave", "replace", "remove", "misspell"]))
+    if how == "replace":
+        parent[path[-1]] = draw(st.sampled_from(GARBAGE))
+    elif how == "remove":
+        del parent[path[-1]]
+    elif how == "misspell" and isinstance(parent, dict):
+        parent[f"{path[-1]}s"] = parent.pop(path[-1])
+    return catalog
+
+
+def written(folder: Any, catalog: Any) -> Path:
+    path: Path = folder.getbasetemp() / "law.flow.yaml"
+    path.write_text(json.dumps(catalog))
+    for name in ("SELECT 1;", "a text", "mod.ts"):  # documents may be in a file of this name, and so may modules
+        (folder.getbasetemp() / name).write_text("[]")
+    return path
+
+
+@settings(max_examples=examples(100))
+@given(catalog=values(SCHEMA))
+def test_what_the_schema_accepts_is_loaded_whole(tmp_path_factory: pytest.TempPathFactory, catalog: Any) -> None:
+    assert [each.message for each in JUDGE.iter_errors(catalog)] == []
+
+    loader = Loader()
+    found = loader.load(written(tmp_path_factory, catalog))
+
+    assert loader.report.issues == []
+    assert set(found.collections) == set(catalog.get("collections", {}))
+    assert set(found.tests) == set(catalog.get("tests", {}))
+    assert set(found.captures) == set(catalog.get("captures", {}))
+    assert set(found.materializations) == set(catalog.get("materializations", {}))
+
+
+@settings(max_examples=examples(150))
+@given(catalog=spoiled())
+def test_a_spoiled_catalog_is_refused_by_both_or_by_neither(
+    tmp_path_factory: pytest.TempPathFactory, catalog: Any
+) -> None:
+    path = written(tmp_path_factory, catalog)
+
+    if JUDGE.is_valid(catalog) or catalog is None:
+        loader = Loader()
+        loader.load(path)
+        assert [each for each in loader.report.issues if each.code != "E003"] == []
+    else:
+        with pytest.raises(CatalogError) as caught:
+            load(path)
+        assert all(each.position.line == 1 for each in caught.value.issues)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 99).map(str),
+            st.sampled_from(
+                ["h", "hour", "m", "ms", "sec", "s", "wks", "days", "us", "usecs", " ", "\n", "x", ".", "-"]
+            ),
+        )
+    ).map("".join)
+)
+def test_the_pattern_of_durations_is_their_grammar(text: str) -> None:
+    try:
+        micros = parse_duration(text)
+    except ValueError:
+        micros = -1
+
+    assert Draft202012Validator(DURATION).is_valid(text) == (micros >= 0)
+    assert Draft202012Validator(TICK).is_valid(text) == (micros > 0)
+
+
+def test_the_schema_is_one_and_explains_all_of_a_catalog() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+    def undescribed(schema: Any, path: str) -> Iterator[str]:
+        for name, each in schema.get("properties", {}).items():
+            if "$ref" not in each and each is not False and "description" not in each:
+                yield f"{path}/{name}"
+            yield from undescribed(each if isinstance(each, dict) else {}, f"{path}/{name}")
+        for name in ("items", "then"):
+            if name in schema:
+                yield from undescribed(schema[name], f"{path}/{name}")
+
+    parts = {"": SCHEMA, **SCHEMA["$defs"]}
+    assert [each for name, part in parts.items() for each in undescribed(part, name)] == []
+    assert all("title" in part and "description" in part for part in parts.values())

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import write_catalog
 
-from derive.catalog.check import check_catalog
+from derive.catalog import load, load_without_tests
+from derive.catalog.build import build
+from derive.catalog.check import check_catalog, require_sound
+from derive.catalog.language.json_schema import NO_EFFECT, catalog_schema
+from derive.errors import CatalogError
+from derive.protocol.specs import AdvanceStep
 
 BASE = """\
 collections:
@@ -296,3 +302,340 @@ tests:""",
     )
 
     assert [each[:3] for each in found(tmp_path, text)] == [("E303", 16, 11), ("E522", 33, 67)]
+
+
+# What is wrong in a catalog is said with its code, its place, and what was probably meant.
+
+
+BUILT = """\
+collections:
+  acme/transfers:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, who: {type: string}}}
+    key: [/id]
+  acme/derived:
+    schema: {type: object, properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: first
+          source: acme/transfers
+          shuffle: any
+          lambda: SELECT $id;
+"""
+
+TABLE = [
+    # what is replaced, by what, and the issue: code, line, column, message, hint
+    ("shuffle: any", "shufle: any", "E011", 13, 11, "a transform has no property 'shufle'", "did you mean 'shuffle'?"),
+    ("transforms:", "transform:", "E011", 10, 7, "'derive' of 'acme/derived' has no property 'transform'", "did you mean 'transforms'?"),
+    ("source: acme/transfers", "source: acme/transfer", "E201", 12, 19,
+     "collection 'acme/transfer', referenced by transform 'first' of 'acme/derived', is not defined",
+     "did you mean 'acme/transfers'? (flow.yaml:2:3)"),
+    ("key: [/id]\n  acme/derived", "key: []\n  acme/derived", "E301", 4, 10, "the key of 'acme/transfers' is empty", None),
+    ("key: [/id]\n  acme/derived", "key: [/idd]\n  acme/derived", "E303", 4, 11,
+     "a key '/idd' is not mentioned in the schema", "did you mean '/id'?"),
+    ("key: [/id]\n  acme/derived", "key: [id]\n  acme/derived", "E302", 4, 11,
+     "a key must be a JSON pointer, and is 'id'", "did you mean '/id'?"),
+    ("shuffle: any", "shuffle: {key: [/who, /nope]}", "E303", 13, 33,
+     "a shuffle key '/nope' is not mentioned in the schema", None),
+    ("lambda: SELECT $id;", "lambda: missing.sql", "E003", 14, 19,
+     "cannot load the lambda missing.sql: No such file or directory",
+     "a string without any space is taken for the name of a file; 'flowctl generate' begins it"),
+    ("shuffle: any", "readDelay: soon", "E013", 13, 22,
+     "'readDelay' is not a duration such as '15m', '24h' or '1h 30s': 'soon'", None),
+    ("acme/derived:", "acme:", "E102", 5, 3, "collection 'acme' is a prohibited prefix of collection 'acme/transfers'", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "code", "line", "column", "message", "hint"), TABLE)
+def test_issues(
+    old: str,
+    new: str,
+    code: str,
+    line: int,
+    column: int,
+    message: str,
+    hint: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert old in BUILT
+    write_catalog(tmp_path, BUILT.replace(old, new))
+
+    with pytest.raises(CatalogError) as caught:
+        load("flow.yaml")
+
+    issue = caught.value.issues[0]
+    assert (issue.code, issue.position.line, issue.position.column) == (code, line, column)
+    assert issue.message == message
+    assert issue.hint == hint
+
+
+def test_all_issues_are_reported_in_one_run(tmp_path: Path) -> None:
+    path = write_catalog(tmp_path, BUILT.replace("[/id]", "[/nope]").replace("name: first", "name: fi/rst"))
+
+    with pytest.raises(CatalogError) as caught:
+        load(path)
+
+    assert [each.code for each in caught.value.issues] == ["E303", "E303", "E101"]
+
+
+def test_yaml_1_2_anchors_merge_keys_and_words(tmp_path: Path) -> None:
+    text = """
+    tests:
+      t/one:
+        - ingest: &step
+            collection: acme/transfers
+            documents: &docs
+              - {id: 1, who: yes}
+        - ingest: {<<: *step, documents: &docs [{id: 2, who: 2024-01-01}]}
+        - verify: {collection: acme/transfers, documents: *docs}
+    """
+    write_catalog(tmp_path, BUILT)
+    (tmp_path / "tests.yaml").write_text("import: [flow.yaml]\n" + text.replace("\n    ", "\n"))
+
+    spec = load(tmp_path / "tests.yaml")
+
+    steps = spec.tests["t/one"].steps
+    assert [step.documents for step in steps if not isinstance(step, AdvanceStep)] == [
+        ({"id": 1, "who": "yes"},),
+        ({"id": 2, "who": "2024-01-01"},),
+        ({"id": 2, "who": "2024-01-01"},),
+    ]
+
+
+def test_cycles_are_kept_together_and_sources_come_first(tmp_path: Path) -> None:
+    def derivation(name: str, source: str) -> str:
+        return (
+            f"  d/{name}:\n    schema: {{type: object, properties: {{id: {{type: integer}}}}}}\n    key: [/id]\n"
+            "    derive:\n      using: {sqlite: {}}\n      transforms:\n"
+            f"        - {{name: t, source: {source}, shuffle: any, lambda: SELECT $id}}\n"
+        )
+
+    text = (
+        BUILT + derivation("z", "d/y") + derivation("x", "d/y") + derivation("y", "d/x") + derivation("self", "d/self")
+    )
+
+    spec = load(write_catalog(tmp_path, text))
+
+    assert spec.cycles == (("acme/derived",), ("d/x", "d/y"), ("d/z",), ("d/self",))
+    feedback = {name: each.transforms[0].input.feedback for name, each in spec.derivations.items()}
+    assert feedback == {"acme/derived": False, "d/x": True, "d/y": True, "d/z": False, "d/self": True}
+
+
+# An error in a catalog's test stops tests, and nothing that runs.
+
+
+CATALOG = """
+collections:
+  a/numbers: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+tests:
+  a/test:
+    - ingest: {collection: a/numbers, documents: [{id: 1}]}
+    - verify: {collection: a/numbers, documents: [{id: 1}]}
+"""
+WRONG = {
+    "a document that is invalid": ("documents: [{id: 1}]", "documents: [{id: one}]"),
+    "documents out of order": ("- verify: {collection: a/numbers, documents: [{id: 1}]}", "- verify: {collection: a/numbers, documents: [{id: 2}, {id: 1}]}"),
+    "an unknown collection": ("- verify: {collection: a/numbers", "- verify: {collection: a/number"),
+    "documents that are no array": ("documents: [{id: 1}]", "documents: {id: 1}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_of_tests_stop_tests_alone(wrong: str, tmp_path: Path) -> None:
+    source = write_catalog(tmp_path, CATALOG.replace(*WRONG[wrong], 1))
+
+    with pytest.raises(CatalogError):
+        load(source)
+    catalog = load_without_tests(source)
+
+    assert list(catalog.collections) == ["a/numbers"]
+    assert catalog.tests == {}
+
+
+def test_errors_beside_those_of_tests_are_told_without_them(tmp_path: Path) -> None:
+    wrong = "collections:\n  a/wrong: {schema: {type: object, properties: {id: {type: integer}}}, key: [/other]}\n"
+    text = CATALOG.replace("documents: [{id: 1}]", "documents: [{id: one}]", 1).replace("collections:\n", wrong, 1)
+    source = write_catalog(tmp_path, text)
+
+    with pytest.raises(CatalogError) as all_issues:
+        load(source)
+    with pytest.raises(CatalogError) as issues:
+        load_without_tests(source)
+
+    of_tests = set(all_issues.value.issues) - set(issues.value.issues)
+    assert {issue.code for issue in of_tests} == {"E604"}
+    assert "/other" in issues.value.issues[0].message
+
+
+# Before a run: the code that is to run must be right, and no other.
+
+
+SOUND = """\
+collections:
+  s/source: &keyed
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+  s/right:
+    <<: *keyed
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: copy, source: s/source, shuffle: any, lambda: SELECT $id;}]
+  s/wrong:
+    <<: *keyed
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: copy, source: s/source, shuffle: any, lambda: SELECT $id FROM nowhere;}]
+"""
+
+
+def test_only_the_code_of_derivations_that_run_must_be_right(tmp_path: Path) -> None:
+    source = tmp_path / "flow.yaml"
+    source.write_text(SOUND)
+    catalog = load(source)
+
+    require_sound(catalog, ["s/right"])
+    with pytest.raises(CatalogError, match="no such table: nowhere"):
+        require_sound(catalog, ["s/wrong"])
+    with pytest.raises(CatalogError, match="no such table: nowhere"):
+        require_sound(catalog)
+
+
+# Settings that do nothing here: each is told, with its place, where it asks for something.
+
+
+WITHOUT_EFFECT = """
+collections:
+  a/source:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    # collection
+  a/derived:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: t, source: a/source, shuffle: any, lambda: SELECT $id}]
+      # derive
+materializations:
+  a/view:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: x.db}}}
+    bindings:
+      - source: a/source
+        resource: {table: t}
+        # binding
+    # materialization
+tests:
+  a/test:
+    description: one
+    steps: []
+    # test
+"""
+REMOVE, FLOWCTL_RESET = "leave it out of the catalog to remove it", "'flowctl reset' starts a task over"
+TICK = "'maxTxnDuration' is the tick"
+
+SETTINGS = [
+    ("collection", "reset: true", "a/source", FLOWCTL_RESET),
+    ("collection", "delete: true", "a/source", REMOVE),
+    ("collection", "expectPubId: 'ff'", "a/source", None),
+    ("collection", "journals: {fragments: {retention: 1d}}", "a/source", "'flowctl compact' says what is kept"),
+    ("derive", "shards: {minTxnDuration: 5s}", "a/derived", TICK),
+    ("derive", "shards: {hotStandbys: 1}", "a/derived", None),
+    ("derive", "shards: {ringBufferSize: 1}", "a/derived", None),
+    ("derive", "shards: {readChannelSize: 1}", "a/derived", None),
+    ("materialization", "shards: {minTxnDuration: 5s}", "a/view", TICK),
+    ("materialization", "shards: {hotStandbys: 2}", "a/view", None),
+    ("materialization", "reset: true", "a/view", FLOWCTL_RESET),
+    ("materialization", "delete: true", "a/view", REMOVE),
+    ("materialization", "expectPubId: 'ff'", "a/view", None),
+    *(
+        (place, "onIncompatibleSchemaChange: abort", "a/view", "a task whose schema no longer fits stops, and says why")
+        for place in ("binding", "materialization")
+    ),
+    ("test", "delete: true", "a/test", REMOVE),
+    ("test", "expectPubId: 'ff'", "a/test", None),
+]
+
+
+def written(tmp_path: Path, place: str, setting: str) -> Path:
+    path = tmp_path / "flow.yaml"
+    path.write_text(WITHOUT_EFFECT.replace(f"# {place}\n", f"{setting}\n"))
+    return path
+
+
+@pytest.mark.parametrize(("place", "setting", "entity", "hint"), SETTINGS)
+def test_a_setting_without_effect_is_told(
+    place: str, setting: str, entity: str, hint: str | None, tmp_path: Path
+) -> None:
+    path = written(tmp_path, place, setting)
+    name = setting.removeprefix("shards: {").partition(":")[0]
+
+    built = build(path)
+
+    assert built.issues == ()
+    (note,) = built.notes
+    assert (note.code, note.message, note.hint) == ("N008", f"'{name}' of '{entity}' has no effect here", hint)
+    line = path.read_text().split("\n")[note.position.line - 1]
+    assert line[note.position.column - 1 :].startswith(f"{name}:")
+
+
+@pytest.mark.parametrize(
+    ("place", "setting"),
+    [
+        ("collection", "reset: false"),
+        ("derive", "shards: {minTxnDuration: 0s, hotStandbys: 0, ringBufferSize: 65536}"),
+        ("materialization", "delete: false"),
+        ("collection", "x-anything: {reset: true}"),
+    ],
+)
+def test_a_setting_that_asks_for_nothing_is_not_told(place: str, setting: str, tmp_path: Path) -> None:
+    assert build(written(tmp_path, place, setting)).notes == ()
+
+
+def without_effect(schema: Any) -> set[str]:
+    """Return the properties that a schema marks; fail if one is only described so."""
+    names = set()
+    if isinstance(schema, dict):
+        for name, child in schema.get("properties", {}).items():
+            is_marked = isinstance(child, dict) and NO_EFFECT in child
+            described = "of no effect" in child.get("description", "") if isinstance(child, dict) else False
+            assert is_marked or not described or name in ("flags", "source", "fragments"), name
+            names |= {name} if is_marked else set()
+        for child in schema.values():
+            names |= without_effect(child)
+    for child in schema if isinstance(schema, list) else ():
+        names |= without_effect(child)
+    return names
+
+
+def test_each_setting_without_effect_is_in_the_table() -> None:
+    tried = {setting.removeprefix("shards: {").partition(":")[0] for _, setting, _, _ in SETTINGS}
+
+    assert without_effect(catalog_schema()) - {"protobuf"} == tried
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("macadr", "did you mean 'macaddr'?"), ("password", None), ("datetime", "did you mean 'date-time'?")],
+)
+def test_a_format_that_is_not_checked_is_told(name: str, hint: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text(
+        WITHOUT_EFFECT.replace("{id: {type: integer}}", f"{{id: {{type: integer}}, x: {{format: {name}}}}}", 1)
+    )
+
+    (note,) = build(path).notes
+
+    assert (note.code, note.message, note.hint) == ("N009", f"no value is checked for the format '{name}'", hint)
+    assert note.position.line == 4
+
+
+def test_formats_that_are_checked_are_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    names = ["integer", "number", "macaddr", "macaddr8", "sha256", "duration", "uuid", "date", "date-time", "ipv4"]
+    fields = ", ".join(f"f{index}: {{format: {name}}}" for index, name in enumerate(names))
+    path.write_text(WITHOUT_EFFECT.replace("{id: {type: integer}}", f"{{id: {{type: integer}}, {fields}}}", 1))
+
+    assert build(path).notes == ()

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
 from forked_flowctl import flowctl
 
+import derive
 from derive.catalog import load
+from derive.cli.main import main
+from derive.errors import StorageError
+from derive.storage.compaction import compact
+from derive.storage.metadata.identity import COMMITS
+from derive.storage.store import Store
 
 CATALOG = """
 collections:
@@ -238,3 +247,258 @@ def test_a_user_who_may_only_read_is_told_what_cannot_be_done(readable: Path) ->
     assert "Permission denied" in err
     assert "Permission denied" in said
     world.store.close()
+
+
+# A data folder whose metadata is lost, or not its own, or not the latest: each command refuses, and nothing goes.
+
+
+# `flowctl logs` reads files alone, and goes on: it may tell what happened.
+COMMANDS = [
+    ["run", "--until-idle", "--local-documents", "1000000"],
+    ["compact"],
+    ["compact", "--dry-run"],
+    ["ingest", "--collection", "d/events", "more.jsonl"],
+    ["status"],
+    ["collections", "list"],
+    ["collections", "read", "--collection", "d/events"],
+    ["reset", "--task", "d/copies"],
+    ["split", "--task", "d/copies"],
+    ["sql", "-c", "SELECT 1"],
+    ["sql", "serve", "--listen", "127.0.0.1:0"],
+]
+
+
+def in_this_process(arguments: list[str]) -> tuple[int, str, str]:
+    """Return the message of a command that is expected to end before it does anything."""
+    out, err, before = io.TextIOWrapper(io.BytesIO()), io.StringIO(), sys.argv
+    sys.argv = ["flowctl", *arguments]
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        sys.argv = before
+    out.flush()
+    status = ended.value.code
+    assert isinstance(status, int)
+    return status, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def filled(folder: Path, name: str = "data") -> Path:
+    world = World(folder / name, load(write_catalog(folder, CATALOG)), wall=1_700_000_000_000_000)
+    world.ingest("d/events", [{"id": 1}, {"id": 2}], None)
+    world.wall += 10_000_000
+    world.step()
+    world.store.close()
+    return world.root
+
+
+def stored_count(data: Path) -> dict[str, bytes]:
+    """All that was stored, by path; what SQLite keeps beside a database and what commands log is left out."""
+    return {
+        str(path.relative_to(data)): path.read_bytes()
+        for folder in ("collections", "state")
+        for path in sorted((data / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def remove(data: Path) -> None:
+    for path in data.glob("metadata.db*"):
+        path.unlink()
+
+
+def empty(data: Path) -> None:
+    remove(data)
+    (data / "metadata.db").touch()
+
+
+def zero(data: Path) -> None:
+    size = (data / "metadata.db").stat().st_size
+    remove(data)
+    (data / "metadata.db").write_bytes(bytes(size))
+
+
+def garble(data: Path) -> None:
+    remove(data)
+    (data / "metadata.db").write_bytes(b"PAR1" * 4096)
+
+
+def truncate(data: Path) -> None:
+    with sqlite3.connect(data / "metadata.db") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    text = (data / "metadata.db").read_bytes()
+    remove(data)
+    (data / "metadata.db").write_bytes(text[: len(text) // 2])
+
+
+def without_tables(data: Path) -> None:
+    remove(data)
+    with sqlite3.connect(data / "metadata.db") as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+
+
+def of_other_tables(data: Path) -> None:
+    remove(data)
+    with sqlite3.connect(data / "metadata.db") as db:
+        db.execute("CREATE TABLE format (number)")
+    db.close()
+
+
+def of_another_folder(data: Path) -> None:
+    other = filled(data.parent, "other")
+    remove(data)
+    shutil.copyfile(other / "metadata.db", data / "metadata.db")
+    if (other / "metadata.db-wal").exists():
+        shutil.copyfile(other / "metadata.db-wal", data / "metadata.db-wal")
+
+
+def older(data: Path) -> None:
+    kept = data.parent / "kept"
+    kept.mkdir()
+    for path in data.glob("metadata.db*"):
+        shutil.copyfile(path, kept / path.name)
+    catalog = load(data.parent / "flow.yaml")
+    world = World(data, catalog, wall=1_700_000_100_000_000)
+    for number in range(3, 6):
+        world.ingest("d/events", [{"id": number}], None)
+        world.wall += 10_000_000
+        world.step()
+    compact(world.store, catalog.collections["d/copies"], grace=0)
+    world.store.close()
+    remove(data)
+    for path in kept.iterdir():
+        shutil.copyfile(path, data / path.name)
+
+
+LOSSES: list[tuple[Callable[[Path], None], str]] = [
+    (remove, "metadata.db is missing, and the folder has collections/, state/, folder-id, commits"),
+    (empty, "metadata.db is empty, and the folder has collections/"),
+    (zero, "cannot be used"),
+    (garble, "cannot be used: file is not a database"),
+    (truncate, "cannot be used: database disk image is malformed"),
+    (without_tables, "metadata.db has no tables, and the folder has collections/"),
+    (of_other_tables, "is no metadata database of flowctl"),
+    (of_another_folder, "metadata.db is the metadata of another data folder"),
+    (older, "metadata.db is older than the other files"),
+]
+
+
+@pytest.mark.parametrize(("lose", "told"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
+def test_every_command_refuses_and_nothing_is_removed(
+    tmp_path: Path, lose: Callable[[Path], None], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = filled(tmp_path)
+    lose(data)
+    before = stored_count(data)
+    (tmp_path / "more.jsonl").write_text('{"id": 9}\n')
+
+    for arguments in COMMANDS:
+        status, out, err = in_this_process([*arguments, "--source", str(tmp_path / "flow.yaml"), "--data", str(data)])
+        assert (status, out) == (1, ""), (arguments, out, err)
+        assert told in err, arguments
+        assert "from a backup" in err or "flowctl restore" in err, arguments
+    with pytest.raises(StorageError, match="metadata"):
+        derive.open(data, source=tmp_path / "flow.yaml")
+
+    assert stored_count(data) == before
+
+
+@pytest.mark.parametrize(("lose", "told"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
+def test_with_the_database_put_back_everything_goes_on(tmp_path: Path, lose: Callable[[Path], None], told: str) -> None:
+    data = filled(tmp_path)
+    (tmp_path / "backup").mkdir()
+    for path in data.glob("metadata.db*"):
+        shutil.copyfile(path, tmp_path / "backup" / path.name)
+    lose(data)
+    with pytest.raises(StorageError) as caught:
+        Store(data)
+    assert told in str(caught.value)
+
+    remove(data)
+    for path in (tmp_path / "backup").iterdir():
+        shutil.copyfile(path, data / path.name)
+
+    with derive.open(data, source=tmp_path / "flow.yaml") as folder:
+        assert folder.collection("d/copies").latest().to_arrow().column("id").to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("trace", ["collections/a@/x.parquet", "state/a@/epoch", "folder-id", "sql.db", COMMITS])
+def test_each_trace_alone_tells_that_a_folder_is_not_new(tmp_path: Path, trace: str) -> None:
+    path = tmp_path / "data" / trace
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"1")
+
+    with pytest.raises(StorageError, match="the folder has") as caught:
+        Store(tmp_path / "data")
+
+    assert trace.split("/", maxsplit=1)[0] in str(caught.value)
+    assert not (tmp_path / "data/metadata.db").exists()
+    assert path.read_bytes() == b"1"
+
+
+def test_a_folder_with_nothing_of_ours_is_a_new_one(tmp_path: Path) -> None:
+    for entry in ("lost+found", "collections", "state"):
+        (tmp_path / "data" / entry).mkdir(parents=True)
+    (tmp_path / "data/metadata.db").touch()
+
+    store = Store(tmp_path / "data")
+
+    assert store.collection("any") is None
+    store.close()
+
+
+def test_a_folder_made_before_it_had_an_identity_gets_one(tmp_path: Path) -> None:
+    data = filled(tmp_path)
+    identifier = (data / "folder-id").read_text()
+    with sqlite3.connect(data / "metadata.db") as db:
+        db.execute("UPDATE folder SET id = '', commits = 0")
+    db.close()
+    (data / COMMITS).unlink()
+
+    Store(data).close()
+    with sqlite3.connect(data / "metadata.db") as db:
+        assert db.execute("SELECT id FROM folder").fetchone() == (identifier,)
+    db.close()
+    (data / "folder-id").unlink()
+    Store(data).close()
+
+    assert (data / "folder-id").read_text() == identifier
+
+
+def test_the_count_of_commits_is_never_ahead_of_the_database_however_a_process_dies(tmp_path: Path) -> None:
+    data = filled(tmp_path)
+    script = (
+        "import sys; from pathlib import Path; from derive.storage.store import Store\n"
+        "store = Store(Path(sys.argv[1]))\n"
+        "for _ in range(3): store._metadata.wake(); store.acquire_task('t', 1)\n"
+    )
+    for point in ("metadata.committing", "metadata.committed", "none"):
+        subprocess.run(
+            [sys.executable, "-c", script, str(data)], env={"FLOW_FAILPOINT": point}, check=False, capture_output=True
+        )
+        Store(data).close()
+        with sqlite3.connect(data / "metadata.db") as db:
+            (commits,) = db.execute("SELECT commits FROM folder").fetchone()
+        db.close()
+        assert commits - 1 <= int((data / COMMITS).read_text()) <= commits
+    assert commits > 3
+
+
+def test_without_the_count_what_may_be_garbage_stays(tmp_path: Path) -> None:
+    data = filled(tmp_path)
+    with sqlite3.connect(data / "metadata.db") as db:
+        (writer,) = db.execute("SELECT id FROM writer").fetchone()
+    db.close()
+    left = data / f"collections/d/copies@/{writer}.9-0-0.parquet"
+
+    def run() -> bool:
+        left.write_bytes(b"torn")
+        assert flowctl(tmp_path, "run", "--until-idle", "--local-documents", "9", "--data", "data")[0] == 0
+        return left.exists()
+
+    assert not run()  # the run that wrote it is known
+    (data / COMMITS).unlink()
+    assert run()

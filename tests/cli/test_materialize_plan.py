@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkout import REPOSITORY, installed_site
+from conftest import write_catalog
 from forked_flowctl import flowctl
 
 CATALOG = """\
@@ -192,3 +193,47 @@ def test_editors_are_told_what_connectors_are_configured_with(folder: Path) -> N
     assert faults(CATALOG.replace("path: later.db", "pth: later.db")) != []
     assert faults(CATALOG.replace("{table: orders}", "{tabel: orders}")) != []
     assert faults(CATALOG.replace("materialize-sqlite, config: {path", "materialize-other, config: {pth")) == []
+
+
+# More fields than a table has room for: `check` and `plan` say which are left out.
+
+
+MANY_FIELDS = """
+collections:
+  m/o: {key: [/k], schema: SCHEMA}
+materializations:
+  m/s:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: out.db}}}
+    bindings: [{resource: {table: o}, source: m/o, fields: {FIELDS}}]
+"""
+
+
+def test_check_and_plan_say_what_is_left_out(tmp_path: Path) -> None:
+    properties = {
+        "k": {"type": "integer"},
+        "v": {"type": "integer"},
+        **{f"w{number:04}": {"type": "integer"} for number in range(2100)},
+    }
+    schema = json.dumps({"type": "object", "required": ["k"], "properties": properties})
+    write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", ""))
+    status, _, err = flowctl(tmp_path, "check")
+    assert status == 0
+    said = "leaves out 104 fields, 'w1997' is the first: there is room for 2,000"
+    assert f"'m/o -> o' {said}" in err
+    status, out, _ = flowctl(tmp_path, "materialize", "plan", "-o", "table")
+    assert status == 0
+    assert said in out
+    out = flowctl(tmp_path, "materialize", "plan", "-o", "json")[1]
+    (binding,) = json.loads(out)["bindings"]
+    assert (len(binding["leftOut"]), len(binding["values"])) == (104, 1998)
+
+    excluded = json.dumps([f"w{number:04}" for number in range(150)])
+    write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"exclude: {excluded}"))
+    status, _, err = flowctl(tmp_path, "check")
+    assert (status, "leaves out" in err) == (0, False)
+
+    wanted = json.dumps({f"w{number:04}": {} for number in range(2100)})
+    write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"require: {wanted}"))
+    status, _, err = flowctl(tmp_path, "check")
+    assert status == 1
+    assert "2,102 fields are to be materialized, and the endpoint has room for 2,000" in err

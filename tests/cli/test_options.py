@@ -1,5 +1,8 @@
 """Where the data lies, and what lambdas may take."""
 
+from __future__ import annotations
+
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,8 @@ from conftest import write_catalog
 
 from derive.cli.main import flowctl
 from derive.cli.options import data_folder
-from derive.errors import CatalogError
+from derive.cli.run import _attempt
+from derive.errors import CatalogError, DiskFullError, UsageError
 
 
 def test_data_lies_beside_the_catalog_unless_told_otherwise() -> None:
@@ -106,3 +110,38 @@ def test_sql_without_end_is_given_the_time_that_the_command_says(
     assert "the lambda of transform 'fromIn' failed: it took longer than 0.1 s" in endless.output
     assert 'the document was {"id":1' in endless.output
     assert "if it needs longer: --sqlite-timeout SECONDS" in endless.output
+
+
+# A run that goes on waits for what is transient when it begins, as it does later.
+
+
+def test_a_run_begins_once_the_disk_has_space(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    def attempt() -> str:
+        if len(pauses) < 3:
+            raise DiskFullError("no space left on the device while writing x", hint="free some space")
+        return "begun"
+
+    assert _attempt(attempt, is_patient=True) == "begun"
+    assert len(pauses) == 3
+    assert capsys.readouterr().err == "error: no space left on the device while writing x\n  = free some space\n"
+
+
+def test_a_run_does_not_wait_for_what_stays() -> None:
+    def attempt() -> str:
+        raise UsageError("there is no such task")
+
+    with pytest.raises(UsageError):
+        _attempt(attempt, is_patient=True)
+
+
+def test_a_run_until_idle_does_not_wait() -> None:
+    def attempt() -> str:
+        raise DiskFullError("no space left on the device while writing x")
+
+    with pytest.raises(DiskFullError):
+        _attempt(attempt, is_patient=False)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import IO, Any
@@ -262,3 +265,340 @@ def test_instances_of_others_need_a_token(tmp_path: Path) -> None:
 def test_another_protocol_is_refused_before_anything_is_dropped() -> None:
     with pytest.raises(ProtocolError, match=r"speaks flow.compute.v1, and not flow.compute.v9"):
         check_hello(Hello(1, 1, "flow.compute.v9"), "")
+
+
+# CREATE REPLICA and DROP REPLICA while clients ask and follow, with real processes.
+
+
+SECONDS = 120
+
+
+class Traffic:
+    """Somebody who writes and asks what follows, and somebody who follows it, until the end of the block."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._over = served, threading.Event()
+        self.answers = 0
+        self.changes: list[tuple[int, int]] = []
+        self.errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._ask, self._follow)]
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(SECONDS)
+
+    def wait_for_answers(self) -> None:
+        """Wait for some more answers, and for as many changes."""
+        answers = self.answers
+        wait_until(lambda: len(self.changes) > answers + 3)
+
+    def _guard(self, work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _ask(self) -> None:
+        with psycopg.connect(self._served.address, autocommit=True) as connection:
+            connection.execute("SET transaction_isolation = 'strict serializable'")
+            while not self._over.is_set():
+                number = self.answers + 1
+                connection.execute("INSERT INTO t VALUES (%s, %s)", (number, 2 * number))
+                rows = connection.execute("SELECT b FROM sums WHERE a = %s", (number,)).fetchall()
+                assert rows == [(2 * number,)]
+                self.answers = number
+
+    def _follow(self) -> None:
+        with psycopg.connect(self._served.address) as connection, connection.cursor() as cursor:
+            cursor.execute("DECLARE c CURSOR FOR SUBSCRIBE (SELECT a, b FROM sums)")
+            while not self._over.is_set():
+                rows = cursor.execute("FETCH ALL c WITH (timeout = '0.2s')").fetchall()
+                self.changes += [(int(diff), int(a)) for _, diff, a, _ in rows]
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_for_replicas(served: Served, *names: str) -> None:
+    """Wait until these are connected, and there are no others, and all know what the first one knows."""
+    with psycopg.connect(served.address, autocommit=True) as connection:
+
+        def is_so() -> bool:
+            rows = connection.execute("SHOW REPLICAS").fetchall()
+            is_known = len({row[5] for row in rows}) == 1 and all(int(row[9] or 10_000) < 1000 for row in rows)
+            return [row[0] for row in rows if row[3] == "connected"] == list(names) and is_known
+
+        wait_until(is_so)
+
+
+def execute(served: Served, statement: str) -> str | None:
+    with psycopg.connect(served.address, autocommit=True) as connection:
+        return connection.execute(statement).statusmessage
+
+
+@contextmanager
+def traffic(served: Served) -> Iterator[Traffic]:
+    """Traffic that must have gone well."""
+    with Traffic(served) as going:
+        yield going
+        going.wait_for_answers()
+    assert going.errors == []
+    assert going.changes == [(1, number + 1) for number in range(len(going.changes))]
+
+
+def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -> None:
+    data = tmp_path / ".flow"
+    with serve(tmp_path) as served:
+        execute(served, "CREATE TABLE t (a bigint, b bigint)")
+        execute(served, "CREATE MATERIALIZED VIEW sums AS SELECT a, sum(b) AS b FROM t GROUP BY a")
+        execute(served, "CREATE INDEX ON sums (a)")
+        wait_for_replicas(served, "local")
+        with instance(data) as (address, _), traffic(served) as going:
+            going.wait_for_answers()
+            assert execute(served, "CREATE REPLICA old") == "CREATE REPLICA"
+            wait_for_replicas(served, "old")  # the one in the server's process is gone
+            going.wait_for_answers()
+            (process,) = replicas_of(served)
+            execute(served, f"CREATE CLUSTER REPLICA default.new (ADDRESS '{address}')")
+            wait_for_replicas(served, "old", "new")
+            assert execute(served, "DROP REPLICA old") == "DROP REPLICA"
+            assert has_ended(process, SECONDS)
+            assert not (data / "compute" / "old").exists()
+            wait_for_replicas(served, "new")
+            going.wait_for_answers()
+        # It is remembered, and so is the address, which an option may name as well.
+        with instance(data, "--folder", str(tmp_path / "folder"), "--listen", address):
+            served.stop(signal.SIGKILL)
+            with serve(tmp_path, "--instance", address) as again:
+                wait_for_replicas(again, "new")
+                execute(again, "DELETE FROM t")
+                with traffic(again) as going:
+                    going.wait_for_answers()
+                    execute(again, "DROP REPLICA new")
+                    wait_for_replicas(again, "local")
+                    going.wait_for_answers()
+
+
+@pytest.mark.parametrize(
+    ("statement", "sqlstate"),
+    [
+        ("CREATE REPLICA r1", "42710"),
+        ("CREATE REPLICA local", "42602"),
+        ('CREATE REPLICA "../x"', "42602"),
+        ('CREATE REPLICA "6876"', "42602"),
+        ("CREATE REPLICA other.x", "42704"),
+        ("CREATE REPLICA x (ADDRESS '127.0.0.1')", "22023"),
+        ("CREATE REPLICA x (ADDRESS '10.0.0.7:6876')", "22023"),  # anybody could be there
+        ("CREATE REPLICA x (ADDRESS '127.0.0.1:9')", "42710"),  # which is that of the option
+        ("CREATE REPLICA x (ADDRESS 'localhost:09')", "42710"),  # in other words
+        ("CREATE REPLICA x (ADDRESS '')", "22023"),
+        ("CREATE REPLICA x (ADDRESS '127.0.0.1:0')", "22023"),
+        ("DROP REPLICA x", "42704"),
+        ("DROP REPLICA local", "42704"),
+        ("BEGIN; CREATE REPLICA x; COMMIT", "25001"),
+    ],
+)
+def test_statements_that_make_no_sense(options: Served, statement: str, sqlstate: str) -> None:
+    with psycopg.connect(options.address, autocommit=True) as connection:
+        with pytest.raises(psycopg.Error) as failed:
+            connection.execute(statement)
+        assert failed.value.sqlstate == sqlstate
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("options"), "--replicas", "1", "--instance", "127.0.0.1:9") as served:
+        yield served
+
+
+def test_what_is_misspelt_is_suggested(options: Served) -> None:
+    with psycopg.connect(options.address, autocommit=True) as connection:
+        for statement, hint in (
+            ("DROP REPLICA r11", 'Did you mean "r1"?'),
+            ("CREATE REPLICA x (ADRESS '10.0.0.7:6876')", "Did you mean ADDRESS?"),
+        ):
+            with pytest.raises(psycopg.Error) as failed:
+                connection.execute(statement)
+            assert failed.value.diag.message_hint == hint
+
+
+def test_one_that_an_option_names_and_a_statement_did_as_well(tmp_path: Path) -> None:
+    """It was created before there was the option, by which it is back once it was dropped."""
+    with serve(tmp_path) as served:
+        execute(served, "CREATE REPLICA r1")
+    notices: list[str | None] = []
+    with (
+        serve(tmp_path, "--replicas", "1") as served,
+        psycopg.connect(served.address, autocommit=True) as connection,
+    ):
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        connection.execute("DROP REPLICA r1")
+    assert notices == [
+        'replica "r1" is one of the server\'s options, and is back once it is started with them again',
+    ]
+
+
+def test_what_is_there_or_missing_may_be_welcome(tmp_path: Path) -> None:
+    notices: list[str | None] = []
+    with (
+        serve(tmp_path, "--replicas", "1", "--instance", "127.0.0.1:9") as served,
+        psycopg.connect(served.address, autocommit=True) as connection,
+    ):
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        connection.execute("CREATE REPLICA IF NOT EXISTS r1")
+        connection.execute("DROP REPLICA IF EXISTS x")
+        connection.execute('DROP REPLICA "127.0.0.1:9"')
+        assert [row[0] for row in connection.execute("SHOW REPLICAS").fetchall()] == ["r1"]
+    assert notices == [
+        'replica "r1" already exists, skipping',
+        'replica "x" does not exist, skipping',
+        'replica "127.0.0.1:9" is one of the server\'s options, and is back once it is started with them again',
+    ]
+
+
+def test_only_a_server_has_replicas(tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        execute(served, "CREATE REPLICA one")
+        execute(served, "CREATE TABLE t (a bigint)")
+        wait_for_replicas(served, "one")
+    status, _, err = flowctl(tmp_path, "sql", "-c", "CREATE REPLICA two")
+    assert (status, "CREATE REPLICA is for a server" in err) == (1, True)
+    # Without the server, views are worked out by whoever asks.
+    query = "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t; SELECT n FROM v"
+    assert flowctl(tmp_path, "sql", "-o", "json", "-c", query)[:2] == (0, '{"n":0}\n')
+
+
+# Instances and servers that know one another by certificates and a secret, as real processes.
+
+
+HOST = "127.0.0.2"
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Signs certificates, which are files beside its own."""
+
+    folder: Path
+    name: str
+
+    def __post_init__(self) -> None:
+        _openssl("req", "-x509", *self._new(self.name), "-out", str(self.certificate), "-days", "2")
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / f"{self.name}.pem"
+
+    def sign(self, name: str, host: str = HOST) -> list[str]:
+        """Options for an end that has a certificate of its own, and trusts those of this authority."""
+        request, extensions, signed = (self.folder / f"{name}.{kind}" for kind in ("csr", "ext", "pem"))
+        extensions.write_text(f"subjectAltName=IP:{host}")
+        _openssl("req", *self._new(name), "-out", str(request))
+        _openssl(
+            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key(self.name))),
+            *("-CAcreateserial", "-extfile", str(extensions), "-days", "2", "-out", str(signed)),
+        )
+        options = {"certificate": signed, "key": self._key(name), "authority": self.certificate}
+        return [text for option, path in options.items() for text in (f"--tls-{option}", str(path))]
+
+    def _key(self, name: str) -> Path:
+        return self.folder / f"{name}.key"
+
+    def _new(self, name: str) -> list[str]:
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        return [*kind, "-keyout", str(self._key(name)), "-subj", f"/CN={name}"]
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def of_server(options: list[str]) -> list[str]:
+    """The options of a server that are those of an instance."""
+    return [option.replace("--t", "--compute-t", 1) if option.startswith("--") else option for option in options]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"), "authority")
+
+
+@pytest.fixture(scope="module")
+def stranger(authority: Authority) -> Authority:
+    return Authority(authority.folder, "stranger")
+
+
+def secret(folder: Path, text: str) -> list[str]:
+    path = folder / text
+    path.write_text(f"{text}\n")
+    return ["--token-file", str(path)]
+
+
+def test_a_server_uses_instances_that_its_authority_has_signed(
+    tmp_path: Path, authority: Authority, stranger: Authority
+) -> None:
+    data = tmp_path / ".flow"
+    data.mkdir()
+    own = ["--listen", f"{HOST}:0"]
+    token = secret(tmp_path, "swordfish")
+    with (
+        instance(data, *own, *authority.sign("signed"), *token, "--folder", str(tmp_path / "a")) as (signed, told),
+        instance(data, *own, *stranger.sign("unknown"), *token, "--folder", str(tmp_path / "b")) as (unknown, _),
+        instance(data, *own, *authority.sign("elsewhere", "10.0.0.7"), "--folder", str(tmp_path / "c")) as (moved, _),
+        serve(tmp_path, *of_server([*authority.sign("server"), *token]), "--instance", unknown) as served,
+        psycopg.connect(served.address, autocommit=True) as connection,
+    ):
+        assert "CERTIFICATE_VERIFY_FAILED" in reason_of(connection, "CERTIFICATE_VERIFY_FAILED")
+        connection.execute(f"CREATE REPLICA signed (ADDRESS '{signed}')")
+        connection.execute(f"CREATE REPLICA moved (ADDRESS '{moved}')")
+        connection.execute("CREATE TABLE t (a bigint)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t")
+        connection.execute("SET transaction_isolation = 'strict serializable'")
+        connection.execute("INSERT INTO t VALUES (1)")
+        assert connection.execute("SELECT n FROM v").fetchall() == [(1,)]
+        assert "is connected" in told.readline()
+        states = {row[0]: (row[3], row[4]) for row in connection.execute("SHOW REPLICAS").fetchall()}
+        assert states.pop("signed") == ("connected", None)
+        assert {state for state, _ in states.values()} == {"connecting"}
+        assert all(reason for _, reason in states.values())
+
+
+def test_an_instance_lets_only_servers_in_that_it_knows(
+    tmp_path: Path, authority: Authority, stranger: Authority
+) -> None:
+    data = tmp_path / ".flow"
+    data.mkdir()
+    token = secret(tmp_path, "swordfish")
+    known, unknown = authority.sign("one"), stranger.sign("two")
+    signed_by_a_stranger = [*unknown[:4], *known[4:]]  # which trusts the instance, and is not trusted
+    place = ["--listen", f"{HOST}:0", *authority.sign("instance"), *token]
+    with instance(data, *place) as (address, told):
+        for options, expected in (
+            (token, "failed to connect"),
+            ([*signed_by_a_stranger, *token], "failed to connect"),
+            ([*known, *secret(tmp_path, "mackerel")], "the token is another one"),
+            (known, "the token is another one"),
+        ):
+            with (
+                serve(tmp_path, *of_server(options), "--instance", address) as served,
+                psycopg.connect(served.address, autocommit=True) as connection,
+            ):
+                assert expected in reason_of(connection, expected)
+        with (
+            serve(tmp_path, *of_server([*known, *token]), "--instance", address) as served,
+            psycopg.connect(served.address, autocommit=True) as connection,
+        ):
+            connection.execute("CREATE TABLE t (a bigint)")
+            connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+            connection.execute("SELECT a FROM v")
+            assert "(epoch 5) is connected" in told.readline()  # none of those before was let in
+    assert refused(tmp_path, "--instance", address)[0] == 2  # nobody would know who is there

@@ -9,19 +9,32 @@ import pty
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import apsw
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
 from forked_flowctl import Flowctl, flowctl
 from psycopg.types import TypeInfo
+
+from derive.compute.dataflow.database import NAME
+from derive.errors import FencedError
+from derive.sql.catalog.items import Catalog
+from derive.sql.catalog.replica_place import ReplicaPlace
+from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.instances import FOLDER
+from derive.sql.transactions.ownership import FILE
+from derive.storage.store import Store
+from derive.storage.task_log import recent_entries
 
 CATALOG = """
 collections:
@@ -368,3 +381,268 @@ def test_asyncpg_copies_records(served: Served) -> None:
         return status, [tuple(row) for row in rows], count
 
     assert asyncio.run(work()) == ("COPY 2", [(1, "a", 0.5), (2, None, 0.5)], 2)
+
+
+# Users of `flowctl sql serve`: their rights, and their names.
+
+
+@contextmanager
+def client(server: Served, user: str, **options: Any) -> Iterator[psycopg.Connection[Any]]:
+    address = f"host={server.host} port={server.port} user={user} password={user} dbname=flow"
+    with psycopg.connect(address, autocommit=True, **options) as connection:
+        yield connection
+
+
+@contextmanager
+def users(folder: Path, *options: str) -> Iterator[Served]:
+    """A server with the users ann, who may read files, ben, and cas, who may change replicas."""
+    passwords = folder / "passwords"
+    passwords.write_text("ann [files]:ann\nben:ben\ncas [replicas]:cas\n")
+    passwords.chmod(0o600)
+    with serve(folder, "--password-file", str(passwords), *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def logged_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with users(tmp_path_factory.mktemp("users")) as server:
+        with client(server, "ann") as ann:
+            ann.execute(
+                "CREATE TABLE notes (note text, author text DEFAULT current_user, by text DEFAULT session_user)"
+            )
+            ann.execute("CREATE VIEW own AS SELECT note FROM notes WHERE author = current_user")
+        yield server
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("current_user", "session_user", "user", "current_role", "lower(current_user)", "'' || user", "user::text"),
+        "(SELECT current_user FROM notes LIMIT 1)",
+        "(SELECT rolname FROM pg_roles WHERE rolname = current_user)",
+        "(SELECT usename FROM pg_stat_activity WHERE pid = pg_backend_pid())",
+        "current_setting('session_authorization')",
+    ],
+)
+@pytest.mark.parametrize("place", ["SELECT {}", "SELECT {} FROM notes LIMIT 1", "VALUES ({})"])
+def test_the_user_is_the_one_who_has_logged_in(logged_in: Served, expression: str, place: str) -> None:
+    for user in ("ann", "ben", "ann"):  # plans are shared, and users are not
+        with client(logged_in, user) as connection:
+            connection.execute("INSERT INTO notes (note) VALUES ('x')")
+            if "pg_" in expression or "setting" in expression:
+                place = "SELECT {}"  # which relations of one's own are not joined with
+            text = place.format(expression).encode()
+            assert connection.execute(text, prepare=True).fetchone() == (user,)
+
+
+def test_what_is_written_is_the_users(logged_in: Served) -> None:
+    for user in ("ann", "ben"):
+        with client(logged_in, user) as connection:
+            connection.execute("DELETE FROM notes WHERE author = current_user")
+            connection.execute("INSERT INTO notes (note) VALUES ('one')")
+            connection.execute("INSERT INTO notes SELECT 'two', current_user, session_user")
+            with connection.cursor().copy("COPY notes (note) FROM STDIN") as copy:
+                copy.write(b"three\n")
+            connection.execute("UPDATE notes SET note = current_user || ' ' || note WHERE author = user")
+            rows = connection.execute("SELECT note, by FROM notes WHERE author = current_user ORDER BY 1").fetchall()
+            assert rows == [(f"{user} {word}", user) for word in ("one", "three", "two")]
+            assert connection.execute("SELECT count(*) FROM own").fetchone() == (3,)
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="current_user"):
+                connection.execute("CREATE MATERIALIZED VIEW m AS SELECT current_user AS u FROM notes")
+
+
+def test_nobody_becomes_another_user(logged_in: Served) -> None:
+    for options in ({}, {"options": "-c session_authorization=ann"}, {"options": "-c session_authorization=flow"}):
+        with client(logged_in, "ben", **options) as connection:
+            for text in ("SET SESSION AUTHORIZATION ann", "SET session_authorization = 'ann'", "SET ROLE ann"):
+                with pytest.raises(psycopg.Error):
+                    connection.execute(text.encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SELECT set_config('session_authorization', 'ann', false)")
+            for text in ("RESET SESSION AUTHORIZATION", "SET session_authorization = 'ben'", "RESET ROLE", "RESET ALL"):
+                connection.execute(text.encode())
+            assert connection.execute("SHOW session_authorization").fetchone() == ("ben",)
+            assert connection.execute("SELECT current_user").fetchone() == ("ben",)
+            assert connection.info.parameter_status("session_authorization") == "ben"
+
+
+def test_only_marked_users_read_files_and_only_below_folders_that_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "people.csv").write_text("name\nAnn\n")
+    (folder / "passwords").symlink_to(tmp_path / "passwords")
+    elsewhere = [
+        *(folder / "passwords", folder / ".." / "passwords", Path("/etc/passwd"), Path("/proc/self/environ")),
+        *(tmp_path / "passwords", tmp_path / ".flow" / "metadata.db", Path("~/.profile"), folder / ".." / "none"),
+    ]
+
+    def created(path: Path, columns: str = "(line text)") -> bytes:
+        return f"CREATE SOURCE s {columns} FROM FILE '{path}' FORMAT CSV WITH (HEADER)".encode()
+
+    with users(tmp_path, "--files", str(folder)) as server:
+        with client(server, "ben") as ben:
+            for path in (*elsewhere, folder / "people.csv", folder / "none"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="files of the server"):
+                    ben.execute(created(path))
+        with client(server, "ann") as ann:
+            for path in elsewhere:
+                for columns in ("(line text)", ""):  # without columns, the file is read as it is created
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied to read"):
+                        ann.execute(created(path, columns))
+            ann.execute(created(folder / "people.csv"))
+        with client(server, "ben") as ben:
+            while not ben.execute("SELECT * FROM s").fetchall():
+                pass
+    with users(tmp_path) as server, client(server, "ann") as ann:  # no folder is named any more
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied to read"):
+            while True:
+                ann.execute("SELECT * FROM s")
+        assert "people.csv" in ann.execute("SHOW MAINTENANCE").fetchall()[0][2]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            ann.execute(b"ALTER SOURCE s RENAME TO r; " + created(folder / "people.csv"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "COPY (SELECT 1) TO '/tmp/flow-never'",
+        "COPY notes FROM '/etc/passwd'",
+        "COPY notes FROM PROGRAM 'cat /etc/passwd'",
+        "SELECT pg_read_file('/etc/passwd')",
+        "SELECT pg_read_binary_file('/etc/passwd')",
+        "SELECT * FROM pg_ls_dir('/etc')",
+        "SELECT lo_import('/etc/passwd')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/passwd'), pg_class",
+        "SELECT * FROM glob('/etc/*'), pg_class",
+        "SELECT getenv('HOME')",
+        "SELECT load_extension('x')",
+        "SELECT readfile('/etc/passwd')",
+        "ATTACH '/tmp/flow-never.db' AS x",
+        "INSTALL httpfs",
+        "LOAD 'httpfs'",
+        "VACUUM INTO '/tmp/flow-never'",
+        "PRAGMA database_list",
+        "CREATE TABLE x AS SELECT * FROM '/etc/passwd'",
+        "CREATE EXTENSION file_fdw",
+        "CREATE FUNCTION f() RETURNS int LANGUAGE c AS 'x'",
+    ],
+)
+def test_no_other_statement_reaches_files(logged_in: Served, text: str) -> None:
+    for user in ("ann", "ben"):
+        with client(logged_in, user) as connection, pytest.raises(psycopg.Error) as failed:
+            connection.execute(text.encode())
+        assert failed.value.sqlstate in {"42601", "42883", "0A000", "42P01", "42501"}
+    assert not Path("/tmp/flow-never").exists()
+
+
+def test_only_marked_users_change_replicas(logged_in: Served) -> None:
+    for text in ("CREATE REPLICA r (ADDRESS '127.0.0.1:1')", "DROP REPLICA IF EXISTS r"):
+        for user in ("ann", "ben"):
+            with client(logged_in, user) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(text.encode())
+        with client(logged_in, "cas") as connection:
+            connection.execute(text.encode())
+
+
+def test_a_folder_of_files_must_be_one(tmp_path: Path) -> None:
+    code, said = refused(tmp_path, "--files", str(tmp_path / "none"))
+    assert code == 2
+    assert "--files" in said
+
+
+# A server that was taken for dead and comes back, from outside.
+
+
+_PATIENCE_SECONDS = 120.0
+
+
+def held(data: Path) -> dict[int, int]:
+    with closing(Store(data, reading=True)) as store:
+        return store.task_capabilities.dataflows("index")
+
+
+def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
+    data = tmp_path / ".flow"
+    with serve(tmp_path) as first, psycopg.connect(first.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a bigint)")
+        connection.execute("CREATE INDEX t_a ON t (a)")
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not held(data):
+            assert time.monotonic() < deadline
+            connection.execute("SELECT pg_sleep(0.05)")
+        first.process.send_signal(signal.SIGSTOP)
+        (data / FILE).unlink()  # as of a file system that has given the lock away
+        with serve(tmp_path) as second, psycopg.connect(second.address, autocommit=True) as other:
+            other.execute("DROP INDEX t_a")
+            while held(data):
+                assert time.monotonic() < deadline
+                other.execute("SELECT pg_sleep(0.05)")
+            first.process.send_signal(signal.SIGCONT)
+
+            assert first.process.wait(_PATIENCE_SECONDS) == 1
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("INSERT INTO t VALUES (1)")
+            assert other.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+            assert held(data) == {}
+
+
+def test_it_changes_no_names(tmp_path: Path) -> None:
+    old, new = Catalog(tmp_path), Catalog(tmp_path)
+    old.begin(1)
+    new.begin(2)
+    with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
+        old.add_replica(ReplicaPlace("blue"))
+    with pytest.raises(FencedError):
+        old.begin(2)
+    new.add_replica(ReplicaPlace("blue"))
+    assert new.replicas() == [ReplicaPlace("blue")]
+    old.close()
+    new.close()
+
+
+# What a server with replicas finds when it is started again, from outside.
+
+
+def begun_at(instance: Path) -> dict[int, int]:
+    """The views and indexes that an instance has, and from when on it knows them."""
+    try:
+        with closing(apsw.Connection(str(instance / NAME), flags=apsw.SQLITE_OPEN_READONLY)) as database:
+            rows = database.execute("SELECT id, since FROM dataflows").fetchall()
+    except apsw.Error:  # it is only just being made
+        return {}
+    return {int(str(id_)): int(str(since)) for id_, since in rows}
+
+
+def is_durable(data: Path, count: int) -> bool:
+    """Whether all instances have so many indexes, and a server that begins asks for no more than they know."""
+    with closing(Store(data, reading=True)) as store:
+        held = store.task_capabilities.dataflows("index")
+    instances = [begun_at(instance) for instance in (data / PROCESSES).iterdir()]
+    return all(len(begun) == count and all(begun[id_] <= held[id_] for id_ in begun) for begun in instances)
+
+
+def test_nothing_is_worked_out_anew_when_the_server_was_killed(tmp_path: Path) -> None:
+    data, count = tmp_path / ".flow", 5
+    with serve(tmp_path, "--replicas", "2") as served, psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a bigint)")
+        for number in range(count):
+            connection.execute("INSERT INTO t VALUES (%s)", (number,))
+            connection.execute(f"CREATE VIEW v{number} AS SELECT a + {number} AS b FROM t")
+            connection.execute(f"CREATE INDEX ON v{number} (b)")
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not is_durable(data, count):
+            assert time.monotonic() < deadline
+            connection.execute("SELECT pg_sleep(0.1)")
+        served.stop(signal.SIGKILL)
+    before = len(recent_entries(data, FOLDER))
+
+    with serve(tmp_path, "--replicas", "2") as served, psycopg.connect(served.address, autocommit=True) as connection:
+        for number in range(count):
+            query = f"SELECT count(*) FROM v{number} WHERE b >= {number}"
+            assert connection.execute(query).fetchall() == [(count,)]
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while len(welcomes := [entry for entry in recent_entries(data, FOLDER)[before:] if "rebuilt" in entry]) < 2:
+            assert time.monotonic() < deadline
+            connection.execute("SELECT pg_sleep(0.1)")
+        assert [(entry["kept"], entry["rebuilt"], entry["dropped"]) for entry in welcomes] == [(count, 0, 0)] * 2

@@ -114,7 +114,7 @@ def expected(home: Home) -> dict[str, str]:
 
 # Those of materializations are reached in test_materialization_kills.py, those of names in test_deployment_kills.py, and
 # those of hydration in tests/compute/test_hydration.py, those of dataflows in test_torture_instances.py, those of
-# backups in tests/backup/test_backup.py, those of refills in test_refill_kills.py, and those of switches in
+# backups in tests/backup/test_backup.py, those of refills in test_refills.py, and those of switches in
 # test_switch_kills.py.
 ELSEWHERE = ("backup.", "dataflow.", "hydration.", "materialize.", "names.", "refill.", "restore.", "switch.")
 DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))

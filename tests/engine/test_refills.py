@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import apsw
 import orjson
 import pytest
+from crash_client import FENCED, CrashServer, crash_server
 from forked_flowctl import flowctl
 from refilled import DAY, VIEW, Shop, opened
 from sql_databases import DATABASES
@@ -451,3 +453,140 @@ def test_a_database_that_was_removed_is_filled_without_warnings(tmp_path: Path, 
         shop.world.step()
         shop.check()
         assert warnings(shop) == []
+
+
+# Runs that are killed in the midst of a refill: the tables come to hold what the collections hold, and no more.
+
+
+WAKING = ["refill.applied:1", "refill.completing:1", "refill.completed:1", "materialize.committing:3"]
+"""Failpoints at which a run is paused until another one has superseded it."""
+KILLS = [
+    "refill.applied:1",
+    "refill.applied:2",
+    "refill.completing:1",
+    "refill.completed:1",
+    *(f"materialize.committing:{times}" for times in (1, 3, 6)),
+    *(f"materialize.committed:{times}" for times in (1, 3, 6)),
+    *(f"metadata.committing:{times}" for times in (2, 4, 7)),
+    *(f"metadata.committed:{times}" for times in (2, 4, 7)),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with crash_server() as server:
+        yield server
+
+
+@pytest.fixture
+def refilled_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """One whose sums are to be stored anew, as fewer keys are left of them; a parameter names the database."""
+    name = getattr(request, "param", "sqlite")
+    database = DATABASES[name](tmp_path)
+    refilled_shop = Shop(tmp_path, database, {"connector": {"image": f"materialize-{name}", "config": database.config}})
+    refilled_shop.ingest(*[(f"k{number}", 10 * number) for number in range(12)])
+    refilled_shop.world.step(shards=2)
+    close_streams()
+    refilled_shop.check()
+    refilled_shop.edit(LEAST="60")
+    refilled_shop.reset("shop/sums")
+    yield refilled_shop
+    refilled_shop.close()
+
+
+def do(server: CrashServer, refilled_shop: Shop, what: str, *arguments: object, failpoint: str = "") -> int:
+    world = refilled_shop.world
+    world.wall += 10_000_000
+    order = {"source": str(refilled_shop.folder / "flow.yaml"), "data": str(world.root), "wall": world.wall}
+    return server.attempt(order | {"do": what, "arguments": list(arguments)}, failpoint)
+
+
+def finish(server: CrashServer, refilled_shop: Shop) -> None:
+    """Run to the end, and see that what comes later is stored where it belongs."""
+    assert do(server, refilled_shop, "run", 2, 3) == 0
+    refilled_shop.check()
+    assert refilled_shop.others() == []
+    refilled_shop.ingest(("k1", 100), ("k11", 1))
+    assert do(server, refilled_shop, "run", 2, 3) == 0
+    refilled_shop.check()
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("failpoint", KILLS)
+def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
+    before = refilled_shop.rows()
+    assert do(server, refilled_shop, "run", 2, 3, failpoint=failpoint) in (0, -signal.SIGKILL)
+    assert refilled_shop.rows() in (
+        before,
+        refilled_shop.contents(),
+        {key: value for key, value in before.items() if value >= 60},
+    )
+    finish(server, refilled_shop)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("failpoint", KILLS)
+@pytest.mark.parametrize("refilled_shop", ["duckdb", "postgres"], indirect=True)
+def test_a_refill_may_be_killed_over_each_database(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
+    test_a_refill_may_be_killed_anywhere(failpoint, server, refilled_shop)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("failpoint", WAKING)
+@pytest.mark.parametrize("refilled_shop", ["duckdb", "postgres"], indirect=True)
+def test_a_superseded_run_does_no_harm_over_each_database(
+    failpoint: str, server: CrashServer, refilled_shop: Shop
+) -> None:
+    assert do(server, refilled_shop, "run", 2, 3, failpoint=f"{failpoint}:pause") == -signal.SIGSTOP
+    assert do(server, refilled_shop, "reset", VIEW) == 0
+    refilled_shop.ingest(("k7", 5))
+    assert do(server, refilled_shop, "run", 2, 3) == 0
+    refilled_shop.check()
+    assert do(server, refilled_shop, "resume") in (1, FENCED)
+    finish(server, refilled_shop)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("what", [("reset", VIEW), ("reset", "shop/sums"), ("split", VIEW, 4)])
+@pytest.mark.parametrize(
+    "failpoint", ["refill.applied:1", "materialize.committed:3", "refill.completing", "refill.completed"]
+)
+def test_something_else_happens_to_a_refill_that_was_killed(
+    what: tuple[str, ...], failpoint: str, server: CrashServer, refilled_shop: Shop
+) -> None:
+    assert do(server, refilled_shop, "run", 2, 3, failpoint=failpoint) == -signal.SIGKILL
+    assert do(server, refilled_shop, *what) == 0
+    finish(server, refilled_shop)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("failpoint", WAKING)
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_run_that_was_superseded_does_no_harm_when_it_wakes(
+    failpoint: str, server: CrashServer, refilled_shop: Shop, *, is_reset: bool
+) -> None:
+    """It is paused, and another run completes the refill, or one of a later reset, before it goes on."""
+    assert do(server, refilled_shop, "run", 2, 3, failpoint=f"{failpoint}:pause") == -signal.SIGSTOP
+    if is_reset:
+        assert do(server, refilled_shop, "reset", VIEW) == 0
+        refilled_shop.ingest(("k7", 5))
+    assert do(server, refilled_shop, "run", 2, 3) == 0
+    refilled_shop.check()
+    assert do(server, refilled_shop, "resume") in (1, FENCED)
+    refilled_shop.check()
+    finish(server, refilled_shop)
+
+
+def test_a_late_completion_does_not_complete_a_refill_that_began_again(
+    server: CrashServer, refilled_shop: Shop
+) -> None:
+    """A run is paused before the completion of a refill, which another run drops and begins again."""
+    before = refilled_shop.rows()
+    assert do(server, refilled_shop, "run", 2, 3, failpoint="refill.completing:1:pause") == -signal.SIGSTOP
+    (beside,) = refilled_shop.others()
+    refilled_shop.database.query(f'DROP TABLE "{beside}"')
+    assert do(server, refilled_shop, "run", 2, 3, failpoint="materialize.committed:2") == -signal.SIGKILL
+    assert refilled_shop.others() not in ([], [beside])
+    assert do(server, refilled_shop, "resume") in (1, FENCED)
+    assert refilled_shop.rows() == before
+    finish(server, refilled_shop)

@@ -12,6 +12,7 @@ from failing_executor import FailsFirst
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import find_blamed
 from derive.engine.opening import open_run
 
 LOOP = """
@@ -155,3 +156,28 @@ def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(tmp_path: P
     assert [name for name, task in failing.tasks.items() if task.error] == ["r/ping"]
     run.close()
     failing.close()
+
+
+# The tasks that documents wait for.
+
+
+SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
+
+
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [
+        ([], {}),
+        (["a"], {"a": "a", "b": "a", "c": "a", "d": "a"}),
+        (["b"], {"b": "b", "c": "b", "d": "b"}),
+        (["x"], {"x": "x", "c": "x", "d": "x"}),
+        (["a", "c"], {"a": "a", "b": "a", "c": "c", "d": "c"}),  # who has failed is to blame, whatever came before
+        (["root", "d"], {"root": "root", "d": "d", "x": "root", "c": "root"}),
+    ],
+)
+def test_what_a_task_reads_is_to_blame_for_it(stopped: list[str], expected: dict[str, str]) -> None:
+    assert find_blamed(stopped, SOURCES) == expected
+
+
+def test_tasks_that_read_one_another_wait_for_the_same_one() -> None:
+    assert find_blamed(["a"], {"ping": ["pong", "a"], "pong": ["ping"]}) == {"a": "a", "ping": "a", "pong": "a"}

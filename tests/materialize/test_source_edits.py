@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from edited_sources import ENDPOINTS, Endpoint, sqlite
-from test_materialize_sql_evolution import same
+from test_materialize_sql_session import same
 
 from derive.catalog import load
 from derive.engine.reset import reset

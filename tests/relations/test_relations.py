@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.algebra.bounds import ColumnBounds
-from derive.algebra.types import Row, Type
+from derive.algebra.types import ARRAYS, CATALOG_TYPES, Row, Type
 from derive.catalog import load
 from derive.errors import FencedError, FrontierError, SqlError
 from derive.functions.types.jsonb import jsonb_datum
-from derive.functions.types.type_info import datum_of_text
+from derive.functions.types.type_info import datum_of_text, text_of
 from derive.protocol.specs import CatalogSpec
-from derive.relations.columns import Source, columns_of
+from derive.relations.arrow import arrow_rows, arrow_type
+from derive.relations.columns import RelationColumn, Source, columns_of
 from derive.relations.contents import contents_at
 from derive.relations.documents import compile_rows, jsonb_text
 from derive.relations.input import relation_input
@@ -32,7 +34,7 @@ from derive.relations.tables.rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table import Table, TableColumn
 
 CATALOG = """
 collections:
@@ -340,3 +342,35 @@ JSON_VALUES = st.recursive(
 @given(value=JSON_VALUES)
 def test_jsonb_text_is_the_form_of_scalar_functions(value: Any) -> None:
     assert jsonb_text(value) == jsonb_datum(value)
+
+
+# The types in documents and Arrow are those of the page about SQL.
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "sql-queries.md"
+LINE = re.compile(r"\| `([^`]+)` \| `([^`]+)` \| (\w+) \| `([^`]+)` \| `([^`]+)` \|")
+LINES = LINE.findall(PAGE.read_text())
+
+
+def test_all_types_are_on_the_page() -> None:
+    known = set(Type) - {Type.UNKNOWN, *ARRAYS, *CATALOG_TYPES} | {Type.NUMERIC_ARRAY}
+    assert {Type(name) for name, *_ in LINES} == known
+
+
+@pytest.mark.parametrize(("name", "text", "schema", "document", "arrow"), LINES)
+def test_types_in_documents(name: str, text: str, schema: str, document: str, arrow: str) -> None:
+    kind = Type(name)
+    table = Table(1, "sql/public/t", (TableColumn("v", name),), (), 0, 0)
+    datum = datum_of_text(kind, text)
+    rows = TableRows(table)
+    ((written, _, _),) = rows.changes([((datum,), 1)])
+
+    assert orjson.loads(written) == {"v": orjson.loads(document)}
+    assert rows.rows([written]) == [(datum,)]
+    assert text_of(kind, datum) == text
+    properties = table.spec.read_schema["properties"]
+    assert isinstance(properties, dict)
+    assert properties["v"].get("type", "any") == schema
+    assert str(arrow_type(kind)) == arrow
+    (value,) = arrow_rows([RelationColumn("v", kind, True, "/v")], [(datum,)]).column("v").to_pylist()
+    assert arrow not in {"string"} or value == text

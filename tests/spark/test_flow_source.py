@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,18 @@ from conftest import World, write_catalog
 from derive.algebra.types import Row
 from derive.catalog import load
 from derive.errors import FrontierError, UsageError
+from derive.protocol.specs import CatalogSpec, SelectorSpec
 from derive.relations.contents import contents_at
 from derive.relations.shares import rows_of_share, shares_at, shares_between, updates_of_share
 from derive.relations.tables.rows import TableRows
 from derive.spark.executor import SparkExecutor
+from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.compaction import compact
-from derive.storage.reduced_read import reduced_locally
+from derive.storage.contents import ReadOptions
+from derive.storage.inputs.parquet_rows import parquet_rows
+from derive.storage.reduced_read import Reduced, read_reduced, reduced_locally
 from derive.storage.table import TableColumn
+from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """
 collections:
@@ -161,3 +168,98 @@ def test_options_are_checked(world: World, options: dict[str, str], message: str
 
     with pytest.raises(UsageError, match=message):
         FlowOptions.of(ask(world, **options))
+
+
+# Reading a collection reduced on Spark gives the same bytes as in this process.
+
+
+REDUCED = """
+collections:
+  s/values:
+    key: [/k]
+    projections: {p: {location: /p, partition: true}}
+    schema:
+      type: object
+      required: [k, p]
+      reduce: {strategy: merge}
+      properties:
+        k: {type: integer}
+        p: {type: string}
+        sum: {type: number, reduce: {strategy: sum}}
+"""
+
+
+@pytest.mark.spark
+def test_spark_and_this_process_give_the_same_bytes(spark: SparkExecutor, tmp_path: Path) -> None:
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, REDUCED)))
+    spec = world.catalog.collections["s/values"]
+    for number in range(3):
+        documents = [{"k": place % 70 - 9, "p": "ab"[place % 2], "sum": place / 10} for place in range(100 * number)]
+        world.ingest("s/values", documents, clock=None)
+        world.wall += 3_000_000
+    world.store.seal(["s/values"], world.wall)
+    middle = world.wall - 4_000_000
+
+    def read(options: ReadOptions, reduced: Reduced) -> list[tuple[int, int, bytes, str]]:
+        return [row for part in read_reduced(world.store, spec, options, reduced) for row in part.tuples()]
+
+    for options, count in (
+        (ReadOptions(), 70),
+        (ReadOptions(as_of=middle), 70),
+        (ReadOptions(since=middle), 70),
+        (ReadOptions(selector=SelectorSpec(include={"p": ("a",)})), 35),
+    ):
+        on_spark = read(options, partial(reduced_on_spark, spark))
+        assert on_spark == read(options, partial(reduced_locally, scratch=tmp_path))
+        assert len(on_spark) == count
+    world.store.close()
+
+
+@pytest.mark.parametrize(
+    ("documents", "size", "cores", "expected"),
+    [(5_000, 1 << 20, 2, 2), (1_000_000, 64 << 20, 2, 4), (1_000, 320 << 20, 2, 10), (1_000_000, 64 << 20, 16, 16)],
+)
+def test_partitions_follow_from_what_is_read(documents: int, size: int, cores: int, expected: int) -> None:
+    segment = Segment("s/values", "s/values/a.parquet", (), 1, documents, documents, size)
+
+    assert partitions_of(SourceRead(0, 0, 0, documents + 1, (segment,)), cores) == expected
+
+
+# Parquet that Spark writes: its times are INT96 by default.
+
+
+TIMES = """
+collections:
+  p/rows: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}
+"""
+QUERY = """
+SELECT timestamp_micros(253402300799999999) AS last, timestamp_micros(-62135596800000000) AS first,
+       array(timestamp_micros(253402300799000000), NULL) AS list, named_struct('t', timestamp_micros(0)) AS struct,
+       map('far', timestamp_micros(32503680000000000)) AS map
+"""
+
+
+@pytest.mark.spark
+def test_times_that_spark_writes_are_read(
+    spark: SparkExecutor, catalog_of: Callable[..., CatalogSpec], tmp_path: Path
+) -> None:
+    session, folder = spark.session, tmp_path / "written"
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        session.sql(QUERY).coalesce(1).write.parquet(str(folder))
+    finally:
+        session.conf.unset("spark.sql.parquet.outputTimestampType")
+    (path,) = folder.glob("*.parquet")
+
+    assert list(parquet_rows(str(path), catalog_of(TIMES).collections["p/rows"])) == [
+        (
+            1,
+            {
+                "last": "9999-12-31T23:59:59.999999000",
+                "first": "0001-01-01T00:00:00.000000000",
+                "list": ["9999-12-31T23:59:59.000000000", None],
+                "struct": {"t": "1970-01-01T00:00:00.000000000"},
+                "map": {"far": "3000-01-01T00:00:00.000000000"},
+            },
+        )
+    ]

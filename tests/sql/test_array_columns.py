@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Type
+from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.coordinator import Coordinator
+from derive.sql.pg_types import elements_of, literal_of
 
 
 @pytest.fixture
@@ -70,3 +75,43 @@ def test_elements_are_rows(world: SqlWorld) -> None:
         assert await client("SELECT * FROM u ORDER BY id") == [("1", "x"), ("2", "y"), ("3", None)]
 
     world.within(work)
+
+
+# Arrays as texts.
+
+
+@pytest.mark.parametrize(
+    ("literal", "elements"),
+    [
+        ("{}", []),
+        ("{1,2}", ["1", "2"]),
+        ('{a,"b c",NULL,"NULL",""}', ["a", "b c", None, "NULL", ""]),
+        ('{"a\\\\b","c\\"d"}', ["a\\b", 'c"d']),
+    ],
+)
+def test_arrays_are_written_as_postgresql_does(literal: str, elements: list[str | None]) -> None:
+    assert elements_of(literal) == elements
+    assert literal_of(elements) == literal
+
+
+def test_vectors_have_spaces() -> None:
+    assert elements_of("1 2 3") == ["1", "2", "3"]
+    assert elements_of("") == []
+
+
+@given(st.lists(st.none() | st.text(), max_size=4))
+def test_arrays_are_read_as_they_are_written(elements: list[str | None]) -> None:
+    assert elements_of(literal_of(elements)) == elements
+
+
+@given(st.text(max_size=12))
+def test_what_is_read_as_an_array_can_be_written(text: str) -> None:
+    with suppress(SqlError):
+        elements = elements_of(f"{{{text}}}")
+        assert elements_of(literal_of(elements)) == elements
+
+
+@pytest.mark.parametrize("text", ["a", "{1", "{}1", '{"a"b}'])
+def test_what_is_no_array_is_refused(text: str) -> None:
+    with pytest.raises(SqlError, match="malformed array literal"):
+        elements_of(text)

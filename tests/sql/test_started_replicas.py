@@ -5,13 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sql_world import CATALOG, Client, SqlWorld
 
+from derive.algebra.relation import Finishing, Get
+from derive.algebra.types import Row, Type
+from derive.compute.protocol.messages import (
+    Command,
+    CreateDataflows,
+    Dataflow,
+    FrontierUppers,
+    Import,
+    Peek,
+    PeekResponse,
+    Query,
+    Report,
+    Tail,
+    TailResponse,
+    Upper,
+    Welcome,
+)
 from derive.errors import SqlError
+from derive.sql.catalog.replica_place import ReplicaPlace
 from derive.sql.coordinator import Coordinator
+from derive.sql.maintenance.controller.peeks import PendingPeek
+from derive.sql.maintenance.controller.replica import Replica
 from derive.sql.maintenance.instance_options import Instances
 from derive.sql.transactions.ownership import Ownership
 
@@ -95,3 +118,252 @@ def test_a_right_that_was_taken_over_is_released_once(tmp_path: Path) -> None:
     second.release()
     other.require()
     other.release()
+
+
+# A server that was started again does not work out what its instance is about to answer.
+
+
+_SILENT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+"""A process that never gets ready to be a replica."""
+
+_HOUR = 3_600_000_000
+
+
+class Link:
+    """A replica that says what a test has it say."""
+
+    is_local = False
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def dataflows(self) -> list[Dataflow]:
+        """What it is told to maintain."""
+        created = [command.dataflows for command in self.commands if isinstance(command, CreateDataflows)]
+        return [dataflow for dataflows in created for dataflow in dataflows]
+
+
+async def until(coordinator: Coordinator, holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await coordinator.watcher.next.wait()
+
+
+def restarted(
+    folder: Path, work: Callable[[Coordinator, asyncio.Future[list[tuple[str | None, ...]]]], Awaitable[None]]
+) -> None:
+    """A server without an instance that has begun, and a query of what one had before the server was killed."""
+    world = SqlWorld(folder, CATALOG)
+    world.script(
+        "CREATE TABLE t (a bigint)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE VIEW v AS SELECT a * 2 AS a FROM t",
+        "CREATE INDEX ON v (a)",
+    )
+
+    async def run() -> None:
+        instances = Instances(replicas=1, command=lambda folder, token_file: _SILENT)
+        coordinator = Coordinator(world.data, world.catalog, instances=instances)
+        try:
+            coordinator.own()
+            query = asyncio.ensure_future(Client(coordinator)("SELECT a FROM v"))
+            await until(coordinator, coordinator.computing.controller.ids)
+            for _ in range(3):
+                await coordinator.watcher.next.wait()
+            assert not query.done()
+            await work(coordinator, query)
+        finally:
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def test_a_query_of_what_was_maintained_waits_for_an_instance(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+        controller, link = coordinator.computing.controller, Link()
+        controller.attach("one", link)
+        (dataflow,) = link.dataflows()
+        controller.receive(link, Welcome("one", controller.epoch, (dataflow.id,), (), (), (), {}))
+        upper = coordinator.store.timeline.present() + _HOUR
+        controller.receive(link, FrontierUppers((Upper(dataflow.id, dataflow.as_of, upper, dataflow.number),)))
+        controller.receive(link, Report(0, ()))
+        await until(coordinator, lambda: any(isinstance(command, Peek) for command in link.commands))
+        (peek,) = [command for command in link.commands if isinstance(command, Peek)]
+        controller.receive(link, PeekResponse(peek.uuid, [(7,)]))
+        assert await query == [("7",)]  # and not 2, which would come of what is stored
+
+    restarted(tmp_path, work)
+
+
+def test_a_query_waits_for_an_instance_that_has_to_begin_anew_no_longer_than_until_it_says_so(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+        controller, link = coordinator.computing.controller, Link()
+        controller.attach("one", link)
+        (dataflow,) = link.dataflows()
+        controller.receive(link, Welcome("one", controller.epoch, (), (dataflow.id,), (), ("was not there",), {}))
+        uppers = FrontierUppers((Upper(dataflow.id, dataflow.as_of, dataflow.as_of, dataflow.number),))
+        controller.receive(link, uppers)
+        controller.receive(link, Report(0, ()))
+        assert await query == [("2",)]
+
+    restarted(tmp_path, work)
+
+
+def test_a_query_does_not_wait_for_long_for_an_instance_that_does_not_come(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+        coordinator.computing.awaited_until = 0.0
+        assert await query == [("2",)]
+
+    restarted(tmp_path, work)
+
+
+def test_what_no_instance_is_to_have_is_read_at_once(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+        client = Client(coordinator)
+        assert await client("SELECT a FROM t") == [("1",)]
+        assert await client("SELECT v.a, t.a FROM v, t") == [("2", "1")]
+        assert not query.done()
+        coordinator.computing.awaited_until = 0.0
+        assert await query == [("2",)]
+
+    restarted(tmp_path, work)
+
+
+# The instance in the server's process hands parts on at once, and others come only where that repeats nothing.
+
+
+EVERYTHING = Finishing((), None, 0, (0,))
+RELATION = Get(1, (Type.BIGINT,))
+
+
+@dataclass
+class FencedLink:
+    """A connection that leads nowhere."""
+
+    is_local: bool
+
+    def send(self, command: Command) -> None:
+        """Nobody is there."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def part(*numbers: int, is_last: bool = False) -> PeekResponse:
+    return PeekResponse(7, [(number,) for number in numbers], is_last)
+
+
+def rows_of(answer: PeekResponse | None) -> list[Row] | None:
+    if answer is None:
+        return None
+    assert isinstance(answer.result, list)
+    return answer.result
+
+
+def test_an_answer_in_parts_is_of_one_replica() -> None:
+    here, there = Replica("local", FencedLink(is_local=True)), Replica("one", FencedLink(is_local=False))
+    peek = Peek(7, Query(RELATION, EVERYTHING), 1)
+    begun = PendingPeek(peek, lambda answer: None)
+    assert rows_of(begun.take(here, part(1, 2), [here])) == [(1,), (2,)]
+    assert begun.is_streamed
+
+    here.link.is_local = False  # type: ignore[misc]
+    assert begun.take(here, part(3), [here]) is None
+    assert rows_of(begun.take(here, part(4, is_last=True), [here])) == [(3,), (4,)]
+
+    kept = PendingPeek(peek, lambda answer: None)
+    assert kept.take(here, part(1), [here]) is None
+    here.link.is_local = True  # type: ignore[misc]
+    assert kept.take(here, part(2), [here]) is None  # what is kept comes first
+    assert rows_of(kept.take(here, part(3, is_last=True), [here])) == [(1,), (2,), (3,)]
+    here.link.is_local = False  # type: ignore[misc]
+
+    later = PendingPeek(peek, lambda answer: None)
+    assert later.take(here, part(1, 2), [here, there]) is None
+    assert not later.is_streamed
+    assert later.take(there, part(1), [here, there]) is None
+    assert rows_of(later.take(there, part(2, is_last=True), [here, there])) == [(1,), (2,)]
+
+
+def test_others_begin_once_no_snapshot_is_being_handed_on(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, CATALOG)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def receive(_: TailResponse) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    async def work() -> None:
+        # Its process ends at once, and is started again and again.
+        instances = Instances(command=lambda folder, token_file: ["false"])
+        coordinator = Coordinator(world.data, world.catalog, instances=instances)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (a bigint)")
+            await client("INSERT INTO t SELECT * FROM generate_series(1, 30000)")
+            computing, item = coordinator.computing, coordinator.objects.find(None, "t")
+            assert item is not None
+            table = coordinator.store.tables.table(item.id)
+            assert table is not None
+            computing.attach()
+            relation, imports = Get(item.id, (Type.BIGINT,)), (Import.of(item.id, table),)
+            identifier = computing.controller.new_id()
+            tail = Dataflow(identifier, relation, imports, Tail(has_snapshot=True), table.upper - 1)
+            await asyncio.to_thread(computing.controller.subscribe, tail, receive)
+            assert await asyncio.to_thread(begun.wait, 60)
+            computing.add(ReplicaPlace("one"))
+            computing.attach()
+            assert [state.name for state in computing.replicas()] == ["local"]
+            go_on.set()
+            while [state.name for state in computing.replicas()] != ["local", "one"]:
+                computing.attach()
+                await asyncio.sleep(0.05)
+            computing.controller.drop(identifier)
+
+            assert not computing.controller.is_local()
+            await asyncio.to_thread(computing.remove, "one")
+            computing.attach()
+            assert computing.controller.is_local()  # again, as it goes on alone
+        finally:
+            go_on.set()
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(work(), 120))
+
+
+def test_a_replica_goes_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, CATALOG)
+
+    async def work() -> None:
+        # Its process ends only when it is killed.
+        endless = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('127.0.0.1:9', flush=True)"
+        command = [sys.executable, "-c", f"{endless}; time.sleep(1000)"]
+        instances = Instances(command=lambda folder, token_file: command)
+        coordinator = Coordinator(world.data, world.catalog, instances=instances)
+        try:
+            client, computing = Client(coordinator), coordinator.computing
+            await client("CREATE REPLICA one")
+            folder = world.data / "compute" / "one"
+            while not folder.exists():
+                computing.attach()
+            dropping = asyncio.ensure_future(client.tag("DROP REPLICA one"))
+            while "one" in computing.places:
+                await asyncio.sleep(0.01)
+            dropping.cancel()
+            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]  # of whoever is killed now
+            assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
+            assert await dropping == "DROP REPLICA"
+            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]
+            while not (folder / "token").exists():
+                computing.attach()
+                await asyncio.sleep(0.01)
+        finally:
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(work(), 120))

@@ -14,7 +14,7 @@ from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_consolidation import CHANGES, LAST, Change, consolidated, publish
-from test_history_fold import DOCUMENTS, SELECTORS, world_of
+from test_contents_fold import DOCUMENTS, SELECTORS, world_of
 
 from derive.catalog import load
 from derive.document.exact import dump_exact

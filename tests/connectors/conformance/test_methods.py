@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import grpc
 import pytest
 from jsonschema import Draft202012Validator
-from raw_client import DOCUMENT, KEYS, VALUES, collection
+from raw_client import COMMIT, DOCUMENT, KEYS, VALUES, Stream, collection, eventually, load, pack_key, prepare, thing
 from served import Client, opening
 from subject import Subject
 
+from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 
 
@@ -112,3 +114,246 @@ def test_requests_that_make_no_sense_are_refused(client: Client) -> None:
 
 def test_the_collection_of_these_tests_has_what_a_catalog_says() -> None:
     assert [projection.field for projection in collection().projections] == [*KEYS, *VALUES, DOCUMENT]
+
+
+# Messages that are out of place or make no sense: each ends the stream with an error that says what, and where.
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+def stored(stream: Stream) -> pb.TransactionRequest:
+    return stream.store([thing(1), thing(2)])
+
+
+@pytest.mark.parametrize(
+    ("message", "name"), [(load(0, [(1, "a")]), "Load"), (prepare(b"1"), "Prepare"), (COMMIT, "Commit")]
+)
+def test_before_open(client: Client, message: pb.TransactionRequest, name: str) -> None:
+    code, text = client.stream(message).failure()
+
+    assert (code, text) == (INVALID, f"{name} is out of place: the stream is before Open, where Open may come")
+
+
+OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] = [
+    (lambda stream: [stored(stream)], "Store is out of place: the stream is loading, where Load or Prepare may come"),
+    (lambda _: [COMMIT], "Commit is out of place: the stream is loading, where Load or Prepare may come"),
+    (lambda _: [prepare(b"1"), prepare(b"2")], "Prepare is out of place: the stream is storing, where Store or Commit may come"),
+    (lambda _: [prepare(b"1"), load(0, [(1, "a")])], "Load is out of place: the stream is storing, where Store or Commit may come"),
+    (
+        lambda stream: [prepare(b"1"), stored(stream), COMMIT, COMMIT],
+        "Commit is out of place: the stream is loading, where Load or Prepare may come",
+    ),
+    (
+        lambda stream: [prepare(b"1"), COMMIT, stored(stream)],
+        "Store is out of place: the stream is loading, where Load or Prepare may come",
+    ),
+    (lambda _: [pb.TransactionRequest()], "a message holds nothing that is known, and must hold one of Load, Store, Prepare, Commit, Open"),
+    (
+        lambda _: [pb.TransactionRequest(prepare=prepare(b"1").prepare, commit=COMMIT.commit)],
+        "a message holds Prepare and Commit, and must hold one of Load, Store, Prepare, Commit, Open",
+    ),
+    (lambda _: [prepare(b"")], "Prepare has an empty flow_checkpoint"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "error"), OUT_OF_PLACE)
+def test_out_of_place(client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str) -> None:
+    stream = client.ready()
+
+    stream.send(*messages(stream))
+
+    assert stream.failure() == (INVALID, error)
+
+
+def test_a_second_open(client: Client) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    stream, _ = client.open(spec)
+
+    stream.send(opening(spec))
+
+    assert stream.failure() == (INVALID, "Open is out of place: the stream is loading, where Load or Prepare may come")
+
+
+def test_an_open_that_makes_no_sense(client: Client) -> None:
+    spec = client.materialization()
+
+    assert client.stream(opening(spec, version="")).failure() == (INVALID, "'version' of the request is empty")
+    code, text = client.stream(opening(spec, begin=2, end=1)).failure()
+    assert (code, text) == (INVALID, "key_begin of Open, 0x2, is above key_end, 0x1")
+
+
+def test_an_unknown_binding(client: Client, subject: Subject) -> None:
+    known = "there are 1, counted from 0"
+    stream = client.ready()
+    stream.send(load(1, [(1, "a")]))
+    assert stream.failure() == (INVALID, f"Load is of an unknown binding, 1: {known}")
+
+    stream = client.open(client.materialization())[0]
+    stream.send(prepare(b"1"), stream.store([thing(1)]), stream.store([thing(1)], binding=7), COMMIT)
+    assert stream.failure() == (INVALID, f"Store is of an unknown binding, 7: {known}")
+    assert subject.rows("things") == {}
+
+
+def test_a_load_of_delta_updates(client: Client, subject: Subject) -> None:
+    if not subject.deltas:
+        pytest.skip("it has none")
+    spec = client.materialization(delta=True)
+    client.apply(spec)
+    stream, _ = client.open(spec)
+
+    stream.send(load(0, [(1, "a")]))
+
+    code, text = stream.failure()
+    assert code is INVALID
+    assert text.startswith("Load is of binding '")
+    assert text.endswith("', which has delta updates")
+
+
+def broken(change: Callable[[pb.TransactionRequest.Store], None]) -> Callable[[Stream], pb.TransactionRequest]:
+    def message(stream: Stream) -> pb.TransactionRequest:
+        request = stored(stream)
+        change(request.store)
+        return request
+
+    return message
+
+
+def truncate(store: pb.TransactionRequest.Store) -> None:
+    store.arena = store.arena[:-1]
+
+
+def remove_value(store: pb.TransactionRequest.Store) -> None:
+    del store.packed_values[1]
+
+
+def remove_exists(store: pb.TransactionRequest.Store) -> None:
+    store.exists.pop()
+
+
+def add_delete(store: pb.TransactionRequest.Store) -> None:
+    store.delete.append(True)
+
+
+def shorten_key(store: pb.TransactionRequest.Store) -> None:
+    store.packed_keys[1].end -= 1
+
+
+def swap_document(store: pb.TransactionRequest.Store) -> None:
+    document = store.docs_json[0]
+    document.begin, document.end = document.end, document.begin
+
+
+def empty(store: pb.TransactionRequest.Store) -> None:
+    store.Clear()
+
+
+STORES = [
+    (truncate, "a slice of a document lies outside its arena of "),
+    (remove_value, "the lists of Store are not parallel: 2 keys, 1 values, 2 documents, 2 exists, 2 delete"),
+    (remove_exists, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 1 exists, 2 delete"),
+    (add_delete, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 2 exists, 1 delete"),
+    (shorten_key, "of binding '"),
+    (swap_document, "a slice of a document lies outside its arena of "),
+    (empty, "Store has no keys"),
+]
+
+
+@pytest.mark.parametrize(("change", "error"), STORES)
+def test_a_store_that_makes_no_sense(
+    client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
+) -> None:
+    stream = client.ready()
+
+    stream.send(prepare(b"1"), stored(stream), broken(change)(stream), COMMIT)
+
+    code, text = stream.failure()
+    assert code is INVALID
+    assert text.startswith(error)
+    assert subject.rows("things") == {}
+    again = client.open(client.materialization())[0]
+    again.transact(b"1", again.store([thing(5)]))
+    assert [*subject.rows("things")] == [(5, "a")]
+
+
+LOADS = [
+    (pb.TransactionRequest.Load(), "Load has no keys"),
+    (
+        pb.TransactionRequest.Load(arena=b"abc", packed_keys=[flow_pb2.Slice(begin=0, end=4)]),
+        "a slice of a key lies outside its arena of 3 bytes",
+    ),
+    (
+        pb.TransactionRequest.Load(arena=b"\xff\xff", packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
+        "of binding 'things', tuple 0 is not a packed tuple: code 0xff at byte 0 of 2",
+    ),
+    (
+        pb.TransactionRequest.Load(arena=pack_key((1,)), packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
+        "of binding 'things', tuple 0 has 1 elements instead of 2",
+    ),
+]
+
+
+@pytest.mark.usefixtures("loading")
+@pytest.mark.parametrize(("message", "error"), LOADS)
+def test_a_load_that_makes_no_sense(client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
+    stream = client.ready()
+
+    stream.send(pb.TransactionRequest(load=message))
+
+    code, text = stream.failure()
+    assert code is INVALID
+    # endpoints may have more in front of a table's name, such as that of its schema
+    assert text.replace(text.partition("'")[2].partition("things'")[0], "", 1) == error
+
+
+def test_a_stream_that_ends_before_open(client: Client) -> None:
+    stream = client.ready()
+    stream.end()
+
+
+def test_a_stream_that_ends_before_commit(client: Client, subject: Subject) -> None:
+    stream = client.ready()
+    stream.send(prepare(b"1"))
+    stream.documents()
+    stream.send(stored(stream))
+
+    stream.leave()
+
+    assert stream.failure() == (INVALID, "the stream has ended before Commit: nothing of this transaction is stored")
+    assert subject.rows("things") == {}
+
+
+def test_a_stream_that_ends_while_it_commits(client: Client, subject: Subject) -> None:
+    stream = client.ready()
+    stream.send(prepare(b"1"))
+    stream.documents()
+    stream.send(stored(stream), COMMIT)
+
+    stream.leave()
+
+    stream.expect("committed")
+    stream.end()
+    assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
+
+
+@pytest.mark.parametrize("moment", ["open", "loading", "prepared", "storing"])
+def test_a_cancelled_stream_leaves_nothing(client: Client, subject: Subject, moment: str) -> None:
+    stream = client.ready()
+    stream.transact(b"1", stream.store([thing(9)]))
+    if moment != "open" and subject.loads:
+        stream.send(load(0, [(9, "a")]))
+    if moment in ("prepared", "storing"):
+        stream.send(prepare(b"2"))
+        stream.documents()
+    if moment == "storing":
+        stream.send(stored(stream))
+
+    stream.cancel()
+
+    again, checkpoint = client.open(client.materialization())
+    assert checkpoint == (b"1" if subject.transactional else b"")
+    assert [*subject.rows("things")] == [(9, "a")]
+    # nothing that the first one holds stands in the way
+    again.transact(b"2", again.store([thing(10)]))
+    assert eventually(lambda: [*subject.rows("things")] == [(9, "a"), (10, "a")])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 
-from derive.errors import UsageError
-from derive.sql.pgwire.passwords import Passwords, Verifier
+from derive.errors import SqlError, UsageError
+from derive.sql.pgwire.passwords import Exchange, Passwords, Verifier, prepared
 
 VERIFIER = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 
@@ -72,3 +73,87 @@ def test_verifiers_are_no_secret(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         Passwords.of_file(tmp_path / "none")
+
+
+# Proofs of passwords, against the example of RFC 7677 and a verifier that PostgreSQL made.
+
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+NONCE = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+FINAL = f"c=biws,r={NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+
+
+def exchange() -> Exchange:
+    return Exchange(Verifier.of_password("pencil", SALT), nonce=NONCE.removeprefix("rOprNGfwEbeRWgbNEkqO"))
+
+
+def test_the_example_of_the_rfc() -> None:
+    proof = exchange()
+
+    assert proof.challenge(FIRST) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert proof.proof(FINAL) == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_another_password_is_not_proved() -> None:
+    proof = Exchange(Verifier.of_password("pen", SALT), nonce=NONCE.removeprefix("rOprNGfwEbeRWgbNEkqO"))
+    proof.challenge(FIRST)
+
+    assert proof.proof(FINAL) is None
+
+
+@pytest.mark.parametrize(
+    "first", ["", "n,,", "p=tls-server-end-point,,n=u,r=a", "x,,n=u,r=a", "n,b,n=u,r=a", "n,,n=u", "n,,r=a,r=b"]
+)
+def test_first_messages_that_make_no_sense(first: str) -> None:
+    with pytest.raises(SqlError, match="malformed SCRAM message"):
+        exchange().challenge(first)
+
+
+@pytest.mark.parametrize(
+    "final",
+    ["", "c=biws", f"c=eSws,r={NONCE},p=AAAA", "c=biws,r=other,p=AAAA", f"c=biws,r={NONCE},p=?", f"c=biws,r={NONCE}"],
+)
+def test_final_messages_that_make_no_sense(final: str) -> None:
+    proof = exchange()
+    proof.challenge(FIRST)
+
+    with pytest.raises(SqlError, match="malformed SCRAM message"):
+        proof.proof(final)
+
+
+def test_a_short_proof_is_no_proof() -> None:
+    proof = exchange()
+    proof.challenge(FIRST)
+
+    assert proof.proof(f"c=biws,r={NONCE},p=AAAA") is None
+
+
+def test_verifiers_are_written_as_postgresql_does() -> None:
+    keys = "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+    made = Verifier.of_password("pencil", SALT)
+
+    assert Verifier.of_text(f"SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==${keys}") == made
+    for text in (
+        "pencil",
+        "SCRAM-SHA-256$4096:AA==$AA==:AA==",
+        f"SCRAM-SHA-1$4096:AA==${keys}",
+        "a$b$c",
+        f"SCRAM-SHA-256$0:AA==${keys}",
+    ):
+        assert Verifier.of_text(text) is None
+
+
+@pytest.mark.parametrize(
+    ("password", "data"),
+    [
+        ("pencil", b"pencil"),
+        ("I\u00adX", b"IX"),
+        ("\u00aa", b"a"),
+        ("\u2168", b"IX"),
+        ("a\u00a0b", b"a b"),
+        ("ä\u0007", "ä\u0007".encode()),
+    ],
+)
+def test_passwords_are_prepared(password: str, data: bytes) -> None:
+    assert prepared(password) == data

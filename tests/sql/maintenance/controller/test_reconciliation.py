@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from laws import check, end
 from model import EVENTS, HISTORIES, play
-from mutants import NOTICED
+from mutants import MUTANTS, NOTICED
 from world import World
+
+from derive.errors import FlowError
 
 EXAMPLES = os.environ.get("FLOW_LAW_EXAMPLES")
 # Those in which mutants are noticed, unless others are asked for; a history that fails tells its seed.
@@ -69,3 +71,15 @@ class Reconciliation(RuleBasedStateMachine):
 def test_no_short_history_breaks_a_law() -> None:
     limits = settings(max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None, derandomize=not EXAMPLES)
     run_state_machine_as_test(Reconciliation, settings=limits)
+
+
+# The model notices when any rule of the controller, or of instances, is switched off.
+
+
+@pytest.mark.sampled(14)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_rule_that_is_switched_off_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises((AssertionError, FlowError)):  # test_reconciliation.py plays the same without mutants
+        for seed in (NOTICED.get(name, 0), *range(HISTORIES)):
+            play(seed)

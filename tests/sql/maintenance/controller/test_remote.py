@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_lagging_tail import Nothing
+from test_late_dataflows import Nothing
 from typing_extensions import override
 
 from derive.compute.instance import Instance

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -17,7 +18,22 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Filter, Finishing, Get
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
-from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query, Tail, TailResponse
+from derive.compute.protocol.messages import (
+    CreateDataflows,
+    CreateInstance,
+    Dataflow,
+    Hello,
+    Import,
+    Index,
+    InitializationComplete,
+    PeekResponse,
+    Query,
+    Response,
+    Tail,
+    TailResponse,
+)
+from derive.compute.replica.reconciler import Reconciler
+from derive.compute.replica.session import Identity
 from derive.errors import FlowError
 from derive.sql.maintenance.controller.controller import Controller
 
@@ -297,3 +313,57 @@ def test_what_had_not_told_when_it_began_late_is_made_anew_once_and_answers_the_
     world.settle()
     assert connect_again() == "kept u101, u103; rebuilt nothing; dropped nothing"
     assert world.peek(103, 5) == [(1, 1), (2, 2), (3, 3)]
+
+
+# A tail that somebody works on is not begun with once more, and misses nothing that comes meanwhile.
+
+
+@dataclass(eq=False)
+class Interrupted:
+    """A connection on which something happens while the first updates of a tail are sent."""
+
+    happen: Callable[[], object] = lambda: None
+    tails: list[TailResponse] = field(default_factory=list)
+
+    def send(self, response: Response) -> None:
+        if isinstance(response, TailResponse):
+            self.tails.append(response)
+            if len(self.tails) == 1:
+                self.happen()
+
+    def close(self) -> None: ...
+
+
+def test_what_comes_while_a_tail_is_worked_on_is_told_by_whoever_does(tmp_path: Path) -> None:
+    collection = Changing(TYPES)
+    collection.change(1, [((1, 1), 1)])
+    collection.seal(2)
+    jobs: list[Callable[[], object]] = []
+    reconciler = Reconciler(
+        Instance(tmp_path),
+        Memory({1: collection}).open,
+        lambda instance, identifiers: None,
+        identity=Identity("a"),
+        run=jobs.append,
+        wake=lambda: None,
+    )
+
+    def happen() -> None:
+        collection.change(5, [((2, 2), 1)])
+        collection.seal(6)
+        reconciler.work()
+
+    session = Interrupted(happen)
+    with closing(reconciler):
+        tail = replace(BELOW, id=103, export=Tail(has_snapshot=True))
+        for command in (Hello(1, 1), CreateInstance(), CreateDataflows((tail,)), InitializationComplete()):
+            reconciler.accept(session, command)
+        reconciler.work()
+        assert len(jobs) == 1
+        jobs.pop()()
+        assert jobs == []
+        told = [(one.lower, one.upper, list(one.updates)) for one in session.tails]
+        assert told == [(1, 2, [(1, (1, 1), 1)]), (2, 6, [(5, (2, 2), 1)])]
+
+        reconciler.work()
+        assert len(jobs) == 1  # nobody works on it any more
