@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -328,7 +329,10 @@ def test_a_server_without_connections_to_spare(folder: Path) -> None:
         database = replace(postgres(Path()), config=running.config, schema=("public",))
         with pytest.raises(EndpointGoneError, match="too many clients already .*no connection or memory to spare"):
             database.apply(BINDING)
+        ending = Path(f"/proc/{taken[-1].info.backend_pid}")
         taken.pop().close()
+        while ending.exists():  # the server has room when the process has ended
+            time.sleep(0.01)
         assert database.apply(BINDING) != ""
     finally:
         for connection in taken:

@@ -33,7 +33,7 @@ _DOUBLE = struct.Struct(">d")
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"\s*|((?:[^"\\{},]|\\.)+))([,}])', re.DOTALL | re.ASCII)
 _QUOTED = re.compile(r'(?i:null)\Z|\Z|.*[{},"\\\s]', re.DOTALL | re.ASCII)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_BOUNDS = re.compile(r"\s*(?:\[\s*[+-]?\d+\s*(?::\s*[+-]?\d+\s*)?\]\s*)+=")
+_BOUNDS = re.compile(r"\s*(?:\[\s*[+-]?\d+\s*(?::\s*[+-]?\d+\s*)?\]\s*)+=", re.ASCII)
 
 
 def _of_integer(number: int) -> bytes:
@@ -151,9 +151,9 @@ def texts_of_literal(text: str) -> tuple[str | None, ...]:
     if not body.startswith("{"):
         detail = 'Array value must start with "{" or dimension information.'
         raise SqlError("22P02", f'malformed array literal: "{text}"', detail=detail)
-    if re.fullmatch(r"\{\s*\}", body):
+    if re.fullmatch(r"\{\s*\}", body, re.ASCII):
         return ()
-    if re.match(r"\{\s*\{", body):
+    if re.match(r"\{\s*\{", body, re.ASCII):
         raise SqlError("0A000", f'arrays of several dimensions are not supported: "{text}"', hint="Use jsonb.")
     at, texts = 1, list[str | None]()
     while True:
