@@ -14,10 +14,19 @@ import grpc
 from connectors.kit.connector import MaterializeConnector
 from connectors.kit.servicer import Servicer
 from derive.errors import UsageError
-from derive.protocol.driver import TRANSPORT_OPTIONS, driver_handler
+from derive.protocol.driver import SILENT_SECONDS, TRANSPORT_OPTIONS, connection_limits, driver_handler
 
 _MOST_CALLS = 512
 """Maximum number of concurrent calls, including streams; each uses a thread."""
+
+_MOST_CONNECTIONS = 256
+"""Maximum number of connections; a runtime has one from each of its processes."""
+
+_IDLE_SECONDS = 300.0
+"""Time in seconds after which a connection without calls is closed."""
+
+_PING_SECONDS, _PATIENCE_SECONDS = 60.0, 20.0
+"""Interval of pings to clients, and time to answer one, in seconds; otherwise the connection is closed."""
 
 _GRACE_SECONDS = 5.0
 
@@ -29,12 +38,13 @@ class ConnectorServer:
         address: `host:port` that clients can connect to.
     """
 
-    def __init__(self, connector: MaterializeConnector, listen: str) -> None:
+    def __init__(self, connector: MaterializeConnector, listen: str, *, silent_seconds: float = SILENT_SECONDS) -> None:
         """Begin to serve.
 
         Args:
             connector: the connector.
             listen: `host:port`; port 0 picks a free port.
+            silent_seconds: time in seconds for the handshake of a connection.
 
         Raises:
             UsageError: the address is malformed or cannot be bound.
@@ -43,7 +53,13 @@ class ConnectorServer:
         if not separator or not host:
             raise UsageError(f"'{listen}' is no address", hint="write HOST:PORT, such as 127.0.0.1:0")
         self._servicer = Servicer(connector)
-        options = (*TRANSPORT_OPTIONS, ("grpc.so_reuseport", 0))
+        options = (
+            *TRANSPORT_OPTIONS,
+            *connection_limits(_MOST_CONNECTIONS, silent_seconds, _IDLE_SECONDS),
+            ("grpc.keepalive_time_ms", round(_PING_SECONDS * 1000)),
+            ("grpc.keepalive_timeout_ms", round(_PATIENCE_SECONDS * 1000)),
+            ("grpc.so_reuseport", 0),
+        )
         self._server = grpc.server(ThreadPoolExecutor(_MOST_CALLS, "call"), options=options)
         self._server.add_generic_rpc_handlers((driver_handler(self._servicer),))
         try:

@@ -97,6 +97,25 @@ TRANSPORT_OPTIONS = (
 )
 """Options for channels and servers."""
 
+SILENT_SECONDS = 15.0
+"""Time in seconds for a new connection to complete its handshake."""
+
+
+def connection_limits(most: int, silent_seconds: float, idle_seconds: float) -> tuple[tuple[str, int], ...]:
+    """Return options of a server, so that silent connections cannot use up its descriptors.
+
+    Args:
+        most: maximum number of connections; others are closed at once, and gRPC clients try again.
+        silent_seconds: time in seconds for the handshakes of TLS and HTTP/2.
+        idle_seconds: time in seconds after which a connection without calls is closed; clients connect again.
+    """
+    return (
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.server_handshake_timeout_ms", round(silent_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", round(idle_seconds * 1000)),
+    )
+
+
 _CHANNEL_OPTIONS = (
     *TRANSPORT_OPTIONS,
     # Detect a machine that has disappeared. gRPC servers accept one ping in five minutes.

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from forked_flowctl import Flowctl
+from silent_connections import SILENCES, await_ends, silent
 from typing_extensions import override
 
 from connectors.kit import (
@@ -98,6 +99,16 @@ def serving(connector: Connector) -> Iterator[DriverClient]:
     server = ConnectorServer(connector, "127.0.0.1:0")
     with open_channel(server.address) as channel:
         yield DriverClient(channel)
+    server.stop()
+
+
+@pytest.mark.parametrize("said", sorted({*SILENCES} - {"no call"}))
+def test_silent_connections_do_not_keep_a_runtime_away(said: str) -> None:
+    """They are as many as a connector accepts, and more, and it closes them."""
+    server = ConnectorServer(Connector(), "127.0.0.1:0", silent_seconds=0.5)
+    with silent(server.address, 300, SILENCES[said]) as connections, open_channel(server.address) as channel:
+        DriverClient(channel).spec(pb.SpecRequest(), timeout=60, wait_for_ready=True)
+        await_ends(connections)
     server.stop()
 
 

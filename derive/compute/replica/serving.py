@@ -16,12 +16,16 @@ from derive.compute.protocol.wire import command_of, response_message
 from derive.compute.replica.reconciler import Reconciler
 from derive.errors import FlowError, UsageError
 from derive.event_loop import Handover, new_event_loop
+from derive.protocol.driver import SILENT_SECONDS, connection_limits
 from derive.protocol.stubs import compute_pb2 as pb
 
 T = TypeVar("T")
 
 _MOST_SESSIONS = 32
-"""Maximum number of connections; all but one belong to controllers that do not know yet that they are closed."""
+"""Maximum number of sessions; all but one belong to controllers that do not know yet that they are closed."""
+
+_MOST_CONNECTIONS = 2 * _MOST_SESSIONS
+"""Maximum number of connections with and without sessions."""
 
 _GRACE_SECONDS = 1.0
 
@@ -39,18 +43,22 @@ class InstanceServer:
         address: `host:port`, with a port that clients can connect to.
     """
 
-    def __init__(self, reconciler: Reconciler, listen: str, security: Security) -> None:
+    def __init__(
+        self, reconciler: Reconciler, listen: str, security: Security, *, silent_seconds: float = SILENT_SECONDS
+    ) -> None:
         """Start to serve.
 
         Args:
             reconciler: receiver of commands.
             listen: `host:port`; port 0 chooses a free port.
             security: authentication of controllers.
+            silent_seconds: time in seconds for a connection to begin a session.
 
         Raises:
             UsageError: the address cannot be bound.
         """
         self._reconciler, self._security = reconciler, security
+        self._limits = connection_limits(_MOST_CONNECTIONS, silent_seconds, silent_seconds)
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="flowctl-sessions", daemon=True)
         self._thread.start()
@@ -76,7 +84,7 @@ class InstanceServer:
         self._loop.close()
 
     async def _begin(self, listen: str) -> tuple[grpc.aio.Server, int]:
-        options = (*OPTIONS, ("grpc.so_reuseport", 0))
+        options = (*OPTIONS, *self._limits, ("grpc.so_reuseport", 0))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_SESSIONS)
         server.add_generic_rpc_handlers((session_handler(self._serve),))
         port = add_port(server, listen, self._security)

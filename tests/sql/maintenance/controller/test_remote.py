@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from silent_connections import SILENCES, await_ends, silent
 from test_late_dataflows import Nothing
 from typing_extensions import override
 
@@ -142,6 +143,24 @@ def test_who_does_not_have_the_token_is_refused(tmp_path: Path, loop: asyncio.Ab
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while replica.trouble != "the token is another one":
             assert time.monotonic() < deadline
+        replica.close()
+        server.stop()
+
+
+@pytest.mark.parametrize("said", SILENCES)
+def test_silent_connections_do_not_keep_a_controller_away(
+    said: str, tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    """They are as many as an instance accepts, and more, and it closes them."""
+    is_welcomed = threading.Event()
+    controller = Controller(1, Nothing(), on_welcome=lambda name, welcome: is_welcomed.set())
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN, silent_seconds=0.5)
+        with silent(server.address, 100, SILENCES[said]) as connections:
+            replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+            assert is_welcomed.wait(_PATIENCE_SECONDS)
+            await_ends(connections)
+        assert replica.trouble == ""
         replica.close()
         server.stop()
 
