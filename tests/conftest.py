@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from threading import Thread
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -204,3 +206,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "xdist_group")])
+
+
+class _Watchdog:
+    """Ends a process of pytest-xdist whose test hangs where `pytest-timeout` cannot interrupt it, with all stacks.
+
+    It counts seconds in which the process could run. faulthandler's own limit counts those in which the machine or the
+    process was stopped, too, and has ended all processes at once after an outage.
+    """
+
+    _MOST_SECONDS = 420
+
+    def __init__(self) -> None:
+        self._seconds = 0
+        Thread(target=self._count, name="watchdog", daemon=True).start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        self._seconds = 0
+        return (yield)
+
+    def _count(self) -> None:
+        while self._seconds < self._MOST_SECONDS:
+            time.sleep(1)
+            self._seconds += 1
+        os.abort()  # pytest has faulthandler write the stacks of all threads
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.pluginmanager.register(_Watchdog())
