@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count, islice
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from derive.algebra.expression import Literal
+from derive.algebra.expression import Column, Literal, OuterColumn
 from derive.algebra.expression_parts import has_subquery
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
 from derive.algebra.types import Datum, Row
@@ -108,6 +108,22 @@ def _bytes(connection: apsw.Connection) -> int:
     return pages * size
 
 
+_LEAVES = (Get, Constant, Column, OuterColumn, Literal)
+"""Parts of relations that contain no relation."""
+
+
+_FIELDS: dict[type[Any], tuple[str, ...]] = {}
+"""Names of the fields of each class that may contain relations."""
+
+
+def _names_of_fields(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of parts of a class that may contain relations; none for other classes."""
+    if kind not in _FIELDS:
+        is_part = is_dataclass(kind) and kind not in _LEAVES
+        _FIELDS[kind] = tuple(item.name for item in fields(kind)) if is_part else ()
+    return _FIELDS[kind]
+
+
 def unrolled(node: T) -> tuple[T, list[Loop]]:
     """Replace recursions in a node by tables; return the node, and the loops that fill the tables, in order."""
     loops: list[Loop] = []
@@ -125,11 +141,14 @@ def unrolled(node: T) -> tuple[T, list[Loop]]:
                 known[part] = get
             return known[part]
         if isinstance(part, tuple):
-            return tuple(of(one, around) for one in part)
-        if not is_dataclass(part) or isinstance(part, type):
-            return part
-        parts = {item.name: getattr(part, item.name) for item in fields(part)}
-        changed = {name: other for name, one in parts.items() if (other := of(one, around)) is not one}
+            others = [of(one, around) for one in part]
+            return part if all(map(is_, others, part)) else tuple(others)
+        changed = {}
+        for name in _names_of_fields(type(part)):
+            one = getattr(part, name)
+            other = of(one, around)
+            if other is not one:
+                changed[name] = other
         return replace(part, **changed) if changed else part
 
     rewritten: T = of(node, {})
@@ -311,7 +330,8 @@ class _Tables:
         for identifier, get in self._gets.items():
             read = sorted(columns[identifier])
             table = self.name(get)
-            self._connection.execute(f"CREATE TABLE {table}({names(len(get.types))})")
+            named = ", ".join(f"c{index}" for index in read) or "c0"
+            self._connection.execute(f"CREATE TABLE {table}({named})")
             yield identifier, read, self._inserter(table, read)
 
     def _inserter(self, table: str, read: Sequence[int]) -> Callable[[list[Row]], None]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import thread_time
 
 from derive.algebra.bounds import bounds_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
@@ -180,6 +181,9 @@ class _Answer:
 
 _PATIENCE_SECONDS = 0.25
 
+_PROMPT_SECONDS = 0.005
+"""Processor time up to which a query is evaluated without a thread, in seconds."""
+
 
 async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
     """Execute a SELECT.
@@ -225,6 +229,12 @@ async def _look_up(
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
     """Return the rows of a query without parameters, in batches, at the time of its read."""
     maintained = state.coordinator.maintained
+    # A function that waits, such as pg_sleep, must not occupy a thread that other statements need.
+    may_wait = query.needs_context and has_effects(query.relation)
+    if as_of is None and not may_wait and not ids_of(query.relation):
+        ready = _rows_at_once(state, query)
+        if ready is not None:
+            return of_rows(ready)
     with state.interruptible():
         await _instance_is_there(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
@@ -244,9 +254,18 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
     if asked is None:
         await _check_views(state, query.relation, time)
-    # A function that waits, such as pg_sleep, must not occupy a thread that other statements need.
-    executor = ThreadPoolExecutor(1) if query.needs_context and has_effects(query.relation) else None
-    return in_thread(rows_at(state, query, time), state.stop, executor)
+    return in_thread(rows_at(state, query, time), state.stop, ThreadPoolExecutor(1) if may_wait else None)
+
+
+def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
+    """Return the rows of a query that reads no stored relation; None if that takes long, so a thread must do it."""
+    end = thread_time() + _PROMPT_SECONDS
+    try:
+        return [row for batch in rows_at(state, query, 0, lambda: thread_time() > end) for row in batch]
+    except SqlError as error:
+        if error.sqlstate != "57014":
+            raise
+        return None
 
 
 def _maintained(state: State, query: PlannedQuery) -> Query | None:
