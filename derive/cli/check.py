@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 
     The connector of each materialization validates its bindings. A database or a secret that is missing is reported as
     a note, and is no error. If there is a data folder, it is an error if a derived collection belongs to another writer
-    there, such as `flowctl ingest`.
+    there, such as `flowctl ingest`, or if a table has two rows of a key where an endpoint has one row for each key.
 
     With -o json, each error is one object per line, in file order: code ("E" and three digits), message, file, line and
     column (from 1), length (characters to underline), and hint (or null).
@@ -44,13 +44,20 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.errors import CatalogError
 
     built = check_catalog(source)
-    if built.spec.materializations:
-        from derive.materialize.check import check_materializations
-        from derive.materialize.connector import Connectors
+    with _stored(data_folder(source, data)) as store:
+        if built.spec.materializations:
+            from derive.engine.unique_keys import duplicate_issues
+            from derive.materialize.check import check_materializations
+            from derive.materialize.connector import Connectors
 
-        with Connectors() as connectors:
-            built = with_issues(built, check_materializations(built.spec.materializations.values(), connectors))
-    built = with_issues(built, _owner_issues(built.spec, data_folder(source, data)))
+            specs = built.spec.materializations.values()
+            with Connectors() as connectors:
+                issues = check_materializations(
+                    specs, connectors, lambda prepared: _read(duplicate_issues(prepared, store)) if store else ()
+                )
+            built = with_issues(built, issues)
+        if store:
+            built = with_issues(built, _read(owner_issues(built.spec, store)))
     error = CatalogError(built.issues)
     if output == "json":
         print_rows(_COLUMNS, describe_error(error), "json")
@@ -66,19 +73,33 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     note(f"{source}: {said}, no errors")
 
 
-def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
-    """Yield an issue for each derived collection that belongs to another writer in the data folder, if there is one."""
+@contextmanager
+def _stored(folder: Path) -> Iterator[Maintainable | None]:
+    """Yield the data folder of the catalog, open for reading; None if there is none, or it cannot be read."""
     from derive.cli.console import note
     from derive.errors import StorageError
     from derive.storage.metadata.opening import is_data_folder
 
-    if not is_data_folder(folder):
-        return
+    with ExitStack() as stack:
+        store = None
+        if is_data_folder(folder):
+            try:
+                store = stack.enter_context(closing(open_store(folder, reading=True)))
+            except StorageError as error:
+                note(f"the catalog was not checked against the data folder, which could not be read: {error}")
+        yield store
+
+
+def _read(issues: Iterable[Issue]) -> list[Issue]:
+    """Return issues that are found in the data folder; none if it cannot be read."""
+    from derive.cli.console import note
+    from derive.errors import StorageError
+
     try:
-        with closing(open_store(folder, reading=True)) as store:
-            yield from owner_issues(catalog, store)
+        return list(issues)
     except StorageError as error:
-        note(f"the writers of the catalog's collections were not checked, as {folder} could not be read: {error}")
+        note(f"the catalog was not checked against the data folder, which could not be read: {error}")
+        return []
 
 
 def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:

@@ -15,7 +15,8 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.document.key import show_key
-from derive.errors import TaskError
+from derive.errors import Issue, TaskError
+from derive.materialize.preparation import PreparedMaterialization
 from derive.protocol.specs import InputSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
@@ -25,7 +26,31 @@ from derive.storage.table_subscription import read_updates
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 
+DUPLICATES = "E714"
+"""Code of a table with two rows of one key, where it is materialized with one row per key."""
+
 _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
+
+
+def duplicate_issues(prepared: PreparedMaterialization, store: Readable) -> Iterator[Issue]:
+    """Yield an issue for each binding with one row per key whose table has two rows with the same key.
+
+    A run of the materialization stops with the same error.
+
+    Args:
+        prepared: the validated bindings.
+        store: the data folder, which may be read-only.
+    """
+    for binding in prepared.bindings:
+        item = binding.spec.input
+        known, table = store.collection(item.source), store.tables.find(item.source)
+        if binding.delta_updates or known is None or table is None:
+            continue
+        try:
+            keys = UniqueKeys(store, prepared.spec.name, item, table, known.relation)
+            keys.require(SourceRead(0, 0, table.upper, table.upper, ()))
+        except TaskError as error:
+            yield Issue(DUPLICATES, error.message, item.position, error.hint)
 
 
 class UniqueKeys:

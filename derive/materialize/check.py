@@ -6,7 +6,8 @@ catalog is valid or invalid on every machine, so a missing connector, endpoint o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from derive.document.pointer import escape
 from derive.errors import CatalogError, EndpointGoneError, FlowError, Issue
@@ -19,12 +20,18 @@ from derive.protocol.specs import JSON, MaterializationSpec
 _NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
 
 
-def check_materializations(specs: Iterable[MaterializationSpec], connectors: Connectors) -> list[Issue]:
+Examine: TypeAlias = Callable[[PreparedMaterialization], Iterable[Issue]]
+"""Returns further faults of a materialization whose bindings its connector accepts."""
+
+
+def check_materializations(
+    specs: Iterable[MaterializationSpec], connectors: Connectors, examine: Examine = lambda prepared: ()
+) -> list[Issue]:
     """Return the faults of materializations, and notes on checks that were not possible; disabled ones are skipped."""
-    return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors)]
+    return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors, examine)]
 
 
-def _check(spec: MaterializationSpec, connectors: Connectors) -> Iterator[Issue]:
+def _check(spec: MaterializationSpec, connectors: Connectors, examine: Examine) -> Iterator[Issue]:
     missing = not_installed(spec.endpoint)
     if missing is not None:
         message, hint = missing
@@ -46,7 +53,9 @@ def _check(spec: MaterializationSpec, connectors: Connectors) -> Iterator[Issue]
         yield from resource_faults(spec, schemas)
         return
     try:
-        yield from _crowded(prepare(spec, connector))
+        prepared = prepare(spec, connector)
+        yield from _crowded(prepared)
+        yield from examine(prepared)
     except CatalogError as error:
         yield from error.issues
     except EndpointGoneError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from forked_flowctl import flowctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,3 +153,30 @@ def test_numbers_that_json_has_not_are_told_with_the_way_out_and_lose_nothing(wo
         '{"id":2,"v":"Infinity"}',
         '{"id":3,"v":"-Infinity"}',
     ]
+
+
+CHECKED = """
+collections:
+  sql/public/items:
+    schema: {type: object, required: [id], properties: {id: {type: string}, v: {type: integer}}}
+    key: [/id]
+materializations:
+  t/rows:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: out.db}}}
+    bindings: [{source: sql/public/items, resource: {table: items, delta_updates: IS_DELTA}}]
+"""
+
+
+def test_check_tells_of_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
+    """They are an error for a binding with one row per key, as in a run, and none for delta updates."""
+    path = tmp_path / "flow.yaml"
+    path.write_text(CHECKED.replace("IS_DELTA", "false"))
+    flowctl(tmp_path, "sql", "-c", "CREATE TABLE items (id text, v bigint)", "-c", "INSERT INTO items VALUES ('a', 1)")
+    assert flowctl(tmp_path, "check")[0] == 0
+    flowctl(tmp_path, "sql", "-c", "INSERT INTO items VALUES ('a', 2)")
+    status, _, told = flowctl(tmp_path, "check")
+    assert status == 1
+    assert "E714" in told
+    assert '{"id":"a","v":1} and {"id":"a","v":2}' in told
+    path.write_text(CHECKED.replace("IS_DELTA", "true"))
+    assert flowctl(tmp_path, "check")[0] == 0
