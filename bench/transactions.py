@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.key import compile_keys
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.segments.partition import NO_PARTITION

@@ -179,9 +179,9 @@ class Contents:
         Raises:
             FrontierError: the time is compacted, or not final yet.
         """
+        from derive.contents.rows import contents_at
         from derive.relations.arrow import arrow_rows
         from derive.relations.columns import columns_of
-        from derive.relations.contents import contents_at
 
         columns = columns_of(self.source)
         with closing(contents_at(self.store, self.source, self.time)) as batches:

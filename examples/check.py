@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import reduced_documents
 from derive.protocol.specs import CollectionSpec
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.store import Store
 
 Document: TypeAlias = dict[str, Any]
@@ -41,8 +42,7 @@ def differences(found: Iterable[Document], expected: Mapping[Any, Document], *ke
 
 def derived(store: Store, spec: CollectionSpec) -> list[Document]:
     """The reduced documents of a collection, which is small enough to reduce in this process."""
-    rows = read_rows(store, spec, ReadOptions())
-    return [document for _, document in contents_in_memory(spec, rows)]
+    return [document for part in reduced_documents(store, spec, ReadOptions()) for document in part.documents()]
 
 
 def read(file: Path) -> list[Document]:

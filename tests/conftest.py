@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
@@ -27,7 +28,6 @@ from derive.lambda_sql.watch import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
 from derive.storage.capability.table import Capability
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.metadata.owner import Door

@@ -21,7 +21,7 @@ from derive.functions.types.type_info import datum_of_text
 from derive.reader import clock_of
 from derive.relations.arrow import arrow_rows
 from derive.relations.columns import columns_of
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.table import TableColumn
 
 CATALOG = """

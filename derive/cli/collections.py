@@ -25,9 +25,9 @@ from derive.cli.options import (
 from derive.cli.pipes import is_unread
 
 if TYPE_CHECKING:
+    from derive.contents.reads import ReadOptions
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
     from derive.storage.capability.table import Capability
-    from derive.storage.contents import ReadOptions
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.time.source_read import SourceRead
@@ -160,8 +160,8 @@ def read_command(
       flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
     from derive.catalog import load_without_tests
+    from derive.contents.reads import ReadOptions
     from derive.errors import UsageError
-    from derive.storage.contents import ReadOptions
     from derive.storage.metadata.opening import is_data_folder
 
     if follow and (reduced or as_of is not None):
@@ -190,8 +190,8 @@ def read_command(
 def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     import orjson
 
+    from derive.contents.reads import selector_of
     from derive.errors import UsageError
-    from derive.storage.contents import selector_of
 
     try:
         selection = orjson.loads(partitions) if partitions else {}
@@ -203,7 +203,7 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
 
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
-    from derive.storage.contents import read_rows
+    from derive.contents.reads import read_rows
     from derive.storage.segments.deletions import with_deletions
 
     for rows in read_rows(store, spec, options):
@@ -213,8 +213,8 @@ def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Gen
 def _reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, local_documents: int | None
 ) -> Generator[ContentRows]:
+    from derive.contents.reduced import is_little, read_reduced, reduced_locally
     from derive.spark.start_time import start_seconds
-    from derive.storage.reduced_read import is_little, read_reduced, reduced_locally
 
     cores = os.cpu_count() if master is None or master.startswith("local") else None
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
@@ -241,9 +241,9 @@ def _reduced_on_spark(
 def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: Show, *, in_stream: bool) -> None:
     """Print documents, and the time before which all are printed, until standard output is closed."""
     from derive.cli.console import note
+    from derive.contents.subscription import subscribe_at
     from derive.document.clock import format_rfc3339
     from derive.storage.segments.deletions import with_deletions
-    from derive.storage.subscription import subscribe_at
 
     printed = 0
     upper: int | None = None

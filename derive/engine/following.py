@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from derive.contents.table_updates import read_updates
 from derive.engine.transactor import TaskSpec
 from derive.failpoint import reach
 from derive.protocol.entry_points import find_runtime
@@ -29,7 +30,6 @@ from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.table import GlobalId, RowUpdate, Table, in_order
 from derive.storage.table_files import appended_rows, pieces_of
-from derive.storage.table_subscription import read_updates
 from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.positions import Place, Switch, offset_of
 from derive.time.source_read import Segment

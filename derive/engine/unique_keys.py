@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import apsw
 
+from derive.contents.table_updates import read_updates
 from derive.document.clock import format_rfc3339
 from derive.document.key import show_key
 from derive.errors import Issue, TaskError
@@ -22,7 +23,6 @@ from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.selection import Selection
 from derive.storage.table import Table
-from derive.storage.table_subscription import read_updates
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 

@@ -1,1 +1,1 @@
-"""Collections of Storage as relations: their columns, their contents at a time, and their updates."""
+"""Collections and tables as relations: their columns, and their rows as documents and as Arrow data."""

@@ -20,17 +20,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from derive.algebra.types import Row, Type
-from derive.errors import FencedError, FrontierError, UsageError
-from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
-from derive.relations.arrow import arrow_rows, arrow_schema
-from derive.relations.columns import RelationColumn, columns_of
-from derive.relations.shares import (
+from derive.contents.shares import (
     Share,
     rows_of_share,
     shares_at,
     shares_between,
     updates_of_share,
 )
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
+from derive.relations.arrow import arrow_rows, arrow_schema
+from derive.relations.columns import RelationColumn, columns_of
 from derive.storage.capability.table import Capability
 from derive.storage.table import Table
 
@@ -213,7 +213,7 @@ class FlowStreamReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
         """Return the final offset; `start` if there are no new documents."""
         collection = self._begun(start)
-        self._hold(collection, start["clock"])
+        self._acquire(collection, start["clock"])
         known = collection.store.collection(collection.source.name)
         upper = known.sound if known else start["clock"]
         if known is not None and known.failure is not None and upper <= start["clock"]:
@@ -224,7 +224,7 @@ class FlowStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return a share for each file with new documents."""
         collection = self._begun(start)
-        self._hold(collection, start["clock"])
+        self._acquire(collection, start["clock"])
         shares = shares_between(collection.store, collection.source, start["clock"], end["clock"])
         return [FlowPartition(share) for share in shares]
 
@@ -240,7 +240,7 @@ class FlowStreamReader(DataSourceStreamReader):
     def commit(self, end: dict[str, int]) -> None:
         """Move the read capability up to a time, because earlier contents are no longer needed."""
         collection = self._collection()
-        self._hold(collection, end["clock"])
+        self._acquire(collection, end["clock"])
         if self._capability is not None and self._capability.frontier < end["clock"]:
             self._capability = collection.store.capabilities.downgrade(self._capability, end["clock"])
 
@@ -252,7 +252,7 @@ class FlowStreamReader(DataSourceStreamReader):
             self._folder.close()
         self._folder = self._capability = None
 
-    def _hold(self, collection: CollectionReader, clock: int) -> None:
+    def _acquire(self, collection: CollectionReader, clock: int) -> None:
         """Acquire a read capability at a timestamp, or renew the present one."""
         capabilities = collection.store.capabilities
         if self._capability is not None:

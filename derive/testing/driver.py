@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import reduced_documents
 from derive.document.key import compile_key
 from derive.errors import FlowError
 from derive.position import Position
@@ -24,7 +26,6 @@ from derive.protocol.specs import (
     show_offset,
 )
 from derive.reduce.combiner import Combiner
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.task_log import Entry, recent_entries
@@ -193,8 +194,9 @@ class _Driver:
     def _compare(self, step: VerifyStep) -> Iterator[Mismatch]:
         spec = self._catalog.collections[step.collection]
         self._time.run.seal()
-        rows = read_rows(self._time.store, spec, ReadOptions(selector=step.selector))
-        for comparison in pair_documents(spec, step.documents, dict(contents_in_memory(spec, rows))):
+        parts = reduced_documents(self._time.store, spec, ReadOptions(selector=step.selector))
+        actual = {key: document for part in parts for key, document in part.pairs()}
+        for comparison in pair_documents(spec, step.documents, actual):
             faults = differences(comparison.expected, comparison.actual, strict=self._strict)
             if faults:
                 yield Mismatch(comparison.name, tuple(faults))

@@ -6,12 +6,13 @@ import orjson
 import pytest
 from conftest import World
 from forked_flowctl import flowctl
+from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
 from derive.catalog.check import check
 from derive.cli.init import FILES, write_files
+from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import FlowError, UsageError
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.json_lines import json_lines
 from derive.testing.driver import run_tests

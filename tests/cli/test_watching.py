@@ -14,7 +14,7 @@ from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
 
 from derive.catalog import load
-from derive.storage.contents import ReadOptions, read_rows
+from derive.contents.reads import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 

@@ -20,8 +20,8 @@ from derive.algebra.relation import Get, Project, Reduce
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
 from derive.compute.replica.writeback import Writeback
+from derive.contents.tables import table_at
 from derive.errors import FrontierError, ViewError
-from derive.relations.tables.input import table_at
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn

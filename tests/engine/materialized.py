@@ -12,8 +12,8 @@ from conftest import World
 
 from connectors.kit.serving import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 
 CATALOG = """
 collections:

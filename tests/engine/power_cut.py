@@ -8,8 +8,8 @@ from typing import Any
 from crash_script import do_history
 from power_loss import Recorder
 
+from derive.contents.reads import ReadOptions, read_rows
 from derive.protocol.specs import CatalogSpec
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.store import Store
 
 

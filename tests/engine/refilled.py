@@ -28,11 +28,11 @@ from connectors.kit import (
 )
 from connectors.kit.serving import ConnectorServer
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.reset import reset
 from derive.errors import EndpointGoneError
 from derive.materialize.streams import close_streams
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.time.extent import Limits
 
 DAY = 86_400_000_000

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
 from derive.shard.state import FOLD_BYTES, shard_folder
-from derive.storage.contents import ReadOptions, read_rows
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000

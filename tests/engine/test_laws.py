@@ -17,8 +17,10 @@ from crash_client import CRASHES, CrashServer, crash_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
+from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_duration, format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
@@ -26,7 +28,6 @@ from derive.engine.split import split
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.testing.driver import run_tests
 from derive.time.extent import Limits
 

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
+from derive.contents.subscription import subscribe_at
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import FencedError, SourceReplacedError
-from derive.relations.tables.rows import TableRows
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
-from derive.storage.subscription import subscribe_at
+from derive.relations.table_rows import TableRows
 from derive.storage.table import Table, TableColumn
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"

@@ -23,7 +23,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.errors import FlowError, UnacceptedError
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.metadata.descriptions import Edit
 from derive.storage.table import TableColumn
 

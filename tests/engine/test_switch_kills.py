@@ -26,14 +26,14 @@ from crash_client import CrashServer, crash_server
 from materialized import served
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.run import SilentObserver
 from derive.engine.transaction import Committed
 from derive.errors import FencedError
-from derive.relations.tables.rows import TableRows
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
+from derive.relations.table_rows import TableRows
 from derive.storage.table import Table, TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000

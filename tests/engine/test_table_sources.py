@@ -17,19 +17,19 @@ from typing_extensions import override
 
 from derive.algebra.types import Row
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import find_pending
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError, StorageError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.shard.progress import Message, Progress
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn
 from derive.time.source_read import Segment

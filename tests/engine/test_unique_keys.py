@@ -18,7 +18,7 @@ from derive.catalog import load
 from derive.engine.unique_keys import UniqueKeys
 from derive.errors import SchemaViolation, TaskError
 from derive.protocol.specs import CatalogSpec
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.table import Table, TableColumn
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead

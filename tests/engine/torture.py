@@ -32,8 +32,8 @@ from typing import ClassVar
 from victims import deno_processes, python_workers
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.failpoint import FAILPOINTS
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.store import Store

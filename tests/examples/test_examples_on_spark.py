@@ -11,10 +11,10 @@ import orjson
 import pytest
 from conftest import World
 from example_script import EXAMPLES, import_script
+from reduction_oracle import reduce_in_memory
 
 from derive.catalog import load
 from derive.spark.executor import SparkExecutor
-from derive.storage.contents import reduce_in_memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.deno]
 

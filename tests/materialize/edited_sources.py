@@ -23,11 +23,11 @@ from connectors.materialize_postgres import MaterializePostgres
 from connectors.materialize_sqlite import MaterializeSqlite
 from connectors.materialize_webhook.connector import WebhookConnector
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 from derive.document.exact import parse_exact
 from derive.errors import FlowError
 from derive.materialize.streams import close_streams, connectors
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 

@@ -22,8 +22,8 @@ from forked_flowctl import Flowctl
 from postgres_server import PASSWORD, PostgresServer, server
 
 from derive.catalog import load
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 
 TASK = "shop/view"
 PATIENCE = 60.0

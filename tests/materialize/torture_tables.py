@@ -39,9 +39,9 @@ from typed_rows import differences
 from victims import connector_processes
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
 from derive.errors import BusyError, HeldError
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.store import Store
 
 TABLES = {

@@ -19,18 +19,17 @@ from hypothesis import strategies as st
 from derive.algebra.bounds import ColumnBounds
 from derive.algebra.types import ARRAYS, CATALOG_TYPES, Row, Type
 from derive.catalog import load
+from derive.contents.inputs import TableInput, relation_input
+from derive.contents.reduced_input import ReducedInput
+from derive.contents.rows import contents_at
 from derive.errors import FencedError, FrontierError, SqlError
 from derive.functions.types.jsonb import jsonb_datum
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.protocol.specs import CatalogSpec
 from derive.relations.arrow import arrow_rows, arrow_type
 from derive.relations.columns import RelationColumn, Source, columns_of
-from derive.relations.contents import contents_at
 from derive.relations.documents import compile_rows, jsonb_text
-from derive.relations.input import relation_input
-from derive.relations.reduced import ReducedInput
-from derive.relations.tables.input import TableInput
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store

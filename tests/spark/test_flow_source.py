@@ -13,17 +13,17 @@ from conftest import World, write_catalog
 
 from derive.algebra.types import Row
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import Reduced, read_reduced, reduced_locally
+from derive.contents.rows import contents_at
+from derive.contents.shares import rows_of_share, shares_at, shares_between, updates_of_share
 from derive.errors import FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, SelectorSpec
-from derive.relations.contents import contents_at
-from derive.relations.shares import rows_of_share, shares_at, shares_between, updates_of_share
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions
 from derive.storage.inputs.parquet_rows import parquet_rows
-from derive.storage.reduced_read import Reduced, read_reduced, reduced_locally
 from derive.storage.table import TableColumn
 from derive.time.source_read import Segment, SourceRead
 

@@ -23,6 +23,10 @@ import derive
 from connectors.kit.serving import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.reduced import read_reduced, reduced_locally
+from derive.contents.shares import rows_of_share, shares_at
+from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
@@ -30,17 +34,13 @@ from derive.engine.split import split
 from derive.errors import CatalogError, FencedError, FlowError, OwnedError, SqlError, TaskError, UsageError
 from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
-from derive.relations.shares import rows_of_share, shares_at
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
-from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
-from derive.storage.subscription import subscribe_at
 from derive.storage.table import RowUpdate, TableUpdate
 
 Rows = dict[int, int]

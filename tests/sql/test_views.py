@@ -17,16 +17,16 @@ from sql_world import CATALOG, Client, SqlWorld, derive_all, ingest
 from test_view_errors import until_stored
 
 from derive.algebra.relation import Get
+from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.tables import table_at
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.errors import FlowError, SqlError, ViewError
-from derive.relations.tables.input import table_at
 from derive.sql.coordinator import Coordinator
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.store import Store
 
 

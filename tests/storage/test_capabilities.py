@@ -14,16 +14,16 @@ import apsw
 import pytest
 from conftest import World
 
+from derive.contents.reads import ReadOptions, read_rows, reading
+from derive.contents.subscription import subscribe_at
 from derive.errors import FencedError, FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
-from derive.storage.subscription import subscribe_at
 
 CATALOG = """
 collections:

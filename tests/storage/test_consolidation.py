@@ -12,13 +12,14 @@ import pytest
 from conftest import write_catalog
 from hypothesis import given
 from hypothesis import strategies as st
+from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.key import pack
 from derive.errors import StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.segments.consolidation import Consolidation
 from derive.storage.segments.fold import FoldSizes

@@ -14,15 +14,16 @@ import pytest
 from conftest import World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
+from derive.contents.per_key import contents_per_key
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
-from derive.storage.segments.contents_fold import contents_per_key
 from derive.storage.segments.fold import FOLD_SIZES, FoldSizes
 from derive.storage.segments.rows import StoredRows
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from derive import failpoint
+from derive.contents.table_updates import subscribe_at, table_contents
 from derive.document.key import pack
 from derive.errors import FencedError, FrontierError, StorageError
 from derive.storage.capability.capabilities import Release, Update
@@ -32,7 +33,6 @@ from derive.storage.compaction import compact
 from derive.storage.segments.partition import collection_folder
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn
-from derive.storage.table_subscription import subscribe_at, table_contents
 from derive.time.frontier import END_OF_TIME
 
 COLUMNS = (TableColumn("n", "bigint"),)

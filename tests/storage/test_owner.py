@@ -21,7 +21,7 @@ from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import FlowError, OwnedError, TaskError, UsageError
 from derive.protocol.specs import CatalogSpec
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.table import RowUpdate, TableColumn, TableUpdate

@@ -13,16 +13,17 @@ import pytest
 from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reduction_oracle import contents_in_memory
 from test_consolidation import CHANGES, LAST, Change, consolidated, publish
 from test_contents_fold import DOCUMENTS, SELECTORS, world_of
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.reduced import is_little, read_reduced, reduced_locally
 from derive.document.exact import dump_exact
 from derive.errors import FencedError, UsageError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.metadata.owner import Door
-from derive.storage.reduced_read import is_little, read_reduced, reduced_locally
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
 from derive.time.source_read import Segment, SourceRead

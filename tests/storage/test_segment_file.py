@@ -18,19 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.subscription import subscribe_at
 from derive.document.clock import format_rfc3339
 from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError, StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions
 from derive.storage.metadata.database import Metadata
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
-from derive.storage.subscription import subscribe_at
 from derive.time.frontier import END_OF_TIME
 from derive.time.source_read import Segment, SourceRead
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
 from derive.storage.capability.table import Capability
 from derive.storage.compaction import Compaction, MergeSizes, choose, compact
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.forecast import Forecast, forecast
 from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT

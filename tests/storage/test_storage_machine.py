@@ -22,15 +22,16 @@ from conftest import write_catalog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from reduction_oracle import reduce_in_memory
 from storage_victim import crash, work
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions, read_rows, reading
 from derive.document.key import pack
 from derive.errors import FencedError, FrontierError
 from derive.failpoint import FAILPOINTS
 from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.capability.table import Capability
-from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
 from derive.storage.segments.partition import INGESTED
 from derive.storage.segments.reader import read_sorted

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from conftest import World
 
+from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines

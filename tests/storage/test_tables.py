@@ -15,18 +15,19 @@ import pytest
 from conftest import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reduction_oracle import contents_in_memory
 
 from derive import failpoint
+from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.table_updates import read_updates
 from derive.document.key import pack
 from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_compaction import TableCompaction
-from derive.storage.table_subscription import read_updates
 from derive.storage.tables import MANY_ROWS, Change
 from derive.time.frontier import END_OF_TIME
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import orjson
 import pytest
+from reduction_oracle import contents_in_memory
 
+from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.subscription import subscribe_at as follow
+from derive.contents.table_updates import subscribe_at
 from derive.document.key import pack
 from derive.errors import FrontierError, ViewError
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.subscription import subscribe_at as follow
 from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
-from derive.storage.table_subscription import subscribe_at
 
 DIVISION = ("22012", "division by zero")
 CAST = ("22P02", 'invalid input syntax for type integer: "x"')

@@ -24,8 +24,8 @@ from derive.compute.protocol.messages import (
     TailResponse,
     Update,
 )
+from derive.contents.inputs import TableInput
 from derive.errors import FlowError, FrontierError, ProtocolError, SqlError
-from derive.relations.tables.input import TableInput
 
 
 class Session(Protocol):

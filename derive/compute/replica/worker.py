@@ -18,9 +18,9 @@ from derive.compute.protocol.messages import Dataflow, Welcome
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.session import Identity
 from derive.compute.replica.writeback import Writeback
+from derive.contents.inputs import relation_input
 from derive.durable import make_folders
 from derive.errors import BusyError, FencedError
-from derive.relations.input import relation_input
 from derive.storage.folder_id import folder_id
 from derive.storage.metadata.process import is_dead, show_process, this_process
 from derive.storage.store import Store

@@ -18,10 +18,10 @@ from typing import TypeAlias
 from derive.algebra.relation import Finishing, Get, GlobalId
 from derive.algebra.types import Row
 from derive.compute.instance import Instance
+from derive.contents.tables import last_rows
 from derive.errors import FlowError
 from derive.relations.columns import columns_of
-from derive.relations.tables.input import last_rows
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableUpdate

@@ -18,6 +18,7 @@ from derive.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
+from derive.contents.rows import contents_at
 from derive.document.clock import parse_rfc3339
 from derive.errors import FlowError, SqlError
 from derive.event_loop import Handover
@@ -25,7 +26,6 @@ from derive.functions.registry import evaluate
 from derive.functions.statement_context import each_in_context
 from derive.recently_used import MOST_CHARACTERS
 from derive.relations.columns import Source, columns_of
-from derive.relations.contents import contents_at
 from derive.sql.catalog.items import is_provisional
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.session_functions import context_of, facts_of

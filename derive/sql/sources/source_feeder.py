@@ -18,9 +18,9 @@ from functools import partial
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.backoff import Backoff
+from derive.contents.tables import table_at
 from derive.errors import FencedError, SqlError
 from derive.reconcile import Reconciliation
-from derive.relations.tables.input import table_at
 from derive.sql.catalog.items import Item
 from derive.sql.sources.definitions import SourceDefinition, polled
 from derive.sql.sources.file_access import ALL_FILES, FileAccess

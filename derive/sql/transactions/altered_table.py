@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.relation import GlobalId
-from derive.relations.tables.rows import StoredRow, rows_of
+from derive.contents.table_updates import table_contents
+from derive.relations.table_rows import StoredRow, rows_of
 from derive.sql.catalog.items import Change, Item
 from derive.sql.planner.names import NamedColumn
 from derive.sql.transactions.timeline import Write
 from derive.storage.roles import Readable
 from derive.storage.table import TableColumn
-from derive.storage.table_subscription import table_contents
 from derive.time.frontier import END_OF_TIME
 
 

@@ -7,8 +7,8 @@ marker in one commit of Storage, and then applies the change of names. Recovery 
 from __future__ import annotations
 
 from derive.algebra.types import Type
+from derive.contents.tables import table_at
 from derive.protocol.sql_names import MARK
-from derive.relations.tables.input import table_at
 from derive.sql.transactions.timeline import Write
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn

@@ -12,7 +12,7 @@ from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.protocol.specs import CatalogSpec
 from derive.protocol.sql_names import SQL_PREFIX, intended_name
-from derive.relations.tables.rows import rows_of
+from derive.relations.table_rows import rows_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.commit_watcher import CommitWatcher

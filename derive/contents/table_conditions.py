@@ -1,7 +1,7 @@
 """Bounds of a table's columns as conditions on its files and texts.
 
 A deletion has the same text as its insertion. So the updates of a row fulfil conditions all or not at all, and the
-remaining updates add up to the needed rows.
+remaining updates add up to the needed rows. Only readers of files import this module, because it needs PyArrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from derive.algebra.bounds import Bounds
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.segments.columns import typed_columns
 from derive.storage.segments.condition import Condition
 from derive.storage.table import AppendedRow, Table

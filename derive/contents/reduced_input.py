@@ -15,15 +15,15 @@ import apsw
 import pyarrow as pa
 
 from derive.algebra.types import Row, Type
+from derive.contents.reads import ReadOptions, read_between
+from derive.contents.reduced import reduced_documents
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner, key_failure
 from derive.relations.columns import columns_of
-from derive.relations.contents import reduced_at
 from derive.relations.documents import compile_rows
-from derive.storage.contents import read_between
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
@@ -156,7 +156,7 @@ class ReducedInput:
             "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
         )
         self._held = None
-        with held, closing(reduced_at(self._store, self._spec, self.since)) as parts:
+        with held, closing(reduced_documents(self._store, self._spec, ReadOptions(as_of=self.since))) as parts:
             for part in parts:
                 held.executemany(
                     "INSERT INTO held VALUES (?, ?, ?)", ((key, clock, text) for clock, _, key, text in part.tuples())

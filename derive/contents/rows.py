@@ -1,32 +1,27 @@
-"""The rows of a collection at a time."""
+"""The rows of a collection at a time, with SQL columns."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator
 from contextlib import closing
 from itertools import product
 from math import prod
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from derive.algebra.bounds import Bounds
 from derive.algebra.types import Row, Type
+from derive.contents.tables import table_at
 from derive.document.key import pack
 from derive.document.pointer import JSON
 from derive.relations.columns import Source, columns_of
 from derive.relations.documents import compile_rows
-from derive.relations.tables.input import table_at
 from derive.schema.projection import UUID_POINTER
 from derive.storage.roles import Readable
 from derive.storage.table import Table
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
-    from derive.storage.segments.rows import ContentRows
-    from derive.time.source_read import SourceRead
 
-_BATCH = 10_000
 _MOST_KEYS = 1_000
 """Maximum number of keys that are looked up in files; for more, files are scanned."""
 
@@ -59,14 +54,16 @@ def contents_at(
     if isinstance(source, Table):
         yield from table_at(store, source, as_of, bounds or {})
         return
+    from derive.contents.reads import ReadOptions
+    from derive.contents.reduced import batches_of, reduced_documents
+
     columns = columns_of(source)
     rows = compile_rows(columns, requested)
     is_parsed = requested is None or any(columns[index].pointer != UUID_POINTER for index in requested)
-    with closing(reduced_at(store, source, as_of, _keys(source, bounds or {}))) as parts:
-        for part in parts:
-            for begin in range(0, len(part), _BATCH):
-                batch = part.slice(begin, _BATCH)
-                yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
+    options, keys = ReadOptions(as_of=as_of), _keys(source, bounds or {})
+    with closing(reduced_documents(store, source, options, keys)) as parts:
+        for batch in batches_of(parts):
+            yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
 
 
 def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
@@ -81,30 +78,3 @@ def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
         is_boolean = columns[place].type is Type.BOOLEAN
         choices.append([bool(datum) if is_boolean else datum for datum in data if datum is not None])
     return [pack(values) for values in product(*choices)] if prod(map(len, choices)) <= _MOST_KEYS else None
-
-
-def reduced_at(
-    store: Readable, spec: CollectionSpec, as_of: int, keys: Collection[bytes] | None = None
-) -> Generator[ContentRows]:
-    """Yield the reduced documents that a collection of a catalog holds at a time, in the order of keys.
-
-    Args:
-        store: the data folder.
-        spec: the collection.
-        as_of: the time.
-        keys: needed packed keys; None for all.
-    """
-    import pyarrow as pa
-
-    from derive.storage.contents import ReadOptions
-    from derive.storage.reduced_read import read_reduced, reduced_locally
-    from derive.storage.segments.condition import Condition
-    from derive.storage.segments.rows import KEY
-
-    conditions = () if keys is None else (Condition(KEY, pa.array(keys, pa.binary())),)
-    with TemporaryDirectory(prefix="flowctl-") as scratch:
-
-        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_locally(root, spec, read, Path(scratch), conditions=conditions)
-
-        yield from read_reduced(store, spec, ReadOptions(as_of=as_of), reduced)

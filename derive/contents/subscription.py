@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+from derive.contents.reads import ReadOptions, read_between
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.changes import Mark
-from derive.storage.contents import ReadOptions, read_between
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted

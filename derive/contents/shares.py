@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from derive.algebra.types import Row
+from derive.contents.reads import ReadOptions, read_between, reading
+from derive.contents.reduced import batches_of, reduced_locally
 from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import Source, columns_of
 from derive.relations.documents import compile_rows
-from derive.relations.tables.rows import TableRows
-from derive.storage.contents import ReadOptions, read_between, reading
-from derive.storage.reduced_read import reduced_locally
+from derive.relations.table_rows import TableRows
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ContentRows, ReadRows
@@ -21,7 +21,6 @@ from derive.storage.table import Table
 from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
 
-_ROWS = 10_000
 _SHARE_DOCUMENTS = 250_000
 """Approximate number of documents in a share."""
 
@@ -76,10 +75,8 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
         parts = reduced_locally(
             share.root, spec_of(share.source), share.read, Path(scratch), share=(share.number, share.count)
         )
-        for part in parts:
-            for begin in range(0, len(part), _ROWS):
-                batch = part.slice(begin, _ROWS)
-                yield make(batch, batch.clocks())
+        for batch in batches_of(parts):
+            yield make(batch, batch.clocks())
 
 
 def shares_between(store: Readable, source: Source, begin: int, end: int) -> list[Share]:

@@ -1,4 +1,4 @@
-"""Read a collection reduced: one document per key, or the documents of a multiset, in the order of keys.
+"""The documents of a collection at a time: reduced per key, or those of a multiset, in the order of keys.
 
 The caller chooses the executor: this process starts at once, and Spark takes seconds to start and has many cores. Both
 fold the same rows in the same order, so the results are equal.
@@ -6,19 +6,22 @@ fold the same rows in the same order, so the results are equal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from zlib import crc32
 
+import pyarrow as pa
+
+from derive.contents.per_key import PER_KEY, contents_per_key
+from derive.contents.reads import ReadOptions, reading
 from derive.protocol.specs import CollectionSpec
-from derive.storage.contents import ReadOptions, reading
 from derive.storage.roles import Readable
 from derive.storage.segments.condition import Condition
-from derive.storage.segments.contents_fold import PER_KEY, contents_per_key
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import read_segment
-from derive.storage.segments.rows import ContentRows, StoredRows
+from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
 from derive.time.extent import size_of
@@ -27,6 +30,7 @@ from derive.time.source_read import SourceRead
 SORT_BYTES = 256 << 20
 """Approximate memory limit of a sort before it spills to disk."""
 
+_BATCH = 10_000
 _SPARK_SECONDS, _LOCAL_SECONDS = 9e-6, 6e-6
 """Measured seconds per document: on one core of Spark, and in this process."""
 
@@ -52,6 +56,33 @@ def read_reduced(
     with reading(store, spec, options) as read:
         if read.segments:
             yield from reduced(store.root, spec, read)
+
+
+def reduced_documents(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, keys: Collection[bytes] | None = None
+) -> Generator[ContentRows]:
+    """Yield documents as `read_reduced` does, evaluated in this process.
+
+    Args:
+        store: the data folder.
+        spec: the collection.
+        options: time and logical partitions of the read.
+        keys: needed packed keys, others may be left out; None for all.
+    """
+    conditions = () if keys is None else (Condition(KEY, pa.array(keys, pa.binary())),)
+    with TemporaryDirectory(prefix="flowctl-") as scratch:
+
+        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+            return reduced_locally(root, spec, read, Path(scratch), conditions=conditions)
+
+        yield from read_reduced(store, spec, options, reduced)
+
+
+def batches_of(parts: Iterable[ContentRows]) -> Iterator[ContentRows]:
+    """Yield the same rows in batches of at most 10,000 rows."""
+    for part in parts:
+        for begin in range(0, len(part), _BATCH):
+            yield part.slice(begin, _BATCH)
 
 
 def is_little(read: SourceRead, most: int | None, cores: int | None, start_seconds: float) -> bool:

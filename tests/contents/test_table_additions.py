@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from derive.algebra.bounds import Bounds, ColumnBounds
 from derive.algebra.types import Datum, Row, Type
+from derive.contents.inputs import TableInput
+from derive.contents.rows import contents_at
+from derive.contents.tables import is_added_to, table_at
 from derive.functions.types.type_info import datum_of_text
-from derive.relations.contents import contents_at
-from derive.relations.tables.additions import is_added_to
-from derive.relations.tables.input import TableInput, table_at
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn

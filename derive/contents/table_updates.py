@@ -1,4 +1,4 @@
-"""Read tables: updates in segments and in the metadata, contents at a time, and subscriptions."""
+"""The updates of a table, in segments and in the metadata: as they are stored, summed at a time, and from a time on."""
 
 from __future__ import annotations
 

@@ -1,0 +1,134 @@
+"""Collections of any kind as inputs of dataflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.algebra.types import Row, Type
+from derive.contents.table_updates import updates_of
+from derive.contents.tables import present_name, unordered_at
+from derive.errors import FrontierError, ViewError
+from derive.relations.columns import Source, columns_of
+from derive.relations.table_rows import rows_of
+from derive.storage.roles import Readable
+from derive.storage.table import Table
+from derive.time.frontier import BEGINNING
+
+if TYPE_CHECKING:
+    from derive.contents.reduced_input import ReducedInput
+
+
+def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput | TableInput:
+    """Return a collection from a time on, as an input that the dataflow closes.
+
+    Args:
+        store: the data folder.
+        source: the collection.
+        as_of: timestamp, at or above its `since` and below its `upper`.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are compacted.
+    """
+    if isinstance(source, Table):
+        return TableInput(store, source, as_of)
+    from derive.contents.reduced_input import ReducedInput
+
+    return ReducedInput(store, source, as_of)
+
+
+class TableInput:
+    """A table from a time on, for a dataflow.
+
+    It holds the capability to read the table until it is closed.
+
+    Args:
+        store: the data folder.
+        table: the table.
+        as_of: timestamp, at or above its `since` and below its `upper`.
+        requested: indexes of the needed columns of its snapshot, others may be NULL; None for all.
+
+    Attributes:
+        types: types of the columns.
+        since: time after which updates are returned.
+        has_more: False: a poll returns all updates.
+        keeps: False: nothing of the snapshot is stored.
+        failure: the time at which a materialized view has an error in place of rows, and the error; only updates before
+            it are returned.
+
+    Raises:
+        FrontierError: the contents at that time are compacted.
+    """
+
+    has_more = keeps = False
+
+    def __init__(self, store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None) -> None:
+        self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
+        self.since = as_of
+        self.failure: tuple[int, ViewError] | None = None
+        self._store = store
+        self._table = table
+        self._requested = requested
+        self._rows = rows_of(table)
+        self._frontier = as_of + 1
+        self._capability = store.capabilities.keep(present_name(store, table), as_of)
+
+    def close(self) -> None:
+        """Release the capability to read."""
+        self._capability.close()
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        """Yield the rows at `since`, the only time that may be read."""
+        assert as_of == self.since
+        return unordered_at(self._store, self._table, as_of, self._requested)
+
+    def count(self, as_of: int) -> int:
+        """Return the approximate number of updates up to a time.
+
+        Raises:
+            FrontierError: the table is not known at that time yet.
+        """
+        read = self._store.tables.read(self._table.id, BEGINNING, as_of + 1)
+        if as_of >= read.upper:
+            raise FrontierError(f"'{self._table.name}' is not yet known at that time")
+        return sum(segment.documents for segment in read.segments) + len(read.appended)
+
+    def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
+        """Return a function that opens the same table from a time on in another process; nothing is stored."""
+        return partial(_opened, self._store.root, self._table, as_of, requested)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Continue from a time."""
+        self.since = as_of
+        self._frontier = as_of + 1
+
+    def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
+        """Return the updates that are final and were not returned yet.
+
+        Returns:
+            A frontier, and all new updates below it: times, rows and diffs, by time.
+        """
+        read = self._store.tables.read_on(self._table.id, self._frontier)
+        if read is None:
+            return self._frontier, []
+        upper = read.upper
+        if read.failure is not None:
+            self.failure = read.failure
+            upper = read.failure[0]
+            if upper <= self._frontier:
+                return self._frontier, []
+        updates = updates_of(self._store, self._table.id, read, self._frontier, upper)
+        told = sorted(updates, key=lambda update: update.clock)
+        rows = self._rows.rows([update.text for update in told])
+        self._frontier = upper
+        self._capability.move(upper)
+        return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]
+
+
+def _opened(root: Path, table: Table, as_of: int, requested: Collection[int] | None) -> TableInput:
+    from derive.storage.store import Store
+
+    return TableInput(Store(root, reading=True), table, as_of, requested)
