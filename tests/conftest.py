@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +34,11 @@ from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.time.extent import Limits
+
+if TYPE_CHECKING:
+    from crash_client import CrashServer
+    from sql_world import SqlWorld
+    from toy_server import ToyServer
 
 pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
 
@@ -137,6 +143,38 @@ def heap_limit_released() -> Iterator[None]:
     held = HEAP.held
     yield
     assert HEAP.held <= held, "a session over SQLite was not closed"
+
+
+@pytest.fixture
+def empty_pool() -> Iterator[None]:
+    """End the processes of Deno after a test."""
+    from connectors.derive_typescript.runtime.process import POOL
+
+    yield
+    POOL.close()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[CrashServer]:
+    from crash_client import crash_server
+
+    with crash_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[ToyServer]:
+    from toy_server import toy_server
+
+    with toy_server() as server:
+        yield server
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    from sql_world import SqlWorld
+
+    return SqlWorld(tmp_path)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from conftest import examples
@@ -11,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.published import AnsweredColumns, gathered
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
@@ -19,15 +16,9 @@ from derive.protocol.specs import JSON, Document
 from derive.storage.segments.column_texts import write_columns
 from derive.storage.segments.texts import write_texts
 
-pytestmark = pytest.mark.deno
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 TWO = ReadBatch([0, 0], [CLOCK] * 2, [CLOCK] * 2, [{"id": 1}, {"id": 2}])
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
 
 
 @pytest.mark.parametrize(

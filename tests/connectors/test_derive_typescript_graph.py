@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
 
 from connectors.derive_typescript.runtime.prepared import cache_modules
-from connectors.derive_typescript.runtime.process import POOL
 from derive.catalog import load
 from derive.catalog.check import check_catalog
 from derive.errors import Issue, LambdaError, TaskError
 
-pytestmark = pytest.mark.deno
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 CATALOG = """
 collections:
@@ -37,12 +35,6 @@ export class Derivation extends IDerivation {
     }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
 
 
 def write_project(folder: Path, head: str, value: str = "s", imports: dict[str, str] | None = None) -> Path:

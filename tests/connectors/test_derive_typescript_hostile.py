@@ -5,25 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typescript_derivation import HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import LambdaLimits
 
-pytestmark = pytest.mark.deno
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
 def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:

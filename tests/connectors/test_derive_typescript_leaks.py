@@ -5,8 +5,6 @@ Each attempt is made twice, in processes of their own; what it gives must be the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from typescript_derivation import HEAD, derivation, lambdas, run
 
@@ -15,16 +13,10 @@ from connectors.derive_typescript.runtime.project import guard_imports
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
 
-pytestmark = pytest.mark.deno
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 NOW = 1_700_000_000_123
 UTC = "2023-11-14T22:13:20.123Z"
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
 
 
 def answer(body: str, head: str = "") -> JSON:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from typescript_derivation import CLOCK, HEAD, derivation, lambdas, open_session, run
 
@@ -12,13 +10,7 @@ from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec
 
-pytestmark = pytest.mark.deno
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
 # An expression, and its value for a document at 2023-11-14T22:13:20.123456Z.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -19,7 +18,7 @@ from derive.catalog.check import check_catalog
 from derive.errors import CatalogError, LambdaError, TaskError
 from derive.protocol.specs import CatalogSpec, LambdaLimits
 
-pytestmark = pytest.mark.deno
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 CATALOG = """
 collections:
@@ -44,12 +43,6 @@ export class Derivation extends IDerivation {
 
 # (module (func (export "add") (param i32 i32) (result i32) local.get 0 local.get 1 i32.add))
 WASM = bytes.fromhex("0061736d0100000001070160027f7f017f030201000707010361646400000a09010700200020016a0b")
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
 
 
 def catalog(folder: Path, head: str, value: str, permissions: str = "", **files: str | bytes) -> CatalogSpec:

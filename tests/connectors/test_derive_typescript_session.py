@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,7 @@ from derive.errors import LambdaError, LostError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import Document
 
-pytestmark = pytest.mark.deno
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
 def test_publishes_in_order_with_the_cause_of_each_document() -> None:

@@ -7,7 +7,6 @@ different histories, and whatever differs must be on the page.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,10 @@ from connectors.derive_typescript.runtime.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON
 
-pytestmark = pytest.mark.deno
+pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "typescript-runtime.md").read_text()
 TABLE = PAGE.partition("| source | in a derivation |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
-
-
-@pytest.fixture(autouse=True)
-def _empty_pool() -> Iterator[None]:
-    yield
-    POOL.close()
 
 
 def answer(expression: str, *, before: int = 0, head: str = "") -> JSON:

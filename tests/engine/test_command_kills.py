@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import World, write_catalog
-from crash_client import CrashServer, crash_server
+from crash_client import CrashServer
 from crash_script import BASE
 
 from derive.catalog import load
@@ -108,12 +108,6 @@ class Scene:
 
 
 RESETS = [("reset.committing", False), ("reset.committed", True), ("reset.removed", True)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as server:
-        yield server
 
 
 @pytest.fixture

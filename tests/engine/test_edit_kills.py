@@ -26,7 +26,7 @@ import apsw
 import orjson
 import pytest
 from conftest import World, write_catalog
-from crash_client import FENCED, CrashServer, crash_server
+from crash_client import FENCED, CrashServer
 from stateful_catalogs import Derived, text_of
 
 from derive.catalog import load
@@ -264,12 +264,6 @@ class Expected:
         assert outcome in self.first
         scene.go_on()
         assert scene.outcome() == self.then[self.first.index(outcome)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as server:
-        yield server
 
 
 def kill(scene: Scene, failpoint: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 from conftest import World, write_catalog
-from crash_client import CrashServer, crash_server
+from crash_client import CrashServer
 from materialized import CATALOG, folded, ingest, served, tables
 from typing_extensions import override
 
@@ -161,12 +161,6 @@ def test_counts_are_of_what_is_stored_and_nothing_is_said_to_be_lost(world: Worl
 
 
 # Kills
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as server:
-        yield server
 
 
 RESETS = [("reset.committing", False), ("reset.committed", True), ("reset.removed", True)]

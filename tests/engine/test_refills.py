@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import orjson
 import pytest
-from crash_client import FENCED, CrashServer, crash_server
+from crash_client import FENCED, CrashServer
 from forked_flowctl import flowctl
 from refilled import DAY, VIEW, Shop, opened
 from sql_databases import DATABASES
@@ -470,12 +470,6 @@ KILLS = [
     *(f"metadata.committing:{times}" for times in (2, 4, 7)),
     *(f"metadata.committed:{times}" for times in (2, 4, 7)),
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import World, write_catalog
-from crash_client import CrashServer, crash_server
+from crash_client import CrashServer
 from materialized import served
 
 from derive.catalog import load
@@ -256,12 +256,6 @@ class Scene:
     def files(self) -> list[str]:
         """Return the names of the files of switches."""
         return sorted(path.name for path in (self.folder / "data").rglob("*.parquet") if "@switch" in str(path))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -15,11 +14,6 @@ from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.coordinator import Coordinator
 from derive.sql.pg_types import elements_of, literal_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def test_tables_and_views(world: SqlWorld) -> None:

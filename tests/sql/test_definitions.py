@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from pathlib import Path
 
 import apsw
 import pytest
@@ -12,11 +11,6 @@ from sql_world import Client, SqlWorld, ingest
 
 from derive.errors import DiskFullError, SqlError
 from derive.sql.coordinator import Coordinator
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def stored(coordinator: Coordinator) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
 from sql_world import Client, SqlWorld, ingest
 
 from derive.protocol.specs import CollectionSpec
@@ -14,11 +13,6 @@ from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def orders(world: SqlWorld) -> CollectionSpec:

@@ -6,7 +6,6 @@ Law: all reads of a transaction are of one state, and what it commits follows fr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
@@ -16,11 +15,6 @@ from derive.sql.coordinator import Coordinator
 
 SPENT = 'SELECT customer, spent FROM "shop/spending"'
 Change = Callable[[SqlWorld, Coordinator, Client], Awaitable[None]]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 async def is_reset(world: SqlWorld, coordinator: Coordinator, _: Client) -> None:

@@ -30,11 +30,6 @@ WRITES = [
 ]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
-
-
 def test_maintained_views_are_their_queries(world: SqlWorld) -> None:
     """A maintained view has the rows of its query, after each write."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from conftest import examples
 from hypothesis import HealthCheck, given, settings
@@ -11,11 +9,6 @@ from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
 from derive.sql.coordinator import Coordinator
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def test_what_came_behind_a_savepoint_is_taken_back(world: SqlWorld) -> None:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def test_collections_are_relations(world: SqlWorld) -> None:

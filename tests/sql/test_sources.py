@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter as Multiset
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,11 +12,6 @@ from sql_world import Client, SqlWorld, ingest
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.sources.definitions import Counter, CounterPosition, micros_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 async def until(client: Client, query: str, expected: list[tuple[str | None, ...]]) -> None:

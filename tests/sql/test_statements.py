@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld, ingest
@@ -18,11 +17,6 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.pg_types import OID_OF, type_of_oid
 
 Row = tuple[str | None, ...]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 class Follower:

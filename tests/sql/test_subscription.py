@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -149,11 +148,6 @@ def test_a_row_that_comes_and_goes_at_one_time_is_not_sent() -> None:
 
 
 # SUBSCRIBE by many, by those who take nothing, and by those who go away as it begins.
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def followed(coordinator: Coordinator) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
@@ -16,11 +15,6 @@ from derive.sql.parser.statement import CopyFormat
 from derive.storage.compaction import compact
 
 SECOND = 1_000_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 STATEMENTS = [

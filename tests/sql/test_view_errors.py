@@ -12,7 +12,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
@@ -25,11 +24,6 @@ from derive.storage.compaction import compact
 from derive.storage.store import Store
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30")) // 3
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 async def until_stored(coordinator: Coordinator, *names: str) -> int:

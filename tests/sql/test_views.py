@@ -30,11 +30,6 @@ from derive.storage.compaction import compact
 from derive.storage.store import Store
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
-
-
 async def until_maintained(coordinator: Coordinator, name: str) -> None:
     """Wait until a relation is read from what is maintained."""
     named = coordinator.objects.lookup(None, name)

@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -21,11 +20,6 @@ from derive.sql.coordinator import Coordinator
 from derive.storage.store import Store
 
 COUNT = 'SELECT count(*) FROM "shop/orders"'
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    return SqlWorld(tmp_path)
 
 
 def test_what_was_ingested_in_between_is_noticed(world: SqlWorld) -> None:

@@ -15,15 +15,9 @@ import pytest
 import sqlalchemy
 from cancelling import cancelling
 from psycopg.pq import TransactionStatus
-from toy_server import ToyServer, toy_server
+from toy_server import ToyServer
 
 Connection = psycopg.Connection[tuple[object, ...]]
-
-
-@pytest.fixture(scope="module")
-def toy() -> Iterator[ToyServer]:
-    with toy_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
-import pytest
 from byte_client import ByteClient, message, startup, state_of
-from toy_server import ToyServer, toy_server
-
-
-@pytest.fixture(scope="module")
-def toy() -> Iterator[ToyServer]:
-    with toy_server() as server:
-        yield server
+from toy_server import ToyServer
 
 
 def parse(text: str, name: str = "", oids: tuple[int, ...] = ()) -> bytes:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
-import pytest
 from answers import are_answers
 from byte_client import STARTUP, ByteClient, message, startup
 from hostile import conversations, damaged, requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_server import served
-from toy_server import ToyServer, toy_server
+from toy_server import ToyServer
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "40"))
-
-
-@pytest.fixture(scope="module")
-def toy() -> Iterator[ToyServer]:
-    with toy_server() as server:
-        yield server
 
 
 def goes_on(toy: ToyServer, witness: ByteClient) -> None:

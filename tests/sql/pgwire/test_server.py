@@ -6,7 +6,6 @@ import asyncio
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -21,12 +20,6 @@ from derive.sql.pgwire.passwords import Passwords, Verifier
 from derive.sql.pgwire.server import Server, tls_context
 
 PASSWORDS = Passwords({"flow": Verifier.of_password("it's a secret")})
-
-
-@pytest.fixture(scope="module")
-def toy() -> Iterator[ToyServer]:
-    with toy_server() as server:
-        yield server
 
 
 def wait_until(condition: object, seconds: float = 60) -> None:
