@@ -56,7 +56,7 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
     if name == MARK or name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
     row: tuple[int, int] | None = db.execute(
-        "SELECT columns IS NOT NULL, maintained FROM collection WHERE name = ?", (name,)
+        "SELECT columns IS NOT NULL, maintained AND upper < 1 << 62 FROM collection WHERE name = ?", (name,)
     ).fetchone()
     is_table, is_maintained = row or (0, 0)
     if is_maintained:
