@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -98,3 +99,17 @@ def test_a_folder_tells_what_is_written_in_it(tmp_path: Path) -> None:
     log.rename(tmp_path / "log.1")
     assert listens(listener, LONG) < LONG
     listener.close()
+
+
+def test_a_listener_stays_open_while_the_interpreter_ends(file: Path) -> None:
+    """Functions for the end of the interpreter run in reverse order, and threads that listen have not ended by then."""
+    script = f"""
+import atexit
+from pathlib import Path
+listeners = []
+atexit.register(lambda: listeners[0].forget())
+from derive.storage.metadata.commit_signal import Listener
+listeners.append(Listener([Path({str(file)!r})]))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

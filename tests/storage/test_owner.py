@@ -203,6 +203,18 @@ def test_a_collection_belongs_to_who_writes_it_from_the_first_right_on(tmp_path:
     assert world.store.owner("o/x") is Owner.INGEST
 
 
+@pytest.mark.parametrize("make", [table, view, source])
+def test_a_name_of_sql_belongs_to_tables_once_its_relation_is_dropped(
+    make: Callable[[Path], tuple[World, str]], tmp_path: Path
+) -> None:
+    world, name = make(tmp_path)
+    world.store.tables.drop(*(table.id for table in world.store.tables.all()))
+
+    assert world.store.owner(name) is Owner.TABLE
+    with pytest.raises(OwnedError, match="belongs to the table"):
+        ingest(world, name)
+
+
 def test_what_is_reset_belongs_to_nobody(tmp_path: Path) -> None:
     world, name = derived(tmp_path)
     reset(world.catalog, world.store, [name])

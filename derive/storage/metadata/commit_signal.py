@@ -46,6 +46,7 @@ class Listener:
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "cannot watch files")
         self.close = weakref.finalize(self, os.close, self._descriptor)
+        self.close.atexit = False  # a thread may still listen while the interpreter ends
         for path in paths:
             if watch(self._descriptor, os.fsencode(path), events) < 0:
                 error = ctypes.get_errno()
