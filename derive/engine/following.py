@@ -30,7 +30,7 @@ from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.table import GlobalId, RowUpdate, Table, in_order
 from derive.storage.table_files import appended_rows, pieces_of
-from derive.time.frontier import BEGINNING, tick_begin
+from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.positions import Place, Switch, offset_of
 from derive.time.source_read import Segment
 
@@ -69,6 +69,8 @@ def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Li
     former = store.tables.of_relation(place.relation)
     other = known and store.tables.of_relation(known.relation)
     if known is None or (former and not other and not known.documents):  # no relation has the name yet
+        return "wait"
+    if other and other.upper >= END_OF_TIME:  # dropped; its rows are there only as long as others read them
         return "wait"
     if other and store.replaces_nothing(spec.source, place.relation):  # there is nothing to retract
         return "switch"

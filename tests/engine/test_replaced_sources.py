@@ -375,6 +375,31 @@ def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
     assert error.startswith("the subscription has ended: 't/greatest' was reset at ")
 
 
+def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None:
+    """Its rows may be there, as long as others read them."""
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+    put(world, table, 1)
+    run = world.run()
+    run.step()
+    before = world.rows("t/follows"), world.rows("t/greatest")
+    tables.drop(table.id)
+    other = tables.create(ITEMS, COLUMNS)
+    put(world, other, 2)
+    with world.store.leases.kept(world.store.leases.lease(ITEMS, None)):
+        tables.drop(other.id)
+        for _ in range(4):
+            world.wall += 2_000_000
+            run.step()
+    assert (world.rows("t/follows"), world.rows("t/greatest")) == before
+    put(world, tables.create(ITEMS, COLUMNS), 3)
+    for _ in range(4):
+        world.wall += 2_000_000
+        run.step()
+    run.close()
+    assert orjson.loads(world.rows("t/greatest")[-1][3])["id"] == 3
+
+
 def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp_path: Path) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)

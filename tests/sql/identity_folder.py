@@ -311,7 +311,8 @@ class Folder:
             assert time.monotonic() < deadline, f"{wrong}; {errors}"
             self.run.wait(0.05)
         self.run.step()
-        assert not self._wrong(expected)
+        wrong = self._wrong(expected)
+        assert not wrong, f"after results as expected: {wrong}"
 
     def _wrong(self, expected: dict[str, object]) -> dict[str, tuple[object, object]]:
         """Return the results that are not as expected, each with the expected one."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import identity_folder
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -29,6 +31,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 from identity_folder import Folder, Follower, Subscriber, rows_of
 from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relation, Rows
@@ -36,16 +39,21 @@ from sql_world import Client
 
 from derive.backup.restoring import restore
 from derive.backup.taking import Options, back_up
+from derive.engine import following, inputs, task
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
-from derive.errors import FencedError, OwnedError, SqlError, StorageError, UsageError
+from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
 from derive.relations.tables.rows import TableRows
 from derive.sql.coordinator import Coordinator
+from derive.sql.transactions import group_commit
+from derive.storage import fence, subscription, tables
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata import binding, capability, database, identity, owner
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, TableUpdate
+from derive.time.positions import Place
 
 T = TypeVar("T")
 NUMBERS = st.integers(0, 11)
@@ -443,7 +451,7 @@ class Identity(RuleBasedStateMachine):
         """Open a folder without its metadata database: it is refused, and keeps its files."""
         self.stop()
         root = self.folder.root
-        kept = [path for path in root.glob("metadata.db*")]
+        kept = list(root.glob("metadata.db*"))
         for path in kept:
             path.rename(path.with_name(f"kept.{path.name}"))
         before = sorted(path for path in root.rglob("*.parquet"))
@@ -621,6 +629,113 @@ def named(spec: Any, name: str) -> Any:
 
 
 TestIdentity = Identity.TestCase
-TestIdentity.settings = settings(
-    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "8")), stateful_step_count=25, deadline=None
+TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "6")), stateful_step_count=25)
+
+
+# Mutants: without a guard, the machine fails
+
+
+def without_owners(patch: pytest.MonkeyPatch) -> None:
+    for door in Door:
+        patch.setitem(owner._OPEN, door, set(Owner))
+
+
+def with_names_for_tasks(patch: pytest.MonkeyPatch) -> None:
+    """Let tasks read whatever has the name of a source."""
+    patch.setattr(task, "look", lambda store, spec, positions, places, switched: inputs.look(store, spec, positions))
+    patch.setattr(task.Task, "follow", lambda self: ())
+
+
+def without_retractions(patch: pytest.MonkeyPatch) -> None:
+    """Let a task that follows add the rows of another relation to those of the former one."""
+    write_switch = following.write_switch
+
+    def write(store: Any, spec: Any, source: Any, place: Place, position: int, epoch: int) -> Any:
+        return write_switch(store, spec, source, place._replace(relation=0), position, epoch)
+
+    patch.setattr(task, "write_switch", write)
+
+
+def with_names_for_followers(patch: pytest.MonkeyPatch) -> None:
+    def followed(store: Any, spec: Any, relation: int, frontier: int) -> Any:
+        return store.collection(spec.name)
+
+    patch.setattr(subscription, "_followed", followed)
+
+
+def without_histories(patch: pytest.MonkeyPatch) -> None:
+    """Let a transaction commit although a relation that it has read is no more."""
+    patch.setattr(group_commit.GroupCommit, "histories", lambda self, ids: {})
+
+
+def without_validation(patch: pytest.MonkeyPatch) -> None:
+    """Let a transaction write although what it has read was written."""
+    patch.setattr(group_commit.GroupCommit, "_is_outdated", lambda self, basis, before: False)
+
+
+def with_lost_metadata(patch: pytest.MonkeyPatch) -> None:
+    for module in (identity, database):
+        patch.setattr(module, "require_new", lambda path, is_there=None: None)
+
+
+def without_fence_of_runs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(capability, "is_live", lambda db, identifier: True)
+
+
+def without_fence_of_servers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fence.Fence, "_admit", lambda self, db: None)
+
+
+def with_reused_identifiers(patch: pytest.MonkeyPatch) -> None:
+    def identifier(db: apsw.Connection) -> int:
+        return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM collection WHERE since < upper").get)
+
+    patch.setattr(binding, "new_identifier", identifier)
+    patch.setattr(tables, "new_identifier", identifier)
+
+
+def without_cascade(patch: pytest.MonkeyPatch) -> None:
+    """Reset a derivation without the tasks that read it."""
+    patch.setattr(sys.modules["derive.engine.reset"], "readers_of", lambda catalog, store, names: [])
+
+
+def without_names_of_storage(patch: pytest.MonkeyPatch) -> None:
+    """Leave tables under their former names when SQL renames them."""
+    patch.setattr(tables.Tables, "arrange", lambda self, names, dropped=(): [])
+
+
+MUTANTS = (
+    without_owners,
+    with_names_for_tasks,
+    without_retractions,
+    with_names_for_followers,
+    without_histories,
+    without_validation,
+    with_lost_metadata,
+    without_fence_of_runs,
+    without_fence_of_servers,
+    with_reused_identifiers,
+    without_cascade,
+    without_names_of_storage,
 )
+SAMPLED = (without_owners,)
+"""Mutants that the first examples notice."""
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(mutant, marks=() if mutant in SAMPLED else pytest.mark.torture) for mutant in MUTANTS],
+)
+def test_the_machine_notices_a_missing_guard(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    sizes = settings(
+        max_examples=20 if mutant in SAMPLED else 300,
+        stateful_step_count=25,
+        phases=[Phase.generate],
+        database=None,
+        report_multiple_bugs=False,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity_folder, "PATIENCE", 5.0)
+        mutant(patch)
+        with pytest.raises((AssertionError, FlowError, pytest.fail.Exception, BaseExceptionGroup)):
+            run_state_machine_as_test(Identity, settings=sizes)  # type: ignore[no-untyped-call]
