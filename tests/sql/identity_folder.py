@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 import orjson
+from forked_flowctl import BARE, flowctl
 from identity_model import INDEXED, NAMES, PLAIN, Model, Relation, Rows
 from sql_world import Client
 
 from connectors.kit.server import ConnectorServer
-from derive import failpoint
 from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
 from derive.compute.replica.serving import InstanceServer
@@ -215,6 +213,7 @@ class Folder:
         self.loop = asyncio.Runner()
         self._server = ConnectorServer(_connector(), "127.0.0.1:0")
         self.replica: Replica | None = None
+        self._opened = ExitStack()
 
     def open(self, model: Model, *, with_replica: bool = False) -> None:
         """Open everything, as new processes do."""
@@ -222,41 +221,42 @@ class Folder:
         (self.folder / "flow.yaml").write_text(text)
         self.catalog: CatalogSpec = load(self.folder / "flow.yaml")
         self.replica = Replica(self.root) if with_replica else None
+        if self.replica:
+            self._opened.callback(self.replica.close)
         self.begin_sql()
         self.store = Store(self.root, durable=False)
+        self._opened.callback(self.store.close)
         self.open_run(model)
 
     def begin_sql(self) -> None:
         """Begin a server of SQL, with one session."""
-        self.coordinator = self.loop.run(self._coordinate())
+        self.loop.run(self._coordinate())
         self.client = self.connect()
 
-    async def _coordinate(self) -> Coordinator:
+    async def _coordinate(self) -> None:
         instances = Instances(addresses=(self.replica.address,)) if self.replica else HERE
-        coordinator = Coordinator(self.root, self.catalog, instances=instances)
+        self.coordinator = coordinator = Coordinator(self.root, self.catalog, instances=instances)
+        self._opened.callback(lambda: self.loop.run(coordinator.close()))
         coordinator.own()
-        return coordinator
 
     def open_run(self, model: Model) -> None:
-        """Open a run."""
+        """Open a run; an earlier one is fenced."""
         self.run = open_run(self.catalog, self.store, InProcessExecutor())
+        self._opened.callback(self.run.close)
         model.declare()
 
     def close(self) -> None:
-        """Close everything that `open` has opened."""
+        """Close everything that is open, also where a part of it fails to close."""
         close_streams()
-        self.run.close()
-        self.store.close()
-        self.loop.run(self.coordinator.close())
-        if self.replica:
-            self.replica.close()
+        self._opened.close()
 
     def end(self) -> None:
-        """Close the endpoint and the event loop."""
-        close_streams()
-        self._server.stop()
-        connectors().close()  # another server may get the port
-        self.loop.close()
+        """Close everything, with the endpoint and the event loop."""
+        with ExitStack() as rest:
+            rest.callback(self.loop.close)
+            rest.callback(lambda: connectors().close())  # another server may get the port
+            rest.callback(self._server.stop)
+            self.close()
 
     # SQL
 
@@ -358,26 +358,13 @@ class Folder:
 
     # Crashes
 
-    def killed(self, point: str, work: Callable[[], object]) -> bool:
-        """Do something in a process that a failpoint kills; return false if it has ended by itself.
-
-        Nothing may be open.
-        """
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                failpoint.arm(point)
-                work()
-                status = 0
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            return True
-        assert os.WEXITSTATUS(status) == 0
-        return False
+    def killed(self, point: str, *command: str) -> None:
+        """Run a command that a failpoint may kill; nothing may be open."""
+        environment = {**BARE, "FLOW_FAILPOINT": point}
+        arguments = [*command, "--data", str(self.root), "--source", str(self.folder / "flow.yaml")]
+        status, _, error = flowctl(self.folder, *arguments, env=environment)
+        is_stopped = command[0] == "run" and status == 1 and "is another relation" in error
+        assert is_stopped or status in {0, -signal.SIGKILL}, error
 
 
 def rows_of(rows: list[tuple[str | None, ...]]) -> Rows:
