@@ -386,7 +386,7 @@ def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None
     tables.drop(table.id)
     other = tables.create(ITEMS, COLUMNS)
     put(world, other, 2)
-    with world.store.leases.kept(world.store.leases.lease(ITEMS, None)):
+    with world.store.capabilities.keep(ITEMS):
         tables.drop(other.id)
         for _ in range(4):
             world.wall += 2_000_000

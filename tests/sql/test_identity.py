@@ -45,8 +45,9 @@ from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageE
 from derive.relations.tables.rows import TableRows
 from derive.sql.transactions import group_commit
 from derive.storage import fence, subscription, tables
+from derive.storage.capability import table as capabilities
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata import capability, database, identity, owner
+from derive.storage.metadata import database, identity, owner
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, TableUpdate
@@ -679,7 +680,7 @@ def with_lost_metadata(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_fence_of_runs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capability, "is_live", lambda db, identifier: True)
+    patch.setattr(capabilities, "is_live", lambda db, identifier: True)
 
 
 def without_fence_of_servers(patch: pytest.MonkeyPatch) -> None:
