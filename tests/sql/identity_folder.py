@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import apsw
 import orjson
-from connectors.kit.server import ConnectorServer
 from forked_flowctl import BARE, flowctl
 from identity_model import INDEXED, NAMES, PLAIN, Model, Relation, Rows
 from sql_world import Client
 
+from connectors.kit.serving import ConnectorServer
 from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
 from derive.compute.replica.serving import InstanceServer

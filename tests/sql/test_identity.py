@@ -494,6 +494,10 @@ class Identity(RuleBasedStateMachine):
             self.follower.close()
         name = pick([*self.model.stored(), PLAIN], n)
         relation = self.model.plain if name == PLAIN else self.model.names[name]
+        if name == PLAIN:
+            if not relation.versions or (self.model.is_deriving and relation.owner is Owner.INGEST):
+                return  # no time of it is final
+            self.settle()
         self.follower = Follower(self.folder, name, relation)
         self.follower.begin()
 
