@@ -20,6 +20,9 @@ from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
 from derive.compute.replica.serving import InstanceServer
 from derive.compute.replica.worker import Worker
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_locally
+from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.errors import FencedError, OwnedError, SourceReplacedError, SqlError
@@ -27,12 +30,9 @@ from derive.materialize.streams import close_streams, connectors
 from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instance_options import HERE, Instances
-from derive.storage.contents import ReadOptions
 from derive.storage.metadata.owner import Owner
-from derive.storage.reduced_read import read_reduced, reduced_locally
 from derive.storage.segments.deletions import with_deletions
 from derive.storage.store import Store
-from derive.storage.subscription import subscribe_at
 
 T = TypeVar("T")
 

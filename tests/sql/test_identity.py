@@ -39,12 +39,13 @@ from sql_world import Client
 
 from derive.backup.restoring import restore
 from derive.backup.taking import Options, back_up
+from derive.contents import subscription
 from derive.engine import following, inputs, task
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
-from derive.relations.tables.rows import TableRows
+from derive.relations.table_rows import TableRows
 from derive.sql.transactions import group_commit
-from derive.storage import fence, subscription, tables
+from derive.storage import fence, tables
 from derive.storage.capability import table as capabilities
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata import database, identity, owner
