@@ -36,8 +36,6 @@ FAILPOINTS = frozenset(
         "materialize.committing",
         "metadata.committed",
         "metadata.committing",
-        "names.committed",
-        "names.committing",
         "refill.applied",
         "refill.completed",
         "refill.completing",
@@ -63,6 +61,8 @@ FAILPOINTS = frozenset(
         "state.linked",
         "switch.removed",
         "switch.written",
+        "upgrade.fenced",
+        "upgrade.removing",
     }
 )
 """Names of all failpoints."""

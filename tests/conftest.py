@@ -30,6 +30,7 @@ from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
 from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
@@ -108,6 +109,10 @@ class World:
         capability, _ = self.store.acquire_task(collection, 1, [collection])
         capability = self.store.commit_task(capability, TaskCommit({}, {}, {}, documents_in=1, documents_out=0))
         self.store.release_task(capability)
+
+    def define(self, definitions: Definitions) -> None:
+        """Create, drop, rename or alter tables in one commit, as SQL does."""
+        self.store.tables.append(self.store.timeline.present(), {}, definitions=definitions)
 
     def run(
         self,

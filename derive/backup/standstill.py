@@ -1,9 +1,9 @@
-"""Copy metadata, SQL names and shard states as they are at one moment.
+"""Copy metadata and shard states as they are at one moment.
 
-Three locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), the
-locks of shards (no shard is opened for another transaction), and a transaction of the SQL names' database. A shard's
-lock is released after its state is copied. Running attempts continue and may commit: the copied metadata names the
-attempt whose state is copied, and a prepared state stays until the shard is opened again.
+Two locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), and
+the locks of shards (no shard is opened for another transaction). A shard's lock is released after its state is copied.
+Running attempts continue and may commit: the copied metadata names the attempt whose state is copied, and a prepared
+state stays until the shard is opened again.
 
 The files that a materialization keeps beside its endpoint may belong to a later transaction than the metadata, as after
 a crash.
@@ -12,8 +12,8 @@ a crash.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import apsw
@@ -26,8 +26,8 @@ from derive.storage.disk_errors import translated
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.tasks import read_tasks
 
-METADATA, NAMES = "metadata.db", "sql.db"
-"""Databases of a data folder that are copied as a whole."""
+METADATA = "metadata.db"
+"""Database of a data folder that is copied as a whole."""
 
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
 """Files that materializations keep in the folders of tasks and of shards."""
@@ -37,7 +37,7 @@ _PATIENCE = 60_000
 
 
 def copy_snapshot(root: Path, copy: Path) -> None:
-    """Copy metadata, SQL names and shard states as they are at one moment.
+    """Copy metadata and shard states as they are at one moment.
 
     Args:
         root: the data folder.
@@ -54,11 +54,8 @@ def copy_snapshot(root: Path, copy: Path) -> None:
             lock = standstill.enter_context(ExitStack())
             lock.enter_context(epochs_lock(root))
             shards = _hold_shards(root, standstill)
-            with _still_names(root / NAMES):
-                _copy_database(root / METADATA, copy / METADATA)
-                reach("backup.metadata")
-                if (root / NAMES).exists():
-                    _copy_database(root / NAMES, copy / NAMES)
+            _copy_database(root / METADATA, copy / METADATA)
+            reach("backup.metadata")
             folders = _folders(root, read_copied_tasks(copy))
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
                 continue
@@ -82,8 +79,7 @@ def _task_names(copy: Path) -> list[str]:
 
 
 def _forget(copy: Path) -> None:
-    for name in (METADATA, NAMES):
-        (copy / name).unlink(missing_ok=True)
+    (copy / METADATA).unlink(missing_ok=True)
     shutil.rmtree(copy / "state", ignore_errors=True)
 
 
@@ -106,19 +102,6 @@ def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
         shards[folder] = standstill.enter_context(ExitStack())
         shards[folder].enter_context(still(folder))
     return shards
-
-
-@contextmanager
-def _still_names(path: Path) -> Iterator[None]:
-    """Keep SQL names from changing while the block runs."""
-    if not path.exists():
-        yield
-        return
-    with closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)) as db:
-        db.set_busy_timeout(_PATIENCE)
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("ROLLBACK")
 
 
 def _copy_database(path: Path, copy: Path) -> None:

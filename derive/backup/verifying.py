@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from derive.backup.manifest import file_checksum, read_manifest
-from derive.backup.standstill import METADATA, NAMES
+from derive.backup.standstill import METADATA
 from derive.errors import FlowError
 from derive.shard.state import damage, shard_folder
 from derive.storage.metadata.identity import identity_of, read_commits
@@ -81,7 +81,7 @@ class Verification:
             progress: called with the number of checked files.
         """
         counted = read_commits(self._root)
-        with closing(self._connect(METADATA)) as db:
+        with closing(self._connect()) as db:
             yield from self._databases(db, counted)
             count = 0
             for count, segment in enumerate(every_segment(db), start=1):
@@ -95,8 +95,8 @@ class Verification:
             )
             yield from self._states(db, count, progress)
 
-    def _connect(self, name: str) -> apsw.Connection:
-        db = apsw.Connection(str(self._root / name), apsw.SQLITE_OPEN_READONLY)
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
         db.set_busy_timeout(60_000)
         return db
 
@@ -108,11 +108,6 @@ class Verification:
         if counted is not None and counted > commits:
             what = f"it knows {commits:,} commits, and the folder has seen {counted:,}"
             yield Finding("older", METADATA, what)
-        if (self._root / NAMES).exists():
-            with closing(self._connect(NAMES)) as names:
-                told = _integrity(names)
-            if told:
-                yield Finding("damaged", NAMES, told)
 
     def _segment(self, segment: Segment) -> Finding | None:
         finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)

@@ -8,22 +8,19 @@ SQL_PREFIX = "sql/public/"
 POSITION_PREFIX = "sql@position/public/"
 """Prefix of tables with the positions of sources; no name in a catalog or in SQL has an `@` there."""
 
-MARK = "sql-catalog"
-"""Table that records the last change of the SQL catalog."""
-
 
 def is_of_sql(name: str) -> bool:
     """Return true if a name in Storage belongs to SQL."""
-    return name.startswith((SQL_PREFIX, POSITION_PREFIX)) or name == MARK
+    return name.startswith((SQL_PREFIX, POSITION_PREFIX))
 
 
 def is_internal(name: str) -> bool:
-    """Return true if a name in Storage belongs to a table that SQL hides, or that has a temporary name."""
-    return name == MARK or name.startswith((POSITION_PREFIX, "@"))
+    """Return true if a name in Storage belongs to a table that SQL hides, or to a table that has lost its name."""
+    return name.startswith((POSITION_PREFIX, "@"))
 
 
 def aside_name(name: str, identifier: int) -> str:
-    """Return the temporary name of a table that has lost its name, or has not got it yet.
+    """Return the name in Storage of a dropped table that has lost its name, or of a new one before its commit.
 
     >>> aside_name("sql/public/t", 7)
     '@7/sql/public/t'
@@ -32,7 +29,7 @@ def aside_name(name: str, identifier: int) -> str:
 
 
 def intended_name(name: str) -> str:
-    """Return the intended name of a table with a temporary name; other names unchanged.
+    """Return the former name of a table that has lost its name; other names unchanged.
 
     >>> intended_name("@7/sql/public/t")
     'sql/public/t'

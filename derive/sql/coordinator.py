@@ -12,9 +12,10 @@ from typing import Protocol
 from derive.algebra.relation import GlobalId
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.protocol.sql_names import MARK, intended_name, is_of_sql
+from derive.protocol.sql_names import is_of_sql
 from derive.relations.columns import Source
-from derive.sql.catalog.items import Catalog, Change, position_name
+from derive.sql.catalog.items import item_of
+from derive.sql.catalog.replica_place import ReplicaPlace
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instance_options import HERE, Instances
 from derive.sql.maintenance.instances import ComputeInstances
@@ -27,14 +28,13 @@ from derive.sql.sources.file_access import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
-from derive.sql.transactions.commit_marker import CommitMarker
 from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.sql.transactions.storage_clock import StoreClock, dropped_name
-from derive.sql.transactions.timeline import Timeline, Write
+from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 from derive.time.frontier import END_OF_TIME
@@ -63,7 +63,6 @@ class Coordinator:
         capabilities: read capabilities of transactions.
         storage_clock: reads and writes of Storage.
         ownership: ownership of the data folder.
-        catalog: durable catalog of names.
         computing: controller and compute instances.
         maintained: state of maintained views, for their readers.
         maintenance: view maintenance.
@@ -76,7 +75,6 @@ class Coordinator:
         recording: record of instances, for other processes.
         sessions: open sessions.
         stopped: event that is set when another process has fenced this one.
-        is_untidy: whether Storage may differ from the catalog, so that `reconcile` must be called.
     """
 
     def __init__(
@@ -90,8 +88,6 @@ class Coordinator:
         self.store = Store(root)
         self.ownership = Ownership(root)
         self._flow = catalog
-        self.catalog = Catalog(root)
-        self._mark = CommitMarker(self.store)
         if catalog:
             # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
@@ -119,7 +115,6 @@ class Coordinator:
         self.definitions = asyncio.Lock()
         self.sessions: set[OpenSession] = set()
         self.stopped = asyncio.Event()
-        self.is_untidy = False
         self._loop = asyncio.get_running_loop()
 
     def _notify_progress(self) -> None:
@@ -138,7 +133,6 @@ class Coordinator:
         await asyncio.to_thread(self.recording.close)
         await asyncio.to_thread(self.maintenance_thread.close)
         await asyncio.to_thread(self.computing.close)
-        self.catalog.close()
         self.store.close()
         self.ownership.release()
 
@@ -156,86 +150,31 @@ class Coordinator:
                 self.ownership.take_over(acquired)
             self.ownership.require()
             epoch = self._begin_epoch()
-            self.settle()
             self.ownership.begun = self.store.timeline.read()
             self.look()
-            self.reconcile()
-            self.computing.add(*self.catalog.replicas())
+            self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))
             self.maintenance.begin(epoch)
             self.source_feeder.begin(self.objects.items)
             self.recording.begin()
 
     def _begin_epoch(self) -> int:
-        """Fence earlier owners, in Storage and in the catalog; return an epoch above theirs."""
+        """Fence earlier owners; return an epoch above theirs."""
         try:
-            epoch = self.store.fence.begin(self.catalog.epoch() + 1)
-            self.catalog.begin(epoch)
+            return self.store.fence.begin()
         except BaseException:
             self.ownership.release()
             raise
-        return epoch
 
     def refresh(self) -> Objects:
         """Return the current names; a process that is not the owner reads them again."""
         if not self.ownership.is_held:
-            self.settle()
             self.look()
         return self.objects
-
-    # Definitions
-
-    def change(self, change: Change) -> None:
-        """Apply a change of the catalog, durably."""
-        self.catalog.change(change)
-        self.look()
-        self._alter()
-
-    def prepare(self, change: Change) -> list[Write]:
-        """Prepare a change of the catalog that is committed together with writes to Storage.
-
-        Returns:
-            The writes of the commit marker, for the same commit.
-        """
-        return self._mark.writes(self.catalog.prepare(change))
-
-    def carry_out_prepared(self) -> None:
-        """Apply the prepared change, after the commit of its writes."""
-        version = self.catalog.prepared()
-        if version is not None:
-            self.catalog.settle(version, has_happened=True)
-        self.look()
-        self._alter()
-
-    def _alter(self) -> None:
-        """Give tables in Storage the columns of the catalog, before a reader expects them."""
-        tables = self.store.tables
-        for item in self.objects.items.values():
-            table = tables.table(item.id) if item.kind is ObjectKind.TABLE else None
-            columns = tuple(map(stored_column, item.columns))
-            if table is not None and table.columns != columns:
-                tables.alter(item.id, columns)
-
-    def settle(self) -> bool:
-        """Apply or discard a change that a killed or failed process has prepared.
-
-        A process that is not the owner discards nothing, since the owner may still be at work.
-
-        Returns:
-            True if there was a prepared change whose writes are committed.
-        """
-        version = self.catalog.prepared()
-        if version is None:
-            return False
-        has_happened = self._mark.version() >= version
-        if has_happened or self.ownership.is_held:
-            self.catalog.settle(version, has_happened=has_happened)
-            self.look()
-        return has_happened
 
     def _dropped(self, identifier: GlobalId) -> str | None:
         """Return the name of a dropped table; None if the table exists."""
         if identifier in self.objects.items:
-            return None  # the catalog drops a table before Storage
+            return None
         table = self.store.tables.table(identifier)
         if table is None or table.upper >= END_OF_TIME:
             return dropped_name(self.store, identifier)
@@ -267,9 +206,7 @@ class Coordinator:
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
-        """Return the relation of an identifier in Storage; a table has the columns of the catalog.
-
-        Storage follows the catalog after a reconciliation, which only the owner can do.
+        """Return the relation of an identifier in Storage; a table has the columns of the current names.
 
         Raises:
             SqlError: the relation was dropped.
@@ -286,10 +223,10 @@ class Coordinator:
 
     def look(self) -> None:
         """Read the current names."""
-        version = self.catalog.version()
-        if version != self.objects.version:
+        if self.store.sql_catalog.version() != self.objects.version:
+            version, stored = self.store.sql_catalog.read()
             derived = self._flow.derivations if self._flow else ()
-            self.objects = Objects(version, self.catalog.items(), self._collections(), derived)
+            self.objects = Objects(version, map(item_of, stored), self._collections(), derived)
             if self.ownership.is_held:
                 self.source_feeder.reconcile(self.objects.items)
 
@@ -305,32 +242,3 @@ class Coordinator:
         """Return the identifiers of all readable relations in Storage."""
         objects = self.objects
         return [*objects.collections, *(item.id for item in objects.items.values() if item.is_stored)]
-
-    def reconcile(self) -> None:
-        """Reconcile Storage with the catalog, which it follows with a delay, or at the start of the next process.
-
-        Raises:
-            StorageError: the data folder cannot be written now.
-        """
-        self._alter()
-        items = [item for item in self.objects.items.values() if item.is_stored]
-        expected = {item.id: self.objects.stored(item) for item in items}
-        expected |= {
-            item.position: position_name(item.schema, item.name) for item in items if item.position is not None
-        }
-        named = {table.id: table.name for table in self.store.tables.all()}
-        dropped = [id_ for id_, name in named.items() if id_ not in expected and _is_of_an_item(name)]
-        if dropped or any(named[id_] != expected[id_] for id_ in named.keys() & expected.keys()):
-            for identifier in self.store.tables.arrange(expected, dropped):
-                taken = f"collection '{expected[identifier]}' is there already"
-                self.warn(f"{taken}, so tasks cannot read {self.name_of(identifier)} of SQL by that name")
-        self.is_untidy = False
-
-    def warn(self, message: str) -> None:
-        """Write a warning to the log of view maintenance."""
-        TaskLog(self.store.root, LOG).write("warn", message)
-
-
-def _is_of_an_item(name: str) -> bool:
-    """Return whether a name in Storage is that of an item's table, or will be."""
-    return is_of_sql(intended_name(name)) and name != MARK

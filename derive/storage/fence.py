@@ -35,11 +35,8 @@ class Fence:
         self._metadata = metadata
         self._epoch: int | None = None
 
-    def begin(self, least: int) -> int:
+    def begin(self) -> int:
         """Begin to write for clients of SQL, and fence every earlier server.
-
-        Args:
-            least: lower bound of the epoch.
 
         Returns:
             The durable epoch, greater than all earlier ones.
@@ -48,7 +45,7 @@ class Fence:
             FencedError: this process began earlier, and was fenced.
         """
         with self._metadata.transaction() as db:
-            epoch = supersede(db, _TASK, least)
+            epoch = supersede(db, _TASK)
         self._epoch, self._metadata.admit = epoch, self._admit
         return epoch
 

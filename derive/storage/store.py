@@ -66,6 +66,7 @@ from derive.storage.metadata.segment import begin_writer, read_segments, segment
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, rewind_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
+from derive.storage.sql_catalog import SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 from derive.time.frontier import BEGINNING
@@ -97,6 +98,7 @@ class Store:
         capabilities: capabilities to read and to write, by identifier.
         task_capabilities: capabilities of tasks, materialized views and indexes.
         fence: fence against earlier SQL servers.
+        sql_catalog: names of SQL.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Store:
         self.capabilities = Capabilities(self._metadata, self.tables)
         self.task_capabilities = TaskCapabilities(self._metadata)
         self.fence = Fence(self._metadata)
+        self.sql_catalog = SqlCatalog(self._metadata)
 
     def close(self) -> None:
         """Release the metadata database."""

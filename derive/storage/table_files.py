@@ -65,14 +65,14 @@ class TableFiles:
         """Write segments of a table.
 
         Args:
-            table: table of the rows.
+            table: table of the rows; its files get its name, also if it is not yet bound to the name.
             rows: rows, ordered by timestamp and sequence number.
         """
         from derive.storage.segments.rows import WrittenRows
         from derive.storage.segments.writer import SegmentWriter
 
         with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
-            capability = acquire(db, "write", table.name, END_OF_TIME)
+            capability = acquire(db, "write", str(name_of(db, table.id)), END_OF_TIME)
         writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{capability.id}", is_valid=True)
         try:
             pieces = pieces_of(rows)

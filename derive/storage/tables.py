@@ -15,18 +15,18 @@ from typing import TypeAlias
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FrontierError, StorageError, UsageError, ViewError
+from derive.errors import FrontierError, StorageError, ViewError
 from derive.protocol.specs import CollectionSpec
-from derive.protocol.sql_names import aside_name, intended_name
+from derive.protocol.sql_names import intended_name
 from derive.storage.capability.table import is_live, release_expired
 from derive.storage.metadata.collection import advance_since, advance_upper
 from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.definitions import Definitions, NewTable, define, free, stage
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
-from derive.storage.metadata.owner import Door, Owner, owner_of_documents, require_open
+from derive.storage.metadata.owner import Door, require_open
 from derive.storage.metadata.relations import name_of_relation, new_identifier
 from derive.storage.metadata.table_read import TableRead, read_between, read_on
 from derive.storage.metadata.tables import (
-    alter,
     append,
     appended_tables,
     begin_view,
@@ -35,7 +35,6 @@ from derive.storage.metadata.tables import (
     find_table,
     forget_unread,
     insert_table,
-    make_way,
     name_of,
     next_seq,
     read_appended,
@@ -74,10 +73,10 @@ class Tables:
 
     # Look-ups
 
-    def new_id(self) -> GlobalId:
-        """Return a new identifier for an object that is not stored, such as a view."""
-        with self._metadata.transaction() as db:
-            return new_identifier(db)
+    def new_ids(self, count: int) -> list[GlobalId]:
+        """Return new identifiers for definitions: a loss of power that forgets them also undoes the definitions."""
+        with self._metadata.transaction(synced=False) as db:
+            return [new_identifier(db) for _ in range(count)]
 
     def id_of(self, name: str) -> GlobalId | None:
         """Return the identifier of the collection of any kind with a name; None for none."""
@@ -131,9 +130,8 @@ class Tables:
         key: Sequence[str] = (),
         at: int | None = None,
         view_of: Collection[str] | None = None,
-        aside: bool = False,
     ) -> Table:
-        """Create a table, with known contents from the present on.
+        """Create a table of no item of SQL, with known contents from the present on.
 
         Args:
             name: a name that is unused, or that belongs to a dropped table, or to a declared collection that was never
@@ -142,7 +140,6 @@ class Tables:
             key: names of the key columns; the first column if empty.
             at: first `since` and `upper`; the present if None.
             view_of: names of the inputs of a materialized view, which the view holds from there on; None for a table.
-            aside: if another table has the name, bind the new table to a temporary name until `arrange` renames it.
 
         Raises:
             UsageError: the name is in use.
@@ -153,11 +150,8 @@ class Tables:
             frontier = self._timeline.pass_now(db) if at is None else at
             release_expired(db)
             identifier = take_over(db, name, columns, pointers, frontier)
-            if identifier is None and aside and find_table(db, name) and not make_way(db, name):
-                identifier = insert_table(db, aside_name(name, 0), columns, pointers, frontier)
-                rename(db, aside_name(name, 0), aside_name(name, identifier))
-            elif identifier is None:
-                _free(db, name)
+            if identifier is None:
+                free(db, name)
                 identifier = insert_table(db, name, columns, pointers, frontier)
             if view_of is not None:
                 begin_view(db, identifier, view_of, frontier)
@@ -176,54 +170,8 @@ class Tables:
             before = _open(db, identifier).name
             if before != name:
                 release_expired(db)
-                _free(db, name)
+                free(db, name)
                 rename(db, before, name)
-
-    def arrange(self, names: Mapping[GlobalId, str], dropped: Collection[GlobalId] = ()) -> list[GlobalId]:
-        """Drop tables and rename others, which may swap names, in one commit.
-
-        Args:
-            names: new names by identifier; dropped tables are skipped.
-            dropped: identifiers of tables to drop, as `drop` does.
-
-        Returns:
-            The tables whose new names are in use by other collections: these have temporary names.
-        """
-        with self._metadata.transaction(wakes=True) as db:
-            release_expired(db)
-            for identifier in dropped:
-                if _is_open(db, identifier):
-                    end_writing(db, identifier)
-            forget_unread(db)
-            before = {id_: name_of(db, id_) for id_ in names if _is_open(db, id_)}
-            moved = {id_: old for id_, old in before.items() if old is not None and old != names[id_]}
-            for identifier, name in moved.items():  # free all names before they are assigned
-                if not name.startswith("@"):
-                    rename(db, name, aside_name(name, identifier))
-            left = []
-            for identifier in moved:
-                if make_way(db, names[identifier]):
-                    rename(db, str(name_of(db, identifier)), names[identifier])
-                else:
-                    left.append(identifier)
-        return left
-
-    def alter(self, identifier: GlobalId, columns: Sequence[TableColumn]) -> None:
-        """Replace the columns of a table.
-
-        A row without a new column has NULL there, and a removed column of a row is ignored.
-
-        Raises:
-            StorageError: the table was dropped.
-        """
-        with self._metadata.transaction(wakes=True) as db:
-            _open(db, identifier)
-            alter(db, identifier, columns)
-
-    def is_open(self, name: str) -> bool:
-        """Return true if a table can be bound to a name, other tables aside."""
-        with self._metadata.snapshot() as db:
-            return find_table(db, name) is not None or owner_of_documents(db, name) is Owner.NOBODY
 
     def drop(self, *identifiers: GlobalId) -> None:
         """Drop tables: writes fail at once, and reads fail once the present read capabilities have ended.
@@ -247,17 +195,23 @@ class Tables:
     # Writing
 
     def append(
-        self, clock: int, changes: Mapping[GlobalId, Sequence[Change]], advance: Iterable[GlobalId] = ()
+        self,
+        clock: int,
+        changes: Mapping[GlobalId, Sequence[Change]],
+        advance: Iterable[GlobalId] = (),
+        definitions: Definitions | None = None,
     ) -> None:
-        """Change tables at one timestamp, and advance them and other tables; in one commit.
+        """Define tables, change tables at one timestamp, and advance them and other tables; in one commit.
 
         Args:
             clock: timestamp, at or above the `upper` of all changed tables.
             changes: changes by table.
             advance: further tables for which this timestamp becomes final.
+            definitions: definitions of SQL; the changed tables may be new.
 
         Raises:
             FrontierError: the timestamp is already final in a changed table; nothing was written.
+            UsageError: a name of a table is in use; nothing was written.
             StorageError: a changed table was dropped.
         """
         updates = [
@@ -265,7 +219,7 @@ class Tables:
             for table, changed in changes.items()
         ]
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
-        self.commit(updates)
+        self._commit(updates, Door.SERVER, definitions, clock)
 
     def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
         """Write to tables and move their `upper`, all or none, in one commit.
@@ -281,9 +235,19 @@ class Tables:
             OwnedError: a table belongs to another writer.
             StorageError: a table was dropped.
         """
-        files = {update.id: self._file(update) for update in updates if len(update.updates) >= MANY_ROWS}
+        self._commit(updates, door, None, BEGINNING)
+
+    def _commit(self, updates: Sequence[TableUpdate], door: Door, definitions: Definitions | None, clock: int) -> None:
+        created = {table.id: table for table in definitions.created} if definitions else {}
+        files = {
+            update.id: self._file(update, created.get(update.id))
+            for update in updates
+            if len(update.updates) >= MANY_ROWS
+        }
         try:
             with self._metadata.transaction(wakes=True) as db:
+                if definitions is not None:
+                    define(db, definitions, clock)
                 for update in updates:
                     write_update(db, update, files.get(update.id), door)
                 ends = [update.end for update in updates if update.end < END_OF_TIME]
@@ -302,10 +266,17 @@ class Tables:
                 self._appended[identifier] = 0
                 self.flush_table(identifier)
 
-    def _file(self, update: TableUpdate) -> TableFile:
-        with self._metadata.snapshot() as db:
-            table = _open(db, update.id)
-            first = next_seq(db, update.id, min(row.clock for row in update.updates))
+    def _file(self, update: TableUpdate, new: NewTable | None) -> TableFile:
+        """Write the segments of an update; the commit itself creates a new table."""
+        first = 0
+        if new is not None:
+            with self._metadata.transaction(synced=False) as db:
+                stage(db, new)
+            table = new.begun_at(END_OF_TIME)
+        else:
+            with self._metadata.snapshot() as db:
+                table = _open(db, update.id)
+                first = next_seq(db, update.id, min(row.clock for row in update.updates))
         return self._files.write(table, appended_rows(update.updates, first))
 
     def flush(self, *, fewest: int = 1) -> int:
@@ -404,23 +375,6 @@ class Tables:
         failure = self.first_error(name, time, time + 1)
         if failure is not None:
             raise failure[1]
-
-
-def _free(db: apsw.Connection, name: str) -> None:
-    """Free a name as `make_way` does.
-
-    Raises:
-        UsageError: the name is in use.
-    """
-    if not make_way(db, name):
-        what = "collection" if find_table(db, name) is None else "table"
-        raise UsageError(f"{what} '{name}' is there already", hint="use another name")
-
-
-def _is_open(db: apsw.Connection, identifier: GlobalId) -> bool:
-    """Return true if a table exists and was not dropped."""
-    table = read_table(db, identifier)
-    return table is not None and table.upper < END_OF_TIME
 
 
 def _open(db: apsw.Connection, identifier: GlobalId) -> Table:

@@ -313,7 +313,7 @@ async def check_names(root: Path) -> None:
         coordinator.own()
         client = Client(coordinator)
         assert await client("SELECT (SELECT sum(n) FROM a) + coalesce((SELECT sum(n) FROM b), 0)") == [("100",)]
-        names = [item.name for item in coordinator.catalog.items() if item.name[0] in "tu"]
+        names = [item.name for item in coordinator.objects.items.values() if item.name[0] in "tu"]
         for name in names:
             assert await client(f"SELECT * FROM {name}") == [(name[1:],)]
         await client("CREATE TABLE more AS SELECT 1 AS v")

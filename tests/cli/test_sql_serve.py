@@ -28,11 +28,10 @@ from psycopg.types import TypeInfo
 
 from derive.compute.dataflow.database import NAME
 from derive.errors import FencedError
-from derive.sql.catalog.items import Catalog
-from derive.sql.catalog.replica_place import ReplicaPlace
 from derive.sql.maintenance.instance_options import PROCESSES
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.transactions.ownership import FILE
+from derive.storage.metadata.definitions import Definitions, ItemChanges
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 
@@ -588,17 +587,15 @@ def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
 
 
 def test_it_changes_no_names(tmp_path: Path) -> None:
-    old, new = Catalog(tmp_path), Catalog(tmp_path)
-    old.begin(1)
-    new.begin(2)
-    with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
-        old.add_replica(ReplicaPlace("blue"))
-    with pytest.raises(FencedError):
-        old.begin(2)
-    new.add_replica(ReplicaPlace("blue"))
-    assert new.replicas() == [ReplicaPlace("blue")]
-    old.close()
-    new.close()
+    with closing(Store(tmp_path, durable=False)) as old, closing(Store(tmp_path, durable=False)) as new:
+        old.fence.begin()
+        new.fence.begin()
+        with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
+            old.sql_catalog.add_replica("blue", "")
+        with pytest.raises(FencedError):
+            old.tables.append(old.timeline.present(), {}, definitions=Definitions(ItemChanges()))
+        new.sql_catalog.add_replica("blue", "")
+        assert (new.sql_catalog.replicas(), new.sql_catalog.version()) == ([("blue", "")], 0)
 
 
 # What a server with replicas finds when it is started again, from outside.

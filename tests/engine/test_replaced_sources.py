@@ -26,6 +26,7 @@ from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import FencedError, SourceReplacedError
 from derive.relations.table_rows import TableRows
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.table import Table, TableColumn
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
@@ -190,7 +191,7 @@ class ReplacedSources(RuleBasedStateMachine):
         if name in self.tables:
             table = self.tables[name]
             columns = (*table.columns, TableColumn(f"c{len(table.columns)}", "text"))
-            self.world.store.tables.alter(table.id, columns)
+            self.world.define(Definitions(altered={table.id: columns}))
             altered = self.world.store.tables.table(table.id)
             assert altered is not None
             self.tables[name] = altered
@@ -209,8 +210,8 @@ class ReplacedSources(RuleBasedStateMachine):
     @rule()
     def swap(self) -> None:
         if len(self.tables) == 2:
-            tables, (one, two) = self.world.store.tables, (self.tables[ITEMS], self.tables[OTHER])
-            tables.arrange({one.id: OTHER, two.id: ITEMS})
+            one, two = self.tables[ITEMS], self.tables[OTHER]
+            self.world.define(Definitions(renamed={one.id: OTHER, two.id: ITEMS}))
             self.tables[ITEMS], self.tables[OTHER] = two, one
             self.names[ITEMS], self.names[OTHER] = self.names[OTHER], self.names[ITEMS]
 
@@ -339,7 +340,7 @@ def test_a_follower_goes_on_with_a_table_that_is_altered_or_renamed(world: World
     table = tables.create(ITEMS, COLUMNS)
     seen, error = Follower(world, ITEMS).play(
         lambda: put(world, table, 1),
-        lambda: tables.alter(table.id, (*COLUMNS, TableColumn("note", "text"))),
+        lambda: world.define(Definitions(altered={table.id: (*COLUMNS, TableColumn("note", "text"))})),
         lambda: put(world, table, 2),
         lambda: tables.rename(table.id, OTHER),
         lambda: put(world, table, 3),

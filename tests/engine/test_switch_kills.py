@@ -34,6 +34,7 @@ from derive.engine.run import SilentObserver
 from derive.engine.transaction import Committed
 from derive.errors import FencedError
 from derive.relations.table_rows import TableRows
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.table import Table, TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
@@ -183,7 +184,7 @@ class Scene:
             former = world.store.tables.find(ITEMS)
             assert former is not None
             other = world.store.tables.create(OTHER, COLUMNS)
-            world.store.tables.arrange({former.id: OTHER, other.id: ITEMS})
+            world.define(Definitions(renamed={former.id: OTHER, other.id: ITEMS}))
             self._take(world, changes)
             world.wall = self.wall
             rows = TableRows(former).changes([((77, 77), 1)])
@@ -417,7 +418,7 @@ def test_l5_a_switch_takes_back_rows_that_a_superseded_run_has_stored(
         with pytest.raises(FencedError):
             older.step()
         assert (219, 219) in scene.tables()["items"]
-        tables.arrange({former.id: "sql/public/former", other.id: ITEMS})
+        first.define(Definitions(renamed={former.id: "sql/public/former", other.id: ITEMS}))
         for _ in range(3):
             later(2)
             newer.step()

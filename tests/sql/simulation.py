@@ -17,6 +17,7 @@ from derive.errors import FrontierError, SqlError
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories
 from derive.sql.transactions.timeline import Timeline, Write
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
+from derive.storage.metadata.definitions import Definitions
 
 TABLES = (1, 2)
 SOURCE = 3
@@ -85,7 +86,8 @@ class FakeStorageClock:
         await self._others()
         return self.storage.present()
 
-    async def append(self, time: int, writes: Sequence[Write]) -> None:
+    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+        assert definitions is None
         await self._others()
         storage = self.storage
         if any(storage.uppers[table] > time for table in TABLES):

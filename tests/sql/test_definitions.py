@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 
-import apsw
 import pytest
 from sql_world import Client, SqlWorld, ingest
 
@@ -139,20 +137,20 @@ def test_what_is_written_and_defined_happens_together(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_was_written_is_defined_though_that_failed_at_first(
+def test_a_commit_stands_though_reading_the_new_names_failed_at_first(
     world: SqlWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
-        settle, failures = coordinator.catalog.settle, [DiskFullError("no space left on device")]
+        version, failures = coordinator.store.sql_catalog.version, [DiskFullError("no space left on device")]
 
-        def settled(version: int, *, has_happened: bool) -> None:
+        def fails_once() -> int:
             if failures:
                 raise failures.pop()
-            settle(version, has_happened=has_happened)
+            return version()
 
-        monkeypatch.setattr(coordinator.catalog, "settle", settled)
+        monkeypatch.setattr(coordinator.store.sql_catalog, "version", fails_once)
         await client("BEGIN")
         await client("INSERT INTO t VALUES (1)")
         await client("CREATE TABLE u AS SELECT 2 AS b")
@@ -162,6 +160,22 @@ def test_what_was_written_is_defined_though_that_failed_at_first(
 
     world.within(work)
     assert world.script("SELECT a, b FROM t, u") == [[("1", "2")]]
+
+
+def test_a_read_of_a_table_that_was_dropped_behind_the_names_fails(world: SqlWorld) -> None:
+    """A session may still have the names from before a DROP that is committed."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE TABLE u (a int)")
+        (table,) = [item.id for item in coordinator.objects.items.values() if item.name == "t"]
+        coordinator.store.tables.drop(table)
+        error = await client.error("SELECT * FROM t")
+        assert (error.sqlstate, error.message) == ("42P01", 'relation "t" was dropped')
+        assert await client("SELECT * FROM u") == []
+
+    world.within(work)
 
 
 def test_a_transaction_fails_whole(world: SqlWorld) -> None:
@@ -253,15 +267,6 @@ def test_what_cannot_be_in_a_block(world: SqlWorld) -> None:
         assert await client.fails("SELECT * FROM t, u") == "25001"
 
     world.within(work)
-
-
-def test_names_of_an_older_format_are_upgraded(world: SqlWorld) -> None:
-    world.script("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
-    with closing(apsw.Connection(str(world.data / "sql.db"))) as database:
-        database.execute("DROP TABLE prepared; DROP TABLE replica; UPDATE format SET version = 1")
-
-    block = ("BEGIN", "CREATE TABLE u (a int)", "INSERT INTO t VALUES (2)", "COMMIT")
-    assert world.script(*block, "SELECT count(*) FROM t")[-1] == [("2",)]
 
 
 def test_defaults_outlive_the_process(world: SqlWorld) -> None:

@@ -356,10 +356,10 @@ def test_a_replica_goes_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
             while "one" in computing.places:
                 await asyncio.sleep(0.01)
             dropping.cancel()
-            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]  # of whoever is killed now
+            assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]  # of whoever is killed now
             assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
             assert await dropping == "DROP REPLICA"
-            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]
+            assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]
             while not (folder / "token").exists():
                 computing.attach()
                 await asyncio.sleep(0.01)

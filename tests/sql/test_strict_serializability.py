@@ -13,6 +13,7 @@ from simulation import Machine, simulate
 from derive.algebra.relation import GlobalId
 from derive.sql.transactions.group_commit import NO_SHAPES, Basis, Commit, GroupCommit, Shape, _PendingCommit, nothing
 from derive.sql.transactions.timeline import Check, Timeline, Write
+from derive.storage.metadata.definitions import Definitions
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
 
@@ -53,7 +54,14 @@ class ReadsThePast(Timeline):
 class TellsTooEarly(Timeline):
     """Writes are acknowledged before they are in storage."""
 
-    async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
+    async def write(
+        self,
+        writes: Sequence[Write],
+        *,
+        after: int | None = None,
+        check: Check | None = None,
+        definitions: Definitions | None = None,
+    ) -> int:
         time = await self._time_of_write()
         asyncio.get_running_loop().create_task(super().write(writes))
         return time
@@ -76,6 +84,7 @@ class NobodyIsExcluded(GroupCommit):
             basis: Basis | None = None,
             then: Callable[[], None] = nothing,
             shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+            definitions: Definitions | None = None,
         ) -> int:
             return await self.commit(writes, None, then, shapes)
 
@@ -91,6 +100,7 @@ class ChecksNoBasis(GroupCommit):
         basis: Basis | None = None,
         then: Callable[[], None] = nothing,
         shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+        definitions: Definitions | None = None,
     ) -> int:
         return await super().commit(writes, None, then, shapes)
 
@@ -105,7 +115,14 @@ class ChecksNoOthers(GroupCommit):
 class WritesRightBehind(Timeline):
     """A write that follows from what was read at a time is just above that, whoever has read since."""
 
-    async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
+    async def write(
+        self,
+        writes: Sequence[Write],
+        *,
+        after: int | None = None,
+        check: Check | None = None,
+        definitions: Definitions | None = None,
+    ) -> int:
         if after is not None:
             self._latest = after
         return await super().write(writes, after=after, check=check)

@@ -87,12 +87,6 @@ def declared_of_sql(folder: Path) -> tuple[World, str]:
     return world, "sql/public/x"
 
 
-def mark(folder: Path) -> tuple[World, str]:
-    world = World(folder / "data", catalog(folder, "sql-catalog", PLAIN))
-    world.store.tables.create("sql-catalog", COLUMNS)
-    return world, "sql-catalog"
-
-
 def write(world: World, door: Door) -> None:
     """Write a row into the table."""
     table = next(table for table in world.store.tables.all() if table.name in world.catalog.collections)
@@ -153,7 +147,6 @@ KINDS: dict[str, tuple[Callable[[Path], tuple[World, str]], Owner, set[str]]] = 
     "source": (source, Owner.SOURCE, {"server"}),
     "view": (view, Owner.VIEW, {"dataflow"}),
     "declared": (declared_of_sql, Owner.TABLE, set()),
-    "mark": (mark, Owner.INTERNAL, {"server"}),
 }
 DOCUMENTS = {"ingested", "derived", "declared"}
 CASES = [

@@ -26,12 +26,10 @@ class DdlTransaction:
     Attributes:
         base: the names when the transaction began to define items.
         objects: the names with the transaction's changes.
-        statements: DDL statements of the transaction.
     """
 
     base: Objects
     objects: Objects
-    statements: tuple[str, ...] = ()
 
     @property
     def alters(self) -> bool:
@@ -40,7 +38,6 @@ class DdlTransaction:
 
     def changed(
         self,
-        statement: str,
         *,
         added: Iterable[Item] = (),
         removed: Iterable[GlobalId] = (),
@@ -49,7 +46,6 @@ class DdlTransaction:
         """Return this transaction with one more change.
 
         Args:
-            statement: text of the DDL statement.
             added: new items with provisional identifiers.
             removed: identifiers of dropped items.
             renamed: new names by identifier.
@@ -59,7 +55,7 @@ class DdlTransaction:
         for identifier in removed:
             del items[identifier]
         items |= {item.id: item for item in added}
-        return DdlTransaction(self.base, self.objects.with_items(items.values()), (*self.statements, statement))
+        return DdlTransaction(self.base, self.objects.with_items(items.values()))
 
     def change(self, now: Objects) -> Change:
         """Return the change of the catalog; other sessions may have changed the catalog meanwhile.
@@ -79,7 +75,7 @@ class DdlTransaction:
             for identifier, item in after.items()
             if identifier in before and before[identifier].name != item.name
         }
-        change = Change(";\n".join(self.statements), added, removed, renamed)
+        change = Change(added, removed, renamed)
         if now.version != self.base.version:
             self._check(change, now)
         return change

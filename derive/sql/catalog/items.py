@@ -1,67 +1,23 @@
-"""The catalog of SQL: durable names and items, and all changes of them in one order.
+"""The catalog of SQL: names and items, and changes of them.
 
-The catalog is a database of its own in the data folder. Storage keeps the rows of an identifier; the catalog keeps its
-name and a view's definition. A view's text is bound to the identifiers that its names had at creation, so giving a name
-to another relation later changes no view.
+Storage keeps the items and the rows of their tables, and changes both in one commit. A view's text is bound to the
+identifiers that its names had at creation, so giving a name to another relation later changes no view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
-import apsw
 import orjson
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
-from derive.errors import StorageError
-from derive.failpoint import reach
-from derive.sql.catalog.replica_place import ReplicaPlace
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.names import NamedColumn
-from derive.storage.disk_errors import translated
-from derive.storage.fence import superseded
-
-FILE = "sql.db"
-_FORMAT = 3
-_PREPARED = """
-CREATE TABLE prepared (
-    version INTEGER PRIMARY KEY,        -- of the catalog once it has happened
-    change TEXT NOT NULL                -- JSON
-);
-"""
-_REPLICAS = """
-CREATE TABLE replica (
-    name TEXT PRIMARY KEY,
-    address TEXT NOT NULL               -- host:port; empty for a process that the server starts
-);
-"""
-_TABLES = (
-    """
-CREATE TABLE format (version INTEGER NOT NULL);
-CREATE TABLE item (
-    id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,
-    schema TEXT NOT NULL,
-    name TEXT NOT NULL,
-    description TEXT NOT NULL,          -- JSON
-    UNIQUE (schema, name)
-);
-CREATE TABLE change (
-    sequence INTEGER PRIMARY KEY,       -- the order of all changes
-    statement TEXT NOT NULL
-);
-"""
-    + _PREPARED
-    + _REPLICAS
-)
-_UPGRADES = {1: _PREPARED, 2: _REPLICAS}
-"""SQL by format: upgrades the catalog to the next format."""
+from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 PROVISIONAL: GlobalId = 1 << 30
 """Least provisional identifier: of items that a transaction has defined and not yet committed."""
@@ -148,14 +104,12 @@ class Change:
     """A change of the catalog.
 
     Attributes:
-        statement: text of the DDL statements.
         added: new items; their names are free after the removals and renames.
         removed: identifiers of dropped items.
         renamed: new names by identifier.
         altered: items with changed columns.
     """
 
-    statement: str
     added: tuple[Item, ...] = ()
     removed: tuple[GlobalId, ...] = ()
     renamed: Mapping[GlobalId, str] = field(default_factory=dict)
@@ -182,166 +136,11 @@ def position_name(schema: str, name: str) -> str:
     return f"sql@position/{schema}/{name}"
 
 
-class Catalog:
-    """The catalog of one data folder.
-
-    Args:
-        root: the data folder.
-
-    Raises:
-        StorageError: the catalog was written by a newer flowctl.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._path = root / FILE
-        self._db = apsw.Connection(str(self._path))
-        self._db.set_busy_timeout(5_000)
-        self._db.pragma("journal_mode", "wal")
-        self._db.pragma("synchronous", "FULL")
-        self._epoch: int | None = None
-        with self._transaction():
-            if self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get is None:
-                self._db.execute(_TABLES)
-                self._db.execute("INSERT INTO format VALUES (?)", (_FORMAT,))
-            version = self._db.execute("SELECT version FROM format").get
-            while version in _UPGRADES:
-                self._db.execute(_UPGRADES[version])
-                version += 1
-                self._db.execute("UPDATE format SET version = ?", (version,))
-        if version != _FORMAT:
-            raise StorageError(
-                f"the names of SQL are stored in format {version}, and this flowctl knows {_FORMAT}",
-                hint="use the flowctl that has written them, or a newer one",
-            )
-
-    def close(self) -> None:
-        """Close the database."""
-        self._db.close()
-
-    def epoch(self) -> int:
-        """Return the epoch of the last process that has begun to change the catalog."""
-        epoch: int = self._db.pragma("user_version")
-        return epoch
-
-    def begin(self, epoch: int) -> None:
-        """Begin to change the catalog, and fence all processes with a lower epoch, durably.
-
-        Raises:
-            FencedError: a process has begun with this epoch, or a higher one.
-        """
-        with self._transaction():
-            if self.epoch() >= epoch:
-                raise superseded()
-            self._db.pragma("user_version", epoch)
-        self._epoch = epoch
-
-    def replicas(self) -> list[ReplicaPlace]:
-        """Return the created replicas, by name."""
-        return [ReplicaPlace(*row) for row in self._db.execute("SELECT name, address FROM replica ORDER BY name")]
-
-    def add_replica(self, place: ReplicaPlace) -> None:
-        """Record a replica, durably."""
-        with self._transaction():
-            self._db.execute("INSERT INTO replica VALUES (?, ?)", (place.name, place.address))
-
-    def drop_replica(self, name: str) -> None:
-        """Remove a replica, if it exists, durably."""
-        with self._transaction():
-            self._db.execute("DELETE FROM replica WHERE name = ?", (name,))
-
-    def version(self) -> int:
-        """Return the number of changes so far."""
-        version: int = self._db.execute("SELECT coalesce(max(sequence), 0) FROM change").get
-        return version
-
-    def items(self) -> list[Item]:
-        """Return all items, the oldest first."""
-        rows = self._db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id")
-        return [_item(*row) for row in rows]
-
-    def change(self, change: Change) -> None:
-        """Apply a change atomically and durably."""
-        with self._transaction():
-            self._carry_out(change)
-
-    def prepare(self, change: Change) -> int:
-        """Record a change durably, to be applied or discarded by `settle`.
-
-        Returns:
-            The version that the catalog has after the change.
-        """
-        version = self.version() + 1
-        with self._transaction():
-            self._db.execute("INSERT INTO prepared VALUES (?, ?)", (version, _written(change)))
-        return version
-
-    def prepared(self) -> int | None:
-        """Return the version of the prepared change; None if there is none."""
-        version: int | None = self._db.execute("SELECT version FROM prepared").get
-        return version
-
-    def settle(self, version: int, *, has_happened: bool) -> None:
-        """Apply or discard a prepared change, unless another process has done so.
-
-        Args:
-            version: version of the change.
-            has_happened: whether the commit in Storage has happened.
-        """
-        with self._transaction():
-            written = self._db.execute("DELETE FROM prepared WHERE version = ? RETURNING change", (version,)).get
-            if written is not None and has_happened:
-                self._carry_out(_read(written))
-
-    def _carry_out(self, change: Change) -> None:
-        for identifier in change.removed:
-            self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
-        for identifier in change.renamed:  # two items may swap names
-            self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # no item's name
-        for identifier, name in change.renamed.items():
-            self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
-        for item in change.altered:
-            self._db.execute("UPDATE item SET description = ? WHERE id = ?", (_description(item), item.id))
-        for item in change.added:
-            row = (item.id, item.kind.value, item.schema, item.name, _description(item))
-            self._db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", row)
-        self._db.execute("INSERT INTO change (statement) VALUES (?)", (change.statement,))
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with translated(self._path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                if self._epoch is not None and self.epoch() != self._epoch:
-                    raise superseded()
-                yield
-                reach("names.committing")
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # some errors of SQLite end the transaction
-                    self._db.execute("ROLLBACK")
-                raise
-        reach("names.committed")
-
-
-def _written(change: Change) -> str:
-    written = {
-        "statement": change.statement,
-        "added": list(map(_values, change.added)),
-        "removed": change.removed,
-        "renamed": list(change.renamed.items()),
-        "altered": list(map(_values, change.altered)),
-    }
-    return orjson.dumps(written).decode()
-
-
-def _values(item: Item) -> list[Any]:
-    return [item.id, item.kind.value, item.schema, item.name, _description(item)]
-
-
-def _read(written: str) -> Change:
-    read = orjson.loads(written)
-    added, altered = (tuple(_item(*row) for row in read.get(name, ())) for name in ("added", "altered"))
-    return Change(read["statement"], added, tuple(read["removed"]), dict(read["renamed"]), altered)
+def items_change(change: Change) -> ItemChanges:
+    """Return a change of the catalog in the form of Storage."""
+    added = (StoredItem(item.id, item.kind.value, item.schema, item.name, _description(item)) for item in change.added)
+    described = {item.id: _description(item) for item in change.altered}
+    return ItemChanges(tuple(added), change.removed, change.renamed, described)
 
 
 def _description(item: Item) -> str:
@@ -377,14 +176,19 @@ def _column(name: str, kind: str, is_nullable: bool, *modifier: Any, default: st
     )
 
 
-def _item(identifier: GlobalId, kind: str, schema: str, name: str, description: str) -> Item:
-    described = orjson.loads(description)
+def item_of(stored: StoredItem) -> Item:
+    """Return an item of Storage.
+
+    >>> item_of(items_change(Change(added=(Item(1, ObjectKind.INDEX, "public", "i", on=2),))).added[0]).on
+    2
+    """
+    described = orjson.loads(stored.description)
     defaults = described.get("defaults", {})
     return Item(
-        identifier,
-        ObjectKind(kind),
-        schema,
-        name,
+        stored.id,
+        ObjectKind(stored.kind),
+        stored.schema,
+        stored.name,
         tuple(_column(*column, default=defaults.get(column[0])) for column in described["columns"]),
         described["definition"],
         described["bindings"],

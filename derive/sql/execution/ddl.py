@@ -90,7 +90,7 @@ async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
     if statement.address is not None:
         _check_address(computing, statement.address)
     place = ReplicaPlace(name, statement.address or "")
-    coordinator.catalog.add_replica(place)
+    coordinator.store.sql_catalog.add_replica(place.name, place.address)
     await settled(asyncio.to_thread(computing.add, place))
     coordinator.store.changes.wake()
     return ()
@@ -117,7 +117,7 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
     place = computing.places[name]
     await settled(asyncio.to_thread(computing.remove, name))
     try:  # only now, so that a killed server keeps the replica, and a dropped replica leaves nothing behind
-        coordinator.catalog.drop_replica(name)
+        coordinator.store.sql_catalog.drop_replica(name)
     except BaseException:
         computing.add(place)
         raise
@@ -139,20 +139,14 @@ def _meant(computing: ComputeInstances, name: str) -> str | None:
 Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable
 
 
-async def define(state: State, statement: Definition, text: str) -> Result:
-    """Execute a DDL statement.
-
-    Args:
-        state: state of the session.
-        statement: the statement.
-        text: text of the statement.
-    """
+async def define(state: State, statement: Definition) -> Result:
+    """Execute a DDL statement."""
     state.transaction.check_writable()
     coordinator = state.coordinator
     coordinator.own()
     if state.is_explicit:
         with state.interruptible():
-            return await _Definer(state, text).define(statement)
+            return await _Definer(state).define(statement)
     if state.transaction.has_written:
         await state.commit()
     with state.interruptible():
@@ -161,10 +155,10 @@ async def define(state: State, statement: Definition, text: str) -> Result:
             await _sources_are_begun(state, statement)  # also for sources that were defined meanwhile
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
                 async with coordinator.commits.exclusive() as commit:  # excludes writers of the relations read
-                    result = await _Definer(state, text).define(statement)
-                    await state.deploy(commit, is_alone=True)
+                    result = await _Definer(state).define(statement)
+                    await state.deploy(commit)
             else:
-                result = await _Definer(state, text).define(statement)
+                result = await _Definer(state).define(statement)
                 await state.deploy(coordinator.commits.commit)
             return result
 
@@ -178,8 +172,8 @@ async def _sources_are_begun(state: State, statement: Definition) -> None:
 
 
 class _Definer:
-    def __init__(self, state: State, text: str) -> None:
-        self._state, self._text = state, text
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     @property
     def _objects(self) -> Objects:
@@ -193,7 +187,7 @@ class _Definer:
     ) -> None:
         """Add a change to the DDL transaction."""
         ddl = self._state.ddl or DdlTransaction(self._objects, self._objects)
-        self._state.ddl = ddl.changed(self._text, added=added, removed=removed, renamed=renamed)
+        self._state.ddl = ddl.changed(added=added, removed=removed, renamed=renamed)
 
     async def define(self, statement: Definition) -> Result:  # noqa: PLR0911 (one for each kind)
         match statement:

@@ -81,7 +81,7 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
         case Copy() as statement:
             return await copy_statement.copy_to(state, begun, statement, arguments)
         case statement if isinstance(statement, ddl.Definition):
-            return await ddl.define(state, statement, begun.text)
+            return await ddl.define(state, statement)
         case CreateReplica() | DropReplica() as statement:
             return await change_replicas(state, statement)
         case Explain() as statement:

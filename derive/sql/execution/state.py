@@ -195,15 +195,13 @@ class State:
                 await self.deploy(partial(commits.commit, basis=transaction.basis, shapes=transaction.shapes))
                 return
             async with commits.exclusive() as commit:  # excludes writers of rows with the old columns
-                basis, shapes = transaction.basis, transaction.shapes
-                await self.deploy(partial(commit, basis=basis, shapes=shapes), is_alone=True)
+                await self.deploy(partial(commit, basis=transaction.basis, shapes=transaction.shapes))
 
-    async def deploy(self, commit: Commit, *, is_alone: bool = False) -> None:
+    async def deploy(self, commit: Commit) -> None:
         """Commit a transaction with definitions, while no other session does.
 
         Args:
             commit: a function that commits writes.
-            is_alone: whether other writers are excluded.
 
         Raises:
             SqlError: the commit has failed, and the transaction is rolled back.
@@ -212,7 +210,7 @@ class State:
         ddl, transaction = self.ddl, self._leave(is_committed=True)
         if ddl is not None and transaction is not None:
             try:
-                await deploy(self.coordinator, ddl, transaction.writes, commit, is_alone=is_alone)
+                await deploy(self.coordinator, ddl, transaction.writes, commit)
             finally:
                 await transaction.end()
 

@@ -81,16 +81,6 @@ class Maintained:
             upper = min(upper, known.upper if known else BEGINNING)
         return since, upper
 
-    def source_names(self, relation: Relation, objects: Objects | None = None) -> list[str]:
-        """Return the names of the stored relations that a view derives from."""
-        sources = [self.source(identifier) for identifier in self.sources(ids_of(relation), objects)]
-        return [source.name for source in sources if source is not None]
-
-    def first_time(self, relation: Relation, objects: Objects) -> int:
-        """Return the first time of a view: the newest complete time of its sources."""
-        since, upper = self.stored_frontiers(self.sources(ids_of(relation), objects))
-        return max(since, upper - 1, BEGINNING + 1) if upper < END_OF_TIME else self._store.timeline.present()
-
     # Readable times
 
     def since(self, relation: Relation) -> int | None:

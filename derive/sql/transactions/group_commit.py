@@ -14,6 +14,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.planner.names import NamedColumn
 from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
+from derive.storage.metadata.definitions import Definitions
 
 NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
@@ -64,8 +65,9 @@ class Commit(Protocol):
         basis: Basis | None = None,
         then: Callable[[], None] = nothing,
         shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+        definitions: Definitions | None = None,
     ) -> Awaitable[int]:
-        """Commit writes, and then call a function."""
+        """Commit writes and definitions, and then call a function."""
 
 
 class OtherWriters(Protocol):
@@ -114,6 +116,7 @@ class _PendingCommit:
     basis: Basis | None
     then: Callable[[], None]
     shapes: Mapping[GlobalId, Shape]
+    definitions: Definitions | None
     done: asyncio.Future[int]
 
 
@@ -147,6 +150,7 @@ class GroupCommit:
         basis: Basis | None = None,
         then: Callable[[], None] = nothing,
         shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+        definitions: Definitions | None = None,
     ) -> int:
         """Commit writes, and return their time.
 
@@ -157,12 +161,15 @@ class GroupCommit:
             basis: the reads that the writes depend on; None without any.
             then: a function called after the commit, before any client is notified.
             shapes: shapes of the written tables; a table that was altered since is an error.
+            definitions: definitions of the same commit; the written tables may be new.
 
         Raises:
             SqlError: a relation of the basis was written.
+            UsageError: a name of a table is in use.
             StorageError: Storage cannot write; nothing was written.
         """
-        waiting = _PendingCommit(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        waiting = _PendingCommit(writes, basis, then, shapes, definitions, done)
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
@@ -193,8 +200,10 @@ class GroupCommit:
                 basis: Basis | None = None,
                 then: Callable[[], None] = nothing,
                 shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+                definitions: Definitions | None = None,
             ) -> int:
-                waiting = _PendingCommit(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
+                done = asyncio.get_running_loop().create_future()
+                waiting = _PendingCommit(writes, basis, then, shapes, definitions, done)
                 writing = asyncio.create_task(self._write(self._accepted([waiting])))
                 writing.add_done_callback(lambda _: _give_up([waiting]))
                 try:
@@ -208,7 +217,7 @@ class GroupCommit:
         while self._waiting:
             async with self._writers:
                 group, self._waiting = self._waiting, []
-                alone = [[waiting] for waiting in group if self._to_check(waiting)]
+                alone = [[waiting] for waiting in group if waiting.definitions or self._to_check(waiting)]
                 together = [waiting for waiting in group if [waiting] not in alone]
                 try:
                     for part in (together, *alone):
@@ -240,8 +249,9 @@ class GroupCommit:
                 )
                 continue
             tables = {table for table, _, _ in waiting.writes}
-            known.update((table, self._dropped(table)) for table in tables - known.keys())
-            if dropped := sorted(name for table in tables if (name := known[table])):
+            created = {table.id for table in waiting.definitions.created} if waiting.definitions else set()
+            known.update((table, self._dropped(table)) for table in tables - created - known.keys())
+            if dropped := sorted(name for table in tables - created if (name := known[table])):
                 message = f"table {', '.join(dropped)} was dropped before this was committed"
                 waiting.done.set_exception(SqlError("42P01", message))
                 continue
@@ -287,13 +297,14 @@ class GroupCommit:
             return
         writes = [write for waiting in group for write in waiting.writes]
         first = group[0]
-        to_check, basis = self._to_check(first), first.basis  # such a write is alone in its group
+        # A write with a check or with definitions is alone in its group.
+        to_check, basis, definitions = self._to_check(first), first.basis, first.definitions
         try:
             if to_check and basis:
                 check = self._check_of(basis, to_check, {table for table, _, _ in writes})
-                time = await self._timeline.write(writes, after=basis.time, check=check)
+                time = await self._timeline.write(writes, after=basis.time, check=check, definitions=definitions)
             else:
-                time = await self._timeline.write(writes)
+                time = await self._timeline.write(writes, definitions=definitions)
         except Exception as error:
             for waiting in group:
                 waiting.done.set_exception(error)

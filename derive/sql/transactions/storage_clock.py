@@ -20,6 +20,7 @@ from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.timeline import Write
 from derive.storage.capability.table import Capability
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
@@ -69,23 +70,31 @@ class StoreClock:
         ticks = [self._derived[name].tick for name in names if name in self._derived]
         return self._store.timeline.present() + 2 * max([_TICK, *ticks])
 
-    async def append(self, time: int, writes: Sequence[Write]) -> None:
-        """Write into tables."""
+    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+        """Define and write tables."""
         changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
         for table, row, diff in writes:
             changed[table].append((row, diff))
-        await asyncio.to_thread(self._append, time, changed)
+        await asyncio.to_thread(self._append, time, changed, definitions)
 
-    def _append(self, time: int, changed: Mapping[GlobalId, list[tuple[Row, int]]]) -> None:
+    def _append(
+        self, time: int, changed: Mapping[GlobalId, list[tuple[Row, int]]], definitions: Definitions | None
+    ) -> None:
         changes = {}
+        created = {table.id: table for table in definitions.created} if definitions else {}
         for identifier, rows in changed.items():
-            table = self._store.tables.table(identifier)
+            new = created.get(identifier)
+            table = self._store.tables.table(identifier) if new is None else new.begun_at(time)
             if table is None or table.upper >= END_OF_TIME:
                 raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
             changes[identifier] = rows_of(table).changes(rows)
-        items = [item for item in self._objects().items.values() if item.is_written]
+        dropped = definitions.dropped if definitions else ()
+        items = [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
-        self._store.tables.append(time, changes, idle)
+        idle += [table.id for table in created.values() if table.inputs is None]
+        self._store.tables.append(time, changes, idle, definitions)
+        for identifier in dropped:
+            self._known.pop(identifier, None)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
 
@@ -108,13 +117,20 @@ class StoreClock:
     def _seal(
         self, names: Sequence[str], tables: Sequence[GlobalId], upper: int
     ) -> tuple[Mapping[str, int], Mapping[GlobalId, str]]:
-        # A table is renamed in Storage after it is renamed in SQL.
         bound = {id_: name for id_ in tables if (name := self._store.tables.name_of(id_))}
         return self._store.seal([*names, *bound.values()], upper), bound
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """Return the greatest `since` and the least `upper`."""
-        return self.bounds(ids)
+        """Return the greatest `since` and the least `upper`.
+
+        Raises:
+            SqlError: a table was dropped, in a commit that this process may not have observed yet.
+        """
+        since, upper = self.bounds(ids)
+        if since >= END_OF_TIME:
+            dropped = next(identifier for identifier in ids if self.frontiers_of(identifier)[0] >= END_OF_TIME)
+            raise SqlError("42P01", f"relation {dropped_name(self._store, dropped)} was dropped")
+        return since, upper
 
     def bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         """Return `frontiers(ids)` without awaiting."""

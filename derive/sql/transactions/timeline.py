@@ -22,6 +22,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, SqlError
+from derive.storage.metadata.definitions import Definitions
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 Write: TypeAlias = tuple[GlobalId, Row, int]
@@ -45,11 +46,12 @@ class StorageClock(Protocol):
     async def present(self) -> int:
         """Return the present time, above all times assigned so far; another process may assign it, too."""
 
-    async def append(self, time: int, writes: Sequence[Write]) -> None:
-        """Write into tables at a time, atomically and durably; afterwards the `upper` of all tables is above the time.
+    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+        """Define and write tables at a time, atomically and durably; afterwards each `upper` is above the time.
 
         Raises:
             FrontierError: the `upper` of a table is above the time already; nothing was written.
+            UsageError: a name of a defined table is in use; nothing was written.
         """
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
@@ -211,7 +213,14 @@ class Timeline:
         _, known = await self._storage_clock.frontiers(ids)
         return min(known - 1, max(self._latest, upper - 1))
 
-    async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
+    async def write(
+        self,
+        writes: Sequence[Write],
+        *,
+        after: int | None = None,
+        check: Check | None = None,
+        definitions: Definitions | None = None,
+    ) -> int:
         """Write, and return the time of the write; later reads see it.
 
         A write that depends on reads is written directly above their time, if no read or write came since; else the
@@ -221,6 +230,7 @@ class Timeline:
             writes: the writes, applied atomically.
             after: time of the reads that the writes depend on.
             check: a function that checks the time of the write.
+            definitions: definitions of the same commit.
 
         Raises:
             SqlError: the check has failed.
@@ -233,7 +243,7 @@ class Timeline:
                     await check(time)
                 is_next = False
                 try:
-                    await self._storage_clock.append(time, writes)
+                    await self._storage_clock.append(time, writes, definitions)
                 except FrontierError:  # another process has sealed a table
                     continue
                 self._latest = max(self._latest, time)

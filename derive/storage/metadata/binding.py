@@ -44,7 +44,13 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
 
 
 def insert_collection(
-    db: apsw.Connection, name: str, key: str, partitions: str, frontier: int, columns: str | None = None
+    db: apsw.Connection,
+    name: str,
+    key: str,
+    partitions: str,
+    frontier: int,
+    columns: str | None = None,
+    identifier: int | None = None,
 ) -> int:
     """Add a collection whose history begins at a frontier.
 
@@ -55,11 +61,12 @@ def insert_collection(
         partitions: JSON array of pairs of a field and its pointer.
         frontier: first `since` and `upper`.
         columns: JSON description of a table's columns; None for a collection of documents.
+        identifier: a new identifier that the caller has assigned; None to assign one.
 
     Returns:
         The permanent identifier of the collection.
     """
-    identifier = new_identifier(db)
+    identifier = identifier or new_identifier(db)
     db.execute(
         "INSERT INTO collection (name, key, partitions, since, upper, id, columns, relation, named)"
         " VALUES (?, ?, ?, ?4, ?4, ?5, ?6, ?5, ?)",

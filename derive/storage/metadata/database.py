@@ -21,6 +21,7 @@ from derive.failpoint import reach
 from derive.storage.disk_errors import translated
 from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
+from derive.storage.metadata.sql_database import absorb, remove_absorbed
 
 FORMAT = 11
 """Version of the tables below, and of segment files."""
@@ -136,6 +137,23 @@ CREATE TABLE capability (
 ) WITHOUT ROWID;
 """
 
+_SQL_CATALOG = """
+CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
+    id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
+    kind TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT NOT NULL,          -- JSON of derive/sql/catalog/items.py
+    UNIQUE (schema, name)
+);
+CREATE TABLE sql_catalog (version INTEGER NOT NULL);    -- number of changes of the items
+INSERT INTO sql_catalog VALUES (0);
+CREATE TABLE replica (                  -- replicas that SQL has created
+    name TEXT PRIMARY KEY,
+    address TEXT NOT NULL               -- host:port; empty for a process that the server starts
+) WITHOUT ROWID;
+"""
+
 _IDENTITY = """
 CREATE TABLE folder (
     id TEXT NOT NULL,                   -- identifier of the data folder, as in the file `folder-id`; empty for none
@@ -161,7 +179,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS}
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG}
 """Statements that make the next format out of an older one, by format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -269,11 +287,14 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES)
+                db.execute(_TABLES + _SQL_CATALOG)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])
+                if version == 10:
+                    absorb(db, self.path.parent)
                 db.execute("UPDATE format SET version = ?", (version + 1,))
+        remove_absorbed(self.path.parent)
 
     @contextmanager
     def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:

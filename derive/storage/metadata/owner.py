@@ -12,7 +12,7 @@ from enum import Enum
 import apsw
 
 from derive.errors import OwnedError
-from derive.protocol.sql_names import MARK, POSITION_PREFIX, SQL_PREFIX, is_of_sql
+from derive.protocol.sql_names import POSITION_PREFIX, SQL_PREFIX, is_of_sql
 
 
 class Owner(Enum):
@@ -53,7 +53,7 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
         db: a transaction; expired capabilities count until they are dropped.
         name: name of the collection, which may be unknown.
     """
-    if name == MARK or name.startswith(POSITION_PREFIX):
+    if name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
     row: tuple[int, int] | None = db.execute(
         "SELECT columns IS NOT NULL, maintained AND upper < 1 << 62 FROM collection WHERE name = ?", (name,)

@@ -30,28 +30,42 @@ _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE colu
 
 
 def insert_table(
-    db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
+    db: apsw.Connection,
+    name: str,
+    columns: Sequence[TableColumn],
+    key: Sequence[str],
+    frontier: int,
+    identifier: int | None = None,
 ) -> int:
-    """Add a table under an unused name, and return its identifier."""
-    return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, _described(columns))
+    """Add a table under an unused name, and return its identifier, which the caller may have assigned."""
+    described = _described(columns)
+    return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, described, identifier)
 
 
 def take_over(
-    db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
+    db: apsw.Connection,
+    name: str,
+    columns: Sequence[TableColumn],
+    key: Sequence[str],
+    frontier: int,
+    identifier: int | None = None,
 ) -> int | None:
     """Turn a collection of the same key that was never written into a table, because a catalog has declared the table.
 
+    The collection keeps its relation, for its readers.
+
     Returns:
-        The identifier of the table; None if there is no such collection.
+        The identifier of the table, which the caller may have assigned; None if there is no such collection.
     """
-    identifier: int | None = db.execute(
-        "UPDATE collection SET columns = ?, upper = max(upper, ?) WHERE name = ? AND key = ? AND partitions = '[]'"
+    taken: int | None = db.execute(
+        "UPDATE collection SET columns = ?, upper = max(upper, ?), id = coalesce(?, id)"
+        " WHERE name = ? AND key = ? AND partitions = '[]'"
         " AND columns IS NULL AND NOT EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " AND NOT EXISTS (SELECT 1 FROM capability WHERE collection = name AND kind = 'write')"
         " AND NOT EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) RETURNING id",
-        (_described(columns), frontier, name, orjson.dumps(list(key)).decode()),
+        (_described(columns), frontier, identifier, name, orjson.dumps(list(key)).decode()),
     ).get
-    return identifier
+    return taken
 
 
 def _described(columns: Sequence[TableColumn]) -> str:
@@ -142,7 +156,7 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
 def end_writing(db: apsw.Connection, identifier: int) -> None:
     """Move the `upper` of a table to the end of time, and drop its writers and a view's read capabilities."""
     release_inputs(db, view_holder(identifier))
-    db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
+    db.execute("UPDATE collection SET upper = ?, maintained = 0 WHERE id = ?", (END_OF_TIME, identifier))
     release_writers(db, str(name_of(db, identifier)))
 
 

@@ -69,12 +69,12 @@ def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
     return epoch
 
 
-def supersede(db: apsw.Connection, name: str, least: int) -> int:
-    """Begin a new epoch of a server, which has no shards, at or above `least`; return the epoch."""
+def supersede(db: apsw.Connection, name: str) -> int:
+    """Begin a new epoch of a server, which has no shards; return the epoch."""
     epoch: int = db.execute(
-        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?) ON CONFLICT DO UPDATE SET"
-        " epoch = max(epoch + 1, excluded.epoch) RETURNING epoch",
-        (name, least),
+        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', 1) ON CONFLICT DO UPDATE SET"
+        " epoch = epoch + 1 RETURNING epoch",
+        (name,),
     ).get
     return epoch
 

@@ -16,7 +16,7 @@ OF_INSTANCES = (
     *("metadata.committed", "metadata.committing"),
 )
 OF_SERVERS = (
-    *("dataflow.held", "metadata.committed", "metadata.committing", "names.committed", "names.committing"),
+    *("dataflow.held", "metadata.committed", "metadata.committing"),
     *("segment.closed", "segment.closing", "segment.synced", "compaction.advanced", "compaction.replaced"),
 )
 

@@ -1,0 +1,213 @@
+"""Definitions of SQL in the metadata database: names with their tables, changed in the transaction of a commit.
+
+An item has a name and a description; an item with rows also has a table, of the same identifier. Storage keeps
+descriptions as texts, which only SQL reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import apsw
+
+from derive.errors import UsageError
+from derive.protocol.sql_names import aside_name
+from derive.storage.capability.table import release_expired
+from derive.storage.metadata.collection import frontiers_of
+from derive.storage.metadata.tables import (
+    alter,
+    begin_view,
+    end_writing,
+    find_table,
+    forget_unread,
+    insert_table,
+    make_way,
+    name_of,
+    read_table,
+    rename,
+    take_over,
+)
+from derive.storage.table import GlobalId, Table, TableColumn
+from derive.time.frontier import BEGINNING, END_OF_TIME
+
+
+class StoredItem(NamedTuple):
+    """An item of SQL: a table, source, view or index.
+
+    Attributes:
+        id: permanent identifier.
+        kind: kind of the item.
+        schema: schema of the name.
+        name: name, unique in the schema.
+        description: columns, definition and dependencies, as JSON of `derive/sql/catalog/items.py`.
+    """
+
+    id: GlobalId
+    kind: str
+    schema: str
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChanges:
+    """A change of the items of SQL.
+
+    Attributes:
+        added: new items; their names are free after the removals and renames.
+        removed: identifiers of dropped items.
+        renamed: new names by identifier; items may swap names.
+        described: new descriptions by identifier.
+    """
+
+    added: tuple[StoredItem, ...] = ()
+    removed: tuple[GlobalId, ...] = ()
+    renamed: Mapping[GlobalId, str] = field(default_factory=dict)
+    described: Mapping[GlobalId, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table to be created.
+
+    Attributes:
+        id: identifier, from `Tables.new_ids`.
+        name: name in Storage.
+        columns: columns in order; the first one is the key.
+        inputs: identifiers of the inputs of a materialized view, whose history the view holds; None for a table.
+    """
+
+    id: GlobalId
+    name: str
+    columns: tuple[TableColumn, ...]
+    inputs: Collection[GlobalId] | None = None
+
+    def begun_at(self, clock: int) -> Table:
+        """Return the table as it is when its history begins at a timestamp."""
+        return Table(
+            self.id, self.name, self.columns, tuple(column.pointer for column in self.columns[:1]), clock, clock
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Definitions of one commit: changes of items, and of the tables of items.
+
+    Attributes:
+        items: change of the items; None to change tables only.
+        created: new tables; their names are free after the drops and renames.
+        dropped: identifiers of tables to drop.
+        renamed: new names in Storage by identifier; tables may swap names.
+        altered: new columns by identifier.
+    """
+
+    items: ItemChanges | None = None
+    created: tuple[NewTable, ...] = ()
+    dropped: tuple[GlobalId, ...] = ()
+    renamed: Mapping[GlobalId, str] = field(default_factory=dict)
+    altered: Mapping[GlobalId, tuple[TableColumn, ...]] = field(default_factory=dict)
+
+
+def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
+    """Apply definitions, in a write transaction.
+
+    Args:
+        db: the write transaction.
+        definitions: the definitions.
+        clock: timestamp of the commit, at which the history of new tables begins.
+
+    Raises:
+        UsageError: a name of a table is in use.
+    """
+    release_expired(db)
+    for identifier in definitions.dropped:
+        end_writing(db, identifier)
+    forget_unread(db)
+    for identifier in definitions.renamed:  # free all names before they are assigned
+        name = str(name_of(db, identifier))
+        rename(db, name, aside_name(name, identifier))
+    for table in definitions.created:
+        _create(db, table, clock)
+    for identifier, name in definitions.renamed.items():
+        free(db, name)
+        rename(db, str(name_of(db, identifier)), name)
+    for identifier, columns in definitions.altered.items():
+        alter(db, identifier, columns)
+    if definitions.items is not None:
+        change_items(db, definitions.items)
+
+
+def stage(db: apsw.Connection, new: NewTable) -> None:
+    """Add a new table as if it were dropped, so that segments can be written before its commit; at most once."""
+    if read_table(db, new.id) is None:
+        table = new.begun_at(END_OF_TIME)
+        insert_table(db, aside_name(new.name, new.id), table.columns, table.key, END_OF_TIME, new.id)
+
+
+def _create(db: apsw.Connection, new: NewTable, clock: int) -> None:
+    """Create a table, or bind a staged table to its name."""
+    frontier = clock if new.inputs is None else _first_time(db, new.inputs, clock)
+    table = new.begun_at(frontier)
+    if read_table(db, new.id) is not None:
+        free(db, new.name)
+        rename(db, str(name_of(db, new.id)), new.name)
+        db.execute("UPDATE collection SET since = ?1, upper = ?1 WHERE id = ?2", (frontier, new.id))
+    elif not take_over(db, new.name, table.columns, table.key, frontier, new.id):
+        free(db, new.name)
+        insert_table(db, new.name, table.columns, table.key, frontier, new.id)
+    if new.inputs is not None:
+        names = [name for name in (name_of(db, identifier) for identifier in new.inputs) if name is not None]
+        begin_view(db, new.id, names, frontier)
+
+
+def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -> int:
+    """Return the first time of a view: the newest complete time of its inputs; `clock` if they never change."""
+    since, upper = BEGINNING, END_OF_TIME
+    for identifier in inputs:
+        name = name_of(db, identifier)
+        frontiers = None if name is None else frontiers_of(db, name)
+        if frontiers is None:
+            return BEGINNING + 1
+        since, upper = max(since, frontiers[0]), min(upper, frontiers[1])
+    return max(since, upper - 1, BEGINNING + 1) if upper < END_OF_TIME else clock
+
+
+def free(db: apsw.Connection, name: str) -> None:
+    """Free a name as `make_way` does.
+
+    Raises:
+        UsageError: the name is in use.
+    """
+    if not make_way(db, name):
+        what = "collection" if find_table(db, name) is None else "table"
+        raise UsageError(f"{what} '{name}' is there already", hint="use another name")
+
+
+# Items
+
+
+def read_version(db: apsw.Connection) -> int:
+    """Return the number of changes of the items so far."""
+    version: int = db.execute("SELECT version FROM sql_catalog").get
+    return version
+
+
+def read_items(db: apsw.Connection) -> list[StoredItem]:
+    """Return all items, the oldest first."""
+    rows: list[Any] = db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id").fetchall()
+    return [StoredItem(*row) for row in rows]
+
+
+def change_items(db: apsw.Connection, change: ItemChanges) -> None:
+    """Apply a change of the items, in a write transaction."""
+    db.executemany("DELETE FROM item WHERE id = ?", [(identifier,) for identifier in change.removed])
+    for identifier in change.renamed:  # two items may swap names
+        db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # no item's name
+    for identifier, name in change.renamed.items():
+        db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
+    for identifier, description in change.described.items():
+        db.execute("UPDATE item SET description = ? WHERE id = ?", (description, identifier))
+    db.executemany("INSERT INTO item VALUES (?, ?, ?, ?, ?)", change.added)
+    db.execute("UPDATE sql_catalog SET version = version + 1")
