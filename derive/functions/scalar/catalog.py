@@ -74,7 +74,9 @@ _PRIVILEGES = """
     table column any_column schema database function sequence type language server tablespace foreign_data_wrapper
     parameter
 """
-_VISIBLE = "type function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser"
+_VISIBLE = """
+    type function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser ts_template
+"""
 
 
 def _add_constants() -> None:
@@ -93,6 +95,9 @@ def _add_constants() -> None:
     _constant("pg_is_in_recovery", (), _B, 0)
     _constant("pg_my_temp_schema", (), _O, 0)
     _constant("pg_client_encoding", (), _T, "UTF8")
+    _constant("getdatabaseencoding", (), _T, "UTF8")
+    _constant("acldefault", (_T, _O), Type.TEXT_ARRAY, None)
+    FUNCTIONS.define("pg_size_pretty", (_L,), _T, can_fail=False)(_size)
     FUNCTIONS.define("pg_encoding_to_char", (_I,), _T, can_fail=False)(lambda number: "UTF8" if number == 6 else "")
     FUNCTIONS.define("pg_char_to_encoding", (_T,), _I, can_fail=False)(
         lambda name: 6 if name.lower().replace("-", "") == "utf8" else -1
@@ -106,6 +111,23 @@ def _add_constants() -> None:
     )
     FUNCTIONS.define("pg_get_expr", (_T, _O), _T, can_fail=False)(lambda text, _: text)
     FUNCTIONS.define("pg_get_expr", (_T, _O, _B), _T, can_fail=False)(lambda text, *_: text)
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in the largest unit of which there are at least ten, as text."""
+    size = abs(count)
+    if size < _MOST_UNITS:
+        return f"{count} bytes"
+    size >>= 9  # twice the number of kilobytes: the last bit decides how to round
+    for unit in _LARGE_UNITS:
+        if size < 2 * _MOST_UNITS - 1 or unit == _LARGE_UNITS[-1]:
+            break
+        size >>= 10
+    return f"{'-' if count < 0 else ''}{(size + 1) // 2} {unit}"
+
+
+_MOST_UNITS = 10 * 1024
+_LARGE_UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 def _add_objects() -> None:

@@ -46,6 +46,49 @@ _KINDS: Mapping[str, tuple[Type, TypeModifier | None]] = {
 }
 """Types of columns; columns of all other types are texts, or arrays of texts."""
 
+_FIRST_OID = 13_100
+_KNOWN_OIDS = {
+    "pg_default_acl": 826,
+    "pg_tablespace": 1213,
+    "pg_shdepend": 1214,
+    "pg_type": 1247,
+    "pg_attribute": 1249,
+    "pg_proc": 1255,
+    "pg_class": 1259,
+    "pg_authid": 1260,
+    "pg_auth_members": 1261,
+    "pg_database": 1262,
+    "pg_foreign_server": 1417,
+    "pg_sequence": 2224,
+    "pg_am": 2601,
+    "pg_attrdef": 2604,
+    "pg_cast": 2605,
+    "pg_constraint": 2606,
+    "pg_conversion": 2607,
+    "pg_depend": 2608,
+    "pg_description": 2609,
+    "pg_index": 2610,
+    "pg_inherits": 2611,
+    "pg_language": 2612,
+    "pg_largeobject": 2613,
+    "pg_namespace": 2615,
+    "pg_opclass": 2616,
+    "pg_operator": 2617,
+    "pg_rewrite": 2618,
+    "pg_trigger": 2620,
+    "pg_opfamily": 2753,
+    "pg_extension": 3079,
+    "pg_policy": 3256,
+    "pg_statistic_ext": 3381,
+    "pg_collation": 3456,
+    "pg_event_trigger": 3466,
+    "pg_enum": 3501,
+    "pg_range": 3541,
+    "pg_transform": 3576,
+    "pg_subscription": 6100,
+    "pg_publication": 6104,
+}
+
 _FUNCTIONS = {
     "pg_get_keywords": "word:text catcode:char barelabel:bool catdesc:text baredesc:text",
     "pg_available_extensions": "name:name default_version:text comment:text",
@@ -55,14 +98,17 @@ _FUNCTIONS = {
 
 @cache
 def system_relations() -> Mapping[tuple[str, str], NamedRelation]:
-    """Return the relations by schema and name; a function that returns rows is a relation of its name."""
+    """Return the relations by schema and name; a function that returns rows is a relation of its name.
+
+    The last column is the hidden column `tableoid`.
+    """
     columns: dict[str, str] = json.loads((files(__package__) / "system_relations.json").read_text())
     columns |= {f"{FUNCTIONS}.{name}": text for name, text in _FUNCTIONS.items()}
     columns[f"{FUNCTIONS}.pg_show_all_settings"] = columns[f"{PG_CATALOG}.pg_settings"]
     relations = {}
     for number, (full_name, text) in enumerate(sorted(columns.items()), start=FIRST_SYSTEM_ID):
         schema, _, name = full_name.partition(".")
-        named = tuple(map(_column, text.split()))
+        named = tuple(map(_column, (*text.split(), "tableoid:oid")))
         relations[schema, name] = NamedRelation(number, name, named, RelationKind.SYSTEM)
     return relations
 
@@ -70,6 +116,13 @@ def system_relations() -> Mapping[tuple[str, str], NamedRelation]:
 def system_relation(schema: str | None, name: str) -> NamedRelation | None:
     """Return the system relation of a name; None if there is none."""
     return system_relations().get((schema or PG_CATALOG, name))
+
+
+@cache
+def system_oids() -> Mapping[str, int]:
+    """Return the oids of the relations of `pg_catalog` by name: known to clients, or else fixed for this version."""
+    names = sorted(name for schema, name in system_relations() if schema == PG_CATALOG)
+    return {name: _KNOWN_OIDS.get(name, oid) for oid, name in enumerate(names, start=_FIRST_OID)}
 
 
 @cache

@@ -13,7 +13,7 @@ from derive.functions.types.array import array_of
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.catalog.system_relations import system_name, system_relations
+from derive.sql.catalog.system_relations import PG_CATALOG, system_name, system_oids, system_relations
 from derive.sql.pg_catalog.contents import (
     CatalogRow,
     CatalogValue,
@@ -30,11 +30,6 @@ from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, SessionFact
 from derive.sql.pg_catalog.procedures import PROCEDURES
 from derive.sql.pg_catalog.views import views_of
 from derive.sql.planner.names import FUNCTIONS, NamedColumn
-
-_SYSTEM_OIDS = {"pg_type": 1247, "pg_attribute": 1249, "pg_proc": 1255, "pg_class": 1259, "pg_authid": 1260}
-_SYSTEM_OIDS |= {"pg_database": 1262, "pg_attrdef": 2604, "pg_constraint": 2606, "pg_description": 2609}
-_SYSTEM_OIDS |= {"pg_index": 2610, "pg_namespace": 2615, "pg_rewrite": 2618, "pg_trigger": 2620}
-_SYSTEM_NAMES = {oid: name for name, oid in _SYSTEM_OIDS.items()}
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
 """Types whose columns are 0 where no value is given."""
@@ -105,7 +100,7 @@ class CatalogSnapshot:
         short = name.removeprefix("pg_catalog.")
         match kind:
             case "regclass":
-                return self._oids.get(name) or self._oids.get(name.lower()) or _SYSTEM_OIDS.get(short.strip('"'))
+                return self._oids.get(name) or self._oids.get(name.lower()) or system_oids().get(short.strip('"'))
             case "regtype":
                 return _oid_of_type(name)
             case "regproc":
@@ -119,13 +114,16 @@ class CatalogSnapshot:
         """Return the quoted name of an object; None without such an object."""
         match kind:
             case "regclass":
-                return self._names.get(oid) or _SYSTEM_NAMES.get(oid)
+                return self._names.get(oid) or next(
+                    (name for name, known in system_oids().items() if known == oid), None
+                )
             case "regtype":
                 return NAMES_OF_TYPES.get(oid)
             case "regproc":
                 return _PROCEDURE_NAMES.get(oid)
             case "regnamespace":
-                return next((quoted_name(name) for name, known in self._schemas.items() if known == oid), None)
+                name = _name_of(self._schemas, oid)
+                return name and quoted_name(name)
         name = next((name for name in (self._owner, self._user) if oid_of_user(name, self._owner) == oid), None)
         return quoted_name(name) if name and kind == "regrole" else name
 
@@ -148,6 +146,10 @@ _OF_SESSION: Mapping[str, Callable[[SessionFacts, str], Iterable[CatalogRow]]] =
 }
 
 
+def _name_of(oids: Mapping[str, int], oid: int) -> str | None:
+    return next((name for name, known in oids.items() if known == oid), None)
+
+
 def _oid_of_type(name: str) -> int | None:
     text = name.replace('"', "").removeprefix("pg_catalog.")
     is_char = name.removeprefix("pg_catalog.") == "char"
@@ -157,6 +159,8 @@ def _oid_of_type(name: str) -> int | None:
 def _tuples(name: str, rows: Iterable[CatalogRow], *, has_defaults: bool) -> list[Row]:
     schema, _, short = name.rpartition(".")
     columns = system_relations()[schema, short].columns
+    own = system_oids().get(short, 0) if schema == PG_CATALOG else 0
+    rows = [{"tableoid": own, **row} for row in rows]
     defaults = {column.name: 0 if has_defaults and column.type in _NUMBERS else None for column in columns}
     return [tuple(_datum(column, row.get(column.name, defaults[column.name])) for column in columns) for row in rows]
 

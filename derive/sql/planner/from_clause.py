@@ -59,7 +59,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
 from derive.sql.planner.interfaces import Queries
-from derive.sql.planner.names import FUNCTIONS, NamedRelation
+from derive.sql.planner.names import FUNCTIONS, NamedRelation, RelationKind
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function
@@ -414,7 +414,8 @@ class TablePlanner:
             case FunctionTable():
                 if not item.call.arguments and (rows := self._queries.names.lookup(FUNCTIONS, item.call.name.name)):
                     names = tuple(column.name for column in rows.columns)
-                    return visible(rows.relation, names, item.alias, rows.name, item.offset)
+                    source = visible(rows.relation, names, item.alias, rows.name, item.offset)
+                    return _without_hidden(source)
                 relation, names = rows_of_function(self._queries, item, parent)
                 source = visible(relation, names, item.alias, item.call.name.name, item.offset)
                 is_value = len(names) == 1
@@ -459,9 +460,11 @@ class TablePlanner:
         named = self.named(item.name)
         names = tuple(column.name for column in named.columns)
         source = visible(named.relation, names, item.alias, item.name.name, item.offset)
+        if named.kind is RelationKind.SYSTEM:
+            source = _without_hidden(source)
         if item.alias is not None or item.name.schema is None:
             return source
-        table = VisibleTable(item.name.name, item.name.schema, source.columns)
+        table = replace(source.tables[0], schema=item.name.schema)
         return Source(source.relation, (table,), source.columns)
 
     def named(self, name: QualifiedName) -> NamedRelation:
@@ -495,6 +498,13 @@ def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, nam
     pairs = zip(names, columns_of(relation), strict=True)
     columns = tuple(VisibleColumn(name, expression) for name, expression in pairs)
     return Source(relation, (VisibleTable(name, None, columns),), columns)
+
+
+def _without_hidden(source: Source) -> Source:
+    """Return a system relation as a source whose last column, its `tableoid`, is hidden."""
+    columns = source.columns[:-1]
+    table = replace(source.tables[0], columns=columns, hidden=source.columns[-1:])
+    return Source(source.relation, (table,), columns)
 
 
 def renamed_columns(names: tuple[str, ...], alias: Alias) -> tuple[str, ...]:

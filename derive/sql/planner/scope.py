@@ -41,12 +41,14 @@ class VisibleTable:
         schema: schema; None without one, or for an alias.
         columns: columns.
         is_value: whether the name also refers to the first column, as for a function.
+        hidden: columns that a star omits.
     """
 
     name: str | None
     schema: str | None
     columns: tuple[VisibleColumn, ...]
     is_value: bool = False
+    hidden: tuple[VisibleColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,10 @@ class Source:
 
     def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
         """Return tables and columns over rows with `by` more columns in front."""
-        tables = tuple(replace(table, columns=_shifted(table.columns, by)) for table in self.tables)
+        tables = tuple(
+            replace(table, columns=_shifted(table.columns, by), hidden=_shifted(table.hidden, by))
+            for table in self.tables
+        )
         return tables, _shifted(self.columns, by)
 
 
@@ -180,6 +185,9 @@ class Frame:
             if columns is None:
                 continue
             matching = [column for column in columns if column.name == name]
+            if not matching:
+                tables = frame.tables_of(tuple(qualifier)) if qualifier else frame.source.tables
+                matching = [column for table in tables for column in table.hidden if column.name == name]
             if not matching and not qualifier:
                 matching = [table.columns[0] for table in frame.source.tables if table.is_value and table.name == name]
             if len(matching) > 1:
@@ -197,18 +205,22 @@ class Frame:
             raise self._unknown_table(tuple(qualifier), reference.offset)
         raise self._unknown_column(reference, None)
 
-    def columns_of(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...] | None:
-        """Return the columns of a relation in FROM, or of all relations; None if there is no such relation."""
-        if not qualifier:
-            return self.source.columns
+    def tables_of(self, qualifier: tuple[str, ...]) -> list[VisibleTable]:
+        """Return the relations in FROM with a name."""
         name, schema = qualifier[-1], qualifier[-2] if len(qualifier) > 1 else None
-        tables = [
+        return [
             table
             for table in self.source.tables
             if table.name == name and (schema is None or table.schema in {schema, None})
         ]
+
+    def columns_of(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...] | None:
+        """Return the columns of a relation in FROM, or of all relations; None if there is no such relation."""
+        if not qualifier:
+            return self.source.columns
+        tables = self.tables_of(qualifier)
         if len(tables) > 1:
-            raise SqlError("42P09", f'table reference "{name}" is ambiguous', offset=offset)
+            raise SqlError("42P09", f'table reference "{qualifier[-1]}" is ambiguous', offset=offset)
         return tables[0].columns if tables else None
 
     def star(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...]:

@@ -31,7 +31,7 @@ _TYPES = {
     **dict.fromkeys(["char", "cstring", "pg_node_tree", "aclitem", "sql_identifier", "character_data"], Type.TEXT),
     **dict.fromkeys(["cardinal_number"], Type.INTEGER),
     "xid": Type.OID,
-    "regprocedure": Type.REGPROC,
+    **dict.fromkeys(["regprocedure", "regoper", "regoperator"], Type.REGPROC),
     "int2vector": Type.SMALLINT_ARRAY,
     "oidvector": Type.OID_ARRAY,
     **{info.name: kind for kind, info in INFOS.items()},

@@ -85,6 +85,26 @@ def test_psql_describes_relations(server: Address) -> None:
     assert psql(server, "\\l", "-t").startswith("flow|flow|UTF8|libc|C|C|")
 
 
+DESCRIBING = r"""
+    d d+ dS dt dt+ dv dv+ dm dm+ di di+ ds dE dn dn+ du du+ dg df df+ dfS da dT dT+ dTS do dC dc dD db db+ l l+ dp z ddp
+    dA dAc dAf dAo dAp dF dFd dFp dFt dL dL+ dO dP dRp dRs des det deu dew dx dy dconfig drds drg dX dd dfa dfn dft
+"""
+
+
+def test_psql_describes_everything(server: Address) -> None:
+    """All commands of psql that ask about catalogs are answered, some of them also with a pattern."""
+    commands = [f"\\{word}" for word in DESCRIBING.split()]
+    commands += [f"\\{word}{pattern}" for word in ("d+", "dt+", "df", "dT") for pattern in (" orders*", " *.*")]
+    program = str(_installation()[1] / "psql")
+    command = [program, "-X", "-A", "-t", "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow"]
+    environment = {"PGCONNECT_TIMEOUT": "10", "PATH": "/usr/bin:/bin"}
+    text = "\n".join(commands)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, env=environment, check=True)
+    errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "invalid" in line]
+    assert errors == []
+    assert "orders_by_id" in done.stdout
+
+
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
 def test_sqlalchemy_reflects(server: Address, driver: str) -> None:
     address = f"postgresql+{driver}://flow@127.0.0.1:{server.port}/flow"

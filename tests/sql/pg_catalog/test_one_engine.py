@@ -55,6 +55,16 @@ SAME = [
     "SELECT quote_ident('a b'), quote_ident('select'), quote_literal('it''s'), format('%I.%L', 'A', 'b')",
     "SELECT pg_advisory_lock('x')",
     (
+        "SELECT pg_size_pretty(x), pg_size_pretty(-x) FROM unnest('{0,1,10239,10240,10751,10752,20970495,20971519,20971520,"
+        "10484736,10485247,10485248,107374182400,10995116277759,9223372036854775807}'::bigint[]) x"
+    ),
+    "SELECT getdatabaseencoding(), pg_client_encoding()",
+    "SELECT tableoid, tableoid::regclass, c.tableoid = 'pg_class'::regclass FROM pg_class c WHERE relname = 'engine_orders'",
+    "SELECT c.tableoid, n.tableoid FROM pg_am c LEFT JOIN pg_namespace n ON false WHERE amname = 'heap'",
+    "SELECT pg_am.tableoid::regclass, count(*) FROM pg_am WHERE amname = 'heap' GROUP BY tableoid",
+    "SELECT tableoid FROM pg_am a, pg_type b WHERE amname = 'heap'",
+    "SELECT tableoid FROM (SELECT * FROM pg_am) a",
+    (
         "SELECT relname, relkind, relkind = 'r', relkind IN ('r', 'v'), relnatts FROM pg_class"
         " WHERE relname LIKE 'engine\\_%' AND relkind IN ('r', 'v') ORDER BY 1"
     ),
