@@ -25,8 +25,8 @@ from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, plan_default, writable_table
 from derive.sql.planner.from_clause import TablePlanner
-from derive.sql.planner.names import NamedColumn, NamedRelation, Names
-from derive.sql.planner.plan import PlannedView
+from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.plan import PlannedView, with_names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.type_names import modifier_of_type, type_of
@@ -125,10 +125,16 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
         SqlError: 42P01 or 42703, there is no such relation or column.
     """
     named = relation_named(name, names)
+    relation, places = with_names(named.relation, len(named.columns))
+    if named.kind is RelationKind.SYSTEM:
+        named = replace(named, columns=named.columns[:-1])  # without the hidden column
     indexes = indexes_of(named, columns)
-    columns_shown = [named.columns[index] for index in indexes]
-    shown = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in columns_shown)
-    return PlannedQuery(named.relation, Finishing((), None, 0, indexes), shown)
+    shown = tuple(
+        PlannedColumn(named.columns[index].name, relation.types[places[index]], named.columns[index].modifier)
+        for index in indexes
+    )
+    finishing = Finishing((), None, 0, tuple(places[index] for index in indexes))
+    return PlannedQuery(relation, finishing, shown, needs_context=needs_context(relation))
 
 
 def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:

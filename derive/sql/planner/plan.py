@@ -49,7 +49,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
     """Return the plan of a whole query."""
     require_small(body.relation)
     limit, offset = body.limit, body.offset
-    relation, shown = _with_names(body.relation, len(body.names))
+    relation, shown = with_names(body.relation, len(body.names))
     finishing = Finishing(
         body.order,
         count_of(limit) if is_sound(limit) else None,
@@ -73,7 +73,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
     )
 
 
-def _with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...]]:
+def with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...]]:
     """Return a relation with the names of objects that its first columns show by oid, and the indexes to show."""
     own = columns_of(relation)
     indexes, names = list(range(count)), list[Expression]()

@@ -197,6 +197,13 @@ def test_rows_of_catalogs_are_stored_as_plain_values(ours: Connection) -> None:
     ours.execute("DROP VIEW engine_names; DROP TABLE engine_copy")
 
 
+def test_catalogs_are_copied(ours: Connection) -> None:
+    with ours.cursor().copy("COPY pg_am TO STDOUT") as copy:
+        assert sorted(copy.rows()) == [("2", "heap", "-", "t"), ("403", "btree", "-", "i")]
+    with ours.cursor().copy("COPY pg_type (typname, typinput) TO STDOUT") as copy:
+        assert ("int4", "int4in") in [*copy.rows()]
+
+
 @pytest.mark.parametrize(
     ("text", "sqlstate"),
     [
