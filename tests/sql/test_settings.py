@@ -52,7 +52,7 @@ def test_values(name: str, value: str, now: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sqlstate"),
     [
-        ("client_encoding", "LATIN1", "22023"),
+        ("client_encoding", "EUC_TW", "22023"),
         ("DateStyle", "German", "22023"),
         ("DateStyle", "ISO, DMY", "22023"),
         ("TimeZone", "Europe/Berlin", "22023"),
@@ -123,4 +123,4 @@ def test_options_of_a_connection_are_settings() -> None:
     assert settings.get("extra_float_digits") == "3"
     assert settings.reported["TimeZone"] == "UTC"  # only what is set by a statement is refused
     with pytest.raises(SqlError, match="client_encoding"):
-        Settings({"options": "-c client_encoding=LATIN1"})
+        Settings({"options": "-c client_encoding=EUC_TW"})

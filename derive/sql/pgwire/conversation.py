@@ -19,6 +19,7 @@ from functools import lru_cache
 from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
+from derive.sql.client_encodings import CLIENT, find_encoding
 from derive.sql.outcome import Prepared, Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.delivery import Delivery
@@ -236,7 +237,7 @@ class Conversation:
         """
         limit = self._session.idle_limit
         if limit is None:
-            is_at_rest = not (self._portals or self._is_implicit or self._skips)
+            is_at_rest = not (self._portals or self._is_implicit or self._skips) and CLIENT.get().is_utf8
             return await self._wire.receive(self._answer if is_at_rest else None)
         if not self._is_ready:
             return await self._wire.receive()
@@ -271,10 +272,17 @@ class Conversation:
         """Report changed settings to the client."""
         parameters = self._session.parameters
         if parameters is not self._reported:
+            self._follow_encoding()
             for name, value in parameters.items():
                 if self._reported.get(name) != value:
                     self._wire.send(messages.parameter_status(name, value))
             self._reported = parameters
+
+    def _follow_encoding(self) -> None:
+        """Use the client encoding of the session from now on."""
+        name = self._session.parameters.get("client_encoding", "UTF8")
+        if name != CLIENT.get().name and (encoding := find_encoding(name)) is not None:
+            CLIENT.set(encoding)
 
     async def end(self) -> None:
         """Close all portals."""
@@ -286,6 +294,7 @@ class Conversation:
     async def _attempt(self, handle: Callable[[bytes], Awaitable[None] | None], body: bytes) -> bool:
         """Process a message, and report an error to the client; return whether it succeeded."""
         self._begin = 0
+        self._follow_encoding()
         with self._work:
             pending = handle(body)
             if pending is not None:
@@ -333,6 +342,7 @@ class Conversation:
     async def _run(self, text: str) -> str:
         if self._forget(text):
             return "DEALLOCATE"
+        self._follow_encoding()
         prepared = await self._session.prepare(text, ())
         if prepared.parameters:
             raise SqlError("42P02", "there is no parameter $1", hint="a simple query has no arguments")

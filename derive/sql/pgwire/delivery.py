@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 
 from derive.errors import SqlError
+from derive.sql.client_encodings import CLIENT
 from derive.sql.outcome import Result, Session
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Body
@@ -54,6 +56,40 @@ class CopyIn:
             pass
 
 
+def _recoded(line: bytes) -> bytes:
+    """Return a line of COPY in the client's encoding."""
+    encoding = CLIENT.get()
+    return line if encoding.is_utf8 else encoding.recode(line)
+
+
+async def _decoded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield a client's pieces of COPY in UTF-8; a character may be in two pieces.
+
+    Raises:
+        SqlError: the pieces are not in the client's encoding.
+    """
+    encoding = CLIENT.get()
+    decoder = codecs.getincrementaldecoder(encoding.codec)()
+    async for piece in pieces:
+        try:
+            yield piece if encoding.is_utf8 else decoder.decode(piece).encode()
+        except UnicodeDecodeError as exc:
+            raise encoding.invalid(exc.object[exc.start : exc.start + 1]) from exc
+    if not encoding.is_utf8 and decoder.getstate()[0]:
+        raise encoding.invalid(decoder.getstate()[0])
+
+
+def _refuse_binary(*, is_binary: bool) -> None:
+    """Refuse COPY in binary if its texts would have to be converted.
+
+    Raises:
+        SqlError: 0A000, the client's encoding is not UTF-8.
+    """
+    if is_binary and not (encoding := CLIENT.get()).is_utf8:
+        what = f"COPY in binary is not supported with the client encoding {encoding.name}"
+        raise SqlError("0A000", what, hint="SET client_encoding = 'UTF8'")
+
+
 class Delivery:
     """Sends results over a connection."""
 
@@ -81,10 +117,11 @@ class Delivery:
         if result.columns is None:
             return result.tag(0)
         if result.copy_out:
+            _refuse_binary(is_binary=result.copy_out.is_binary)
             most = 0
             self._wire.send(messages.copy_response(b"H", len(result.columns), is_binary=result.copy_out.is_binary))
             if result.copy_out.header:
-                self._wire.send(copy_data([result.copy_out.header]))
+                self._wire.send(copy_data([_recoded(result.copy_out.header)]))
         elif is_described:
             self._wire.send(portal.shape.description)
         if result.is_prompt:
@@ -109,7 +146,7 @@ class Delivery:
                 break
             count += len(rows)
             if result.copy_out:
-                self._wire.send(copy_data(result.copy_out.lines(rows)))
+                self._wire.send(copy_data(list(map(_recoded, result.copy_out.lines(rows)))))
             else:
                 self._wire.send(data_rows(rows, encoders))
             if self._wire.has_enough or (result.is_prompt and not portal.has_batch_left):
@@ -127,10 +164,11 @@ class Delivery:
         self._work.require_going_on()
 
     async def _copy_in(self, result: Result, take: Callable[[AsyncIterator[bytes]], Awaitable[int]]) -> int:
+        _refuse_binary(is_binary=result.is_binary)
         self._wire.send(messages.copy_response(b"G", len(result.columns or ()), is_binary=result.is_binary))
         self._wire.flush()
         copy = CopyIn(self._receive)
-        count = await take(copy.pieces())
+        count = await take(_decoded(copy.pieces()))
         await copy.drain()
         return count
 

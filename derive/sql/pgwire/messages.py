@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from derive.errors import SqlError
 from derive.functions.types.pg_type import PG_TYPES
+from derive.sql.client_encodings import CLIENT
 from derive.sql.outcome import Notice, ResultColumn
 
 _COLUMN, _LENGTH = struct.Struct("!ihihih"), struct.Struct("!i")
@@ -30,8 +31,8 @@ def message(kind: bytes, body: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """Return a string with its terminating NUL; inner NULs are removed."""
-    return value.replace("\0", "").encode("utf-8", "replace") + b"\0"
+    """Return a string for the client with its terminating NUL; inner NULs are removed."""
+    return CLIENT.get().encode_shown(value.replace("\0", "")) + b"\0"
 
 
 def authentication(code: int, body: bytes = b"") -> bytes:
@@ -77,7 +78,7 @@ def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[in
     for column, form in zip(columns, formats, strict=True):
         pg_type = PG_TYPES.get(column.oid)
         size = pg_type.size if pg_type else -1
-        parts += (text(column.name), _COLUMN.pack(0, 0, column.oid, size, column.typmod, form))
+        parts += (CLIENT.get().encode(column.name) + b"\0", _COLUMN.pack(0, 0, column.oid, size, column.typmod, form))
     return message(b"T", b"".join(parts))
 
 
@@ -324,16 +325,10 @@ def decode(data: bytes) -> str:
     """Return a client's string.
 
     Raises:
-        SqlError: 22021, the string is not UTF-8, or contains a NUL, which PostgreSQL does not allow.
+        SqlError: 22021, the string is not in the client's encoding, or contains a NUL, which PostgreSQL does not allow;
+            22P05, UTF-8 lacks one of its characters.
     """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as exc:
-        what = f'invalid byte sequence for encoding "UTF8": 0x{data[exc.start : exc.start + 1].hex()}'
-        raise SqlError("22021", what, hint="texts are sent as UTF-8") from exc
-    if "\0" in text:
-        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="no text may have a NUL")
-    return text
+    return CLIENT.get().decode(data)
 
 
 def _malformed() -> SqlError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
+from derive.sql.client_encodings import CLIENT
 from derive.sql.outcome import Prepared, ReadyRows, Result, ResultColumn, Session
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import formats_for
@@ -58,7 +59,7 @@ class PreparedStatement:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self._shapes: RecentlyUsed[tuple[int, ...], RowFormat] = RecentlyUsed(_MOST_SHAPES)
+        self._shapes: RecentlyUsed[tuple[str, tuple[int, ...]], RowFormat] = RecentlyUsed(_MOST_SHAPES)
 
     def shape(self, formats: tuple[int, ...]) -> RowFormat:
         """Return the wire form of its rows, in the formats of `Bind`.
@@ -66,7 +67,8 @@ class PreparedStatement:
         Raises:
             SqlError: as in `shape_of`.
         """
-        return self._shapes.get(formats) or self._shapes.put(formats, shape_of(self.prepared.columns, formats))
+        key = CLIENT.get().name, formats
+        return self._shapes.get(key) or self._shapes.put(key, shape_of(self.prepared.columns, formats))
 
 
 _ROWS_AT_ONCE = 500

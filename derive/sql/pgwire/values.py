@@ -12,6 +12,7 @@ from derive.errors import SqlError
 from derive.functions.types.double import text_of_double
 from derive.functions.types.pg_type import PG_TYPES
 from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function, text_of
+from derive.sql.client_encodings import CLIENT
 from derive.sql.outcome import ResultColumn
 from derive.sql.pg_types import elements_of, literal_of, type_of_oid
 from derive.sql.pgwire.messages import decode
@@ -36,8 +37,19 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
     Args:
         column: the column.
         form: 0 for text, 1 for binary.
+
+    Raises:
+        SqlError: 0A000, the client's encoding is not UTF-8, and the column has texts within binary values.
     """
-    return _binary_encoder(column) if form else _text_encoder(column.type, column.modifier)
+    encode = _binary_encoder(column) if form else _text_encoder(column.type, column.modifier)
+    encoding = CLIENT.get()
+    if encoding.is_utf8 or column.type in _PLAIN_INTEGERS or column.type is Type.DOUBLE:
+        return encode
+    if form and column.type.element is Type.TEXT:
+        what = f"arrays of texts in binary are not supported with the client encoding {encoding.name}"
+        raise SqlError("0A000", what, hint="ask for texts, or SET client_encoding = 'UTF8'")
+    is_text = not form or column.type in (Type.TEXT, Type.JSONB) or column.oid == _JSON
+    return (lambda datum: encoding.recode(encode(datum))) if is_text else encode
 
 
 def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:

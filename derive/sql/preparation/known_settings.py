@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from derive.errors import SqlError
 from derive.functions.scalar.catalog import SERVER_VERSION
+from derive.sql.client_encodings import NAMES, find_encoding
 from derive.sql.transactions.transaction import Isolation
 from derive.suggest import suggest
 
@@ -81,18 +82,12 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
     return check
 
 
-_ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
-"""Encodings by the drivers' names, without case and punctuation. SQL_ASCII has the same bytes as UTF8."""
-
-
 def _encoding(name: str, value: str) -> str:
     """Return the encoding of a name; drivers write it in several ways."""
-    encoding = _ENCODINGS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
+    encoding = find_encoding(value)
     if encoding is None:
-        raise _invalid(
-            name, value, "Texts are sent as UTF8: set PGCLIENTENCODING=UTF8, or SQL_ASCII, which converts nothing."
-        )
-    return encoding
+        raise _invalid(name, value, f"This server knows {', '.join(NAMES)}.")
+    return encoding.name
 
 
 def _date_style(name: str, value: str) -> str:
