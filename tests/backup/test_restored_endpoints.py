@@ -180,6 +180,7 @@ def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_
     assert table(tmp_path) == [(0, 4), (1, 4)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("documents", [0, 1])
 @pytest.mark.parametrize("shards", [1, 2])
 def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(
@@ -218,6 +219,7 @@ def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> No
         assert table(tmp_path) == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("names", [["m/out"], ["m/sums"]])
 def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_folder(
     names: list[str], tmp_path: Path
@@ -257,6 +259,7 @@ def backed_up_before_splits(folder: Path, endpoint: str) -> World:
     return world_of(folder, "restored", 5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("endpoint", sorted(ENDPOINTS))
 def test_an_endpoint_that_is_ahead_with_more_shards_is_refused(endpoint: str, tmp_path: Path) -> None:
     """The checkpoint of the whole range is as old as the backup; those of the shards within it are newer."""

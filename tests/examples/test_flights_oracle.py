@@ -201,6 +201,7 @@ def test_a_flight_that_landed_elsewhere_is_diverted_and_not_cancelled() -> None:
     assert (found["cancelled"], found["diverted"], found["dep_time"]) == (False, True, "00:00")
 
 
+@pytest.mark.torture  # `make test` loads two days
 def test_the_whole_year_is_there_in_order_of_time_with_unique_keys(year: list[dict[str, Any]]) -> None:
     keys = {(each["carrier"], each["flight"], each["origin"], each["scheduled"]) for each in year}
     times = [each["scheduled"] for each in year]
@@ -208,6 +209,7 @@ def test_the_whole_year_is_there_in_order_of_time_with_unique_keys(year: list[di
     assert times == sorted(times)
 
 
+@pytest.mark.torture
 def test_the_years_sums(year: list[dict[str, Any]]) -> None:
     stats = expected_daily_stats(year).values()
     assert sum(each["flights"] for each in stats) == 336_776
