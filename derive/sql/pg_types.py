@@ -1,29 +1,10 @@
-"""Types of PostgreSQL clients: oids, and texts of catalog arrays."""
+"""Oids of types for clients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from derive.algebra.types import ModifiedType, Type, TypeModifier
-from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.pg_type import PG_TYPES
 from derive.functions.types.type_info import INFO_OF
-
-
-def elements_of(literal: str) -> list[str | None]:
-    """Return the elements of a one-dimensional array such as `{1,"a b",NULL}`, or of a vector such as `1 2`.
-
-    Raises:
-        SqlError: the text is invalid.
-    """
-    text = literal.strip()
-    return list(text.split()) if not text or text[0].isdigit() else list(texts_of_literal(literal))
-
-
-def literal_of(elements: Sequence[str | None]) -> str:
-    """Return an array in the form that `elements_of` reads."""
-    return literal_of_texts(elements)
-
 
 OID_OF = {kind: info.oid for kind, info in INFO_OF.items()}
 """Oids for clients, by type. An MZ_TIMESTAMP is a bigint."""

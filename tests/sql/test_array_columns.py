@@ -11,9 +11,9 @@ from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
+from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.coordinator import Coordinator
-from derive.sql.pg_types import elements_of, literal_of
 
 
 def test_tables_and_views(world: SqlWorld) -> None:
@@ -84,29 +84,24 @@ def test_elements_are_rows(world: SqlWorld) -> None:
     ],
 )
 def test_arrays_are_written_as_postgresql_does(literal: str, elements: list[str | None]) -> None:
-    assert elements_of(literal) == elements
-    assert literal_of(elements) == literal
-
-
-def test_vectors_have_spaces() -> None:
-    assert elements_of("1 2 3") == ["1", "2", "3"]
-    assert elements_of("") == []
+    assert texts_of_literal(literal) == tuple(elements)
+    assert literal_of_texts(elements) == literal
 
 
 @given(st.lists(st.none() | st.text(), max_size=4))
 @example(["\x1f"])  # no white space of PostgreSQL, but of Python
 def test_arrays_are_read_as_they_are_written(elements: list[str | None]) -> None:
-    assert elements_of(literal_of(elements)) == elements
+    assert texts_of_literal(literal_of_texts(elements)) == tuple(elements)
 
 
 @given(st.text(max_size=12))
 def test_what_is_read_as_an_array_can_be_written(text: str) -> None:
     with suppress(SqlError):
-        elements = elements_of(f"{{{text}}}")
-        assert elements_of(literal_of(elements)) == elements
+        elements = texts_of_literal(f"{{{text}}}")
+        assert texts_of_literal(literal_of_texts(elements)) == tuple(elements)
 
 
 @pytest.mark.parametrize("text", ["a", "{1", "{}1", '{"a"b}'])
 def test_what_is_no_array_is_refused(text: str) -> None:
     with pytest.raises(SqlError, match="malformed array literal"):
-        elements_of(text)
+        texts_of_literal(text)

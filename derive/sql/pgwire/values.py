@@ -9,12 +9,13 @@ from typing import TypeAlias
 
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.double import text_of_double
 from derive.functions.types.pg_type import PG_TYPES
 from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function, text_of
 from derive.sql.client_encodings import CLIENT
 from derive.sql.outcome import ResultColumn
-from derive.sql.pg_types import elements_of, literal_of, type_of_oid
+from derive.sql.pg_types import type_of_oid
 from derive.sql.pgwire.messages import decode
 
 Encoder: TypeAlias = Callable[[Datum], bytes]
@@ -173,7 +174,7 @@ def _array_encoder(element: int) -> Encoder:
     encode = encoder_of(column, 1)
 
     def encoded(datum: Datum) -> bytes:
-        elements = elements_of(str(datum))
+        elements = texts_of_literal(str(datum))
         if not elements:
             return struct.pack("!iiI", 0, 0, element)
         parts = [struct.pack("!iiIii", 1, int(None in elements), element, len(elements), 1)]
@@ -203,4 +204,4 @@ def _array_text(data: bytes) -> str:
         datum = argument_of(element, 1, data[at : at + size])
         elements.append(text_of(type_of_oid(element) or Type.TEXT, datum))
         at += size
-    return literal_of(elements)
+    return literal_of_texts(elements)

@@ -6,9 +6,11 @@ import struct
 
 import pytest
 from answers import are_answers
+from derive.algebra.type_modifier import ModifiedType, TypeModifier
 
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
+from derive.functions.types.type_info import datum_of_text
 from derive.sql.outcome import ResultColumn
 from derive.sql.pgwire.values import argument_of, data_rows, encoder_of
 
@@ -36,7 +38,6 @@ from derive.sql.pgwire.values import argument_of, data_rows, encoder_of
             b"{1,NULL}",
             struct.pack("!iiIii", 1, 1, 23, 2, 1) + b"\0\0\0\4\0\0\0\1\xff\xff\xff\xff",
         ),
-        (Type.TEXT, 22, "1 2", b"1 2", struct.pack("!iiIii", 1, 0, 21, 2, 1) + b"\0\0\0\2\0\1\0\0\0\2\0\2"),
         (Type.TEXT, 1009, '{a,"b c"}', b'{a,"b c"}', struct.pack("!iiIii", 1, 0, 25, 2, 1) + b"\0\0\0\1a\0\0\0\3b c"),
     ],
 )
@@ -44,6 +45,15 @@ def test_results_have_two_formats(kind: Type, oid: int, datum: Datum, text: byte
     column = ResultColumn("a", kind, oid)
 
     assert encoder_of(column, 0)(datum) == text
+    assert encoder_of(column, 1)(datum) == binary
+
+
+def test_vectors_have_spaces_as_text_and_are_arrays_in_binary_form() -> None:
+    column = ResultColumn("a", Type.SMALLINT_ARRAY, 22, TypeModifier(ModifiedType.INT2VECTOR, 0))
+    datum = datum_of_text(Type.SMALLINT_ARRAY, "{1,2}")
+
+    assert encoder_of(column, 0)(datum) == b"1 2"
+    binary = struct.pack("!iiIii", 1, 0, 21, 2, 1) + b"\0\0\0\2\0\1\0\0\0\2\0\2"
     assert encoder_of(column, 1)(datum) == binary
 
 
