@@ -24,7 +24,7 @@ from derive.errors import FlowError, SqlError
 from derive.event_loop import Handover
 from derive.functions.registry import evaluate
 from derive.functions.statement_context import each_in_context
-from derive.recently_used import MOST_CHARACTERS
+from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
 from derive.sql.coordinator import Coordinator
@@ -183,6 +183,8 @@ _PATIENCE_SECONDS = 0.25
 
 _PROMPT_SECONDS = 0.005
 """Processor time up to which a query is evaluated without a thread, in seconds."""
+_LONG: RecentlyUsed[int, Relation] = RecentlyUsed(256)
+"""Relations of plans that took longer, by identity: they go to a thread at once."""
 
 
 async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
@@ -259,12 +261,15 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
 
 def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
     """Return the rows of a query that reads no stored relation; None if that takes long, so a thread must do it."""
+    if _LONG.get(id(query.relation)) is query.relation:
+        return None
     end = thread_time() + _PROMPT_SECONDS
     try:
         return [row for batch in rows_at(state, query, 0, lambda: thread_time() > end) for row in batch]
     except SqlError as error:
         if error.sqlstate != "57014":
             raise
+        _LONG.put(id(query.relation), query.relation)
         return None
 
 

@@ -6,9 +6,8 @@ import struct
 
 import pytest
 from answers import are_answers
-from derive.algebra.type_modifier import ModifiedType, TypeModifier
 
-from derive.algebra.types import Datum, Type
+from derive.algebra.types import Datum, ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.outcome import ResultColumn
