@@ -49,7 +49,7 @@ def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.ya
     catalog = Path(source)
     folder = (Path(data) if data is not None else catalog.parent / ".flow").absolute()
     if not is_data_folder(folder):
-        raise UsageError(f"{folder} is no data folder: it has no metadata.db")
+        raise UsageError(f"{folder} is not a data folder: it has no metadata.db")
     return DataFolder(folder, catalog if catalog.is_file() else None)
 
 
@@ -132,7 +132,7 @@ class CollectionReader:
     def _frontiers(self) -> tuple[int, int]:
         known = self.store.collection(self.source.name)
         if known is None:
-            raise UsageError(f"nothing is stored in collection '{self.source.name}' any more")
+            raise UsageError(f"nothing is stored in collection '{self.source.name}' any longer")
         return known.since, known.upper
 
     def as_of(self, time: Time) -> Contents:
@@ -207,7 +207,7 @@ def clock_of(time: Time) -> int:
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:
-            raise UsageError(f"{time} has no time zone", hint="say which it is, such as datetime.UTC")
+            raise UsageError(f"{time} has no time zone", hint="attach a time zone, such as datetime.UTC")
         return (time - _EPOCH) // timedelta(microseconds=1)
     if isinstance(time, str):
         if time.isdecimal():
@@ -215,5 +215,5 @@ def clock_of(time: Time) -> int:
         try:
             return parse_rfc3339(time)
         except ValueError as exc:
-            raise UsageError(f"{time} is no RFC 3339 time, such as {format_rfc3339(0)}") from exc
+            raise UsageError(f"{time} is not an RFC 3339 time, such as {format_rfc3339(0)}") from exc
     return time

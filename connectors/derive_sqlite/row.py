@@ -200,7 +200,7 @@ def _parsed(text: str) -> JSON:
 def _check_levels(text: bytes, value: JSON) -> None:
     """Raise if a value parsed from a text has too many levels; few texts have enough brackets to be checked."""
     if len(text) >= _DEEP and text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
-        raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
+        raise LambdaError(f"the lambda published a value that cannot be a document: {TOO_DEEP}")
 
 
 def _whole_document(row: Row, *, is_shown: bool = True) -> Document:
@@ -211,7 +211,9 @@ def _whole_document(row: Row, *, is_shown: bool = True) -> Document:
         value = None
     if not isinstance(value, dict):
         shown = "NULL" if row[0] is None else repr(row[0]) if is_shown else "a value that is not shown"
-        raise LambdaError(f"a column whose name begins with 'json' is the document, and this is no object: {shown}")
+        raise LambdaError(
+            f"a column whose name begins with 'json' must hold an object, which is the document; the value is {shown}"
+        )
     _check_levels(text, value)
     return value
 

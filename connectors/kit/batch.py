@@ -70,7 +70,7 @@ def unpack_columns(packed: Sequence[bytes], width: int) -> list[Column]:
     """
     if not width:
         if any(packed):
-            raise ProtocolError("there are packed values, and no fields that they could be of")
+            raise ProtocolError("there are packed values, but no fields")
         return []
     columns = unpack_if_all(packed, width)
     if columns is None:
@@ -239,7 +239,7 @@ def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
     """
     if message.binding >= len(bindings):
         known = f"there are {len(bindings)}, counted from 0"
-        raise ProtocolError(f"{type(message).__name__} is of an unknown binding, {message.binding}: {known}")
+        raise ProtocolError(f"{type(message).__name__} names an unknown binding, {message.binding}: {known}")
     return bindings[message.binding]
 
 
@@ -250,7 +250,7 @@ def keys_of(load: pb.TransactionRequest.Load, binding: Binding) -> list[tuple[Va
         ProtocolError: the message is not a valid Load of this binding.
     """
     if binding.delta_updates:
-        raise ProtocolError(f"Load is of {_name(binding)}, which has delta updates")
+        raise ProtocolError(f"Load names {_name(binding)}, which has delta updates")
     if not load.packed_keys:
         raise ProtocolError("Load has no keys")
     arena = load.arena

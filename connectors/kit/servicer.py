@@ -63,7 +63,7 @@ def _check(validator: jsonschema_rs.Draft202012Validator, value: JSON, what: str
         for pointer in ["".join(f"/{escape(str(token))}" for token in error.instance_path)]
     ]
     if faults:
-        raise UsageError(f"{what} is not what it must be: {'; '.join(faults)}")
+        raise UsageError(f"{what} is not valid: {'; '.join(faults)}")
 
 
 _Response = TypeVar("_Response")
@@ -167,7 +167,9 @@ def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
         other = indexes.setdefault(binding.resource_path, index)
         if other != index:
             where = ".".join(binding.resource_path)
-            raise UsageError(f"bindings {other} and {index} both go to '{where}'", hint="give each one of its own")
+            raise UsageError(
+                f"bindings {other} and {index} both go to '{where}'", hint="give each binding a resource of its own"
+            )
 
 
 def _answer(answer: Callable[[], _Response], context: grpc.ServicerContext) -> _Response:

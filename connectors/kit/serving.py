@@ -51,7 +51,7 @@ class ConnectorServer:
         """
         host, separator, _ = listen.rpartition(":")
         if not separator or not host:
-            raise UsageError(f"'{listen}' is no address", hint="write HOST:PORT, such as 127.0.0.1:0")
+            raise UsageError(f"'{listen}' is not an address", hint="write HOST:PORT, such as 127.0.0.1:0")
         self._servicer = Servicer(connector)
         options = (
             *TRANSPORT_OPTIONS,

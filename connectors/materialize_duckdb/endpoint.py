@@ -31,7 +31,7 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
     ("Could not set lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
     ("Conflicting lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
     ("onflict on", BusyError, "others were at the same rows; it is tried again"),
-    ("No space left", DiskFullError, "make space on the disk of the database"),
+    ("No space left", DiskFullError, "free some space on the disk of the database"),
     ("Permission denied", DeniedError, "let this user write the file, and files beside it"),
     ("ead-only", DeniedError, "let this user write the file, and files beside it"),
     ("not a valid DuckDB database", EndpointError, "name another file, or restore this one"),

@@ -82,7 +82,8 @@ class FilesConnector:
             raise EndpointError(f"{nearest} is not a folder")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise DeniedError(
-                f"nothing can be written into {nearest}", hint="let whoever runs the connector write there"
+                f"nothing can be written into {nearest}",
+                hint="grant the user of the connector the right to write there",
             )
         return "\n".join(f"make the folder {path}" for path in dict.fromkeys(missing))
 

@@ -36,9 +36,11 @@ def reporting(doing: str) -> Iterator[None]:
     except OSError as exc:
         reason = exc.strerror or str(exc)
         if exc.errno in _FULL:
-            raise DiskFullError(f"{doing}: {reason}", hint="free some space; it goes on by itself") from exc
+            raise DiskFullError(f"{doing}: {reason}", hint="free some space; the task resumes by itself") from exc
         if exc.errno in _DENIED:
-            raise DeniedError(f"{doing}: {reason}", hint="let whoever runs the connector write there") from exc
+            raise DeniedError(
+                f"{doing}: {reason}", hint="grant the user of the connector the right to write there"
+            ) from exc
         raise EndpointError(f"{doing}: {reason}") from exc
 
 

@@ -120,7 +120,7 @@ def _chosen(field: Field, kind: Kind | None, config: Any) -> Kind | None:
     chosen = _TYPES.get(config.get(TYPE, "")) if isinstance(config, dict) else None
     if chosen is None or set(config) != {TYPE}:
         raise EndpointError(
-            f"field '{field.name}' has options {config}", hint="what can be said is {type: text} and {type: json}"
+            f"field '{field.name}' has options {config}", hint="the options are {type: text} and {type: json}"
         )
     if chosen is Kind.TEXT and not set(field.types) <= {"string", "null"}:
         raise EndpointError(

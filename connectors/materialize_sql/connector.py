@@ -302,4 +302,4 @@ class SqlConnector:
         names = [self.dialect.naming.fold(path[-1]) for path in paths]
         for name, path in zip(names, paths, strict=True):
             if names.count(name) > 1:
-                raise EndpointError(f"two bindings name the table '{path[-1]}'", hint="a table is of one binding")
+                raise EndpointError(f"two bindings name the table '{path[-1]}'", hint="bind each table once")

@@ -55,7 +55,7 @@ class Fence:
         """Return the error of a commit without the right."""
         what = f"materialization '{self.materialization}', keys {self.key_begin:08x} to {self.key_end:08x}"
         return FencedError(
-            f"{what}: this session (fence {self.number}) was fenced off by another one that has opened",
+            f"{what}: this session (fence {self.number}) was fenced by a newer session",
             hint="another runtime has taken over; nothing of this transaction was stored",
         )
 

@@ -161,7 +161,9 @@ def table_path(schema: tuple[str, ...], name: str, dialect: Dialect) -> tuple[st
 
 def not_ready(dialect: Dialect, reason: str) -> EndpointError:
     """Return the error of a session that opens before its materialization is applied."""
-    return EndpointError(f"{dialect.title}: {reason}", hint="it was changed since; apply the materialization again")
+    return EndpointError(
+        f"{dialect.title}: {reason}", hint="the table was changed after the last Apply; apply the materialization again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ class Tables:
         if self.describe(binding) is None:
             name = ".".join(self.path(binding))
             raise EndpointError(
-                f"{self.dialect.title}: the table '{name}' was dropped; made anew, it would lack what it had",
+                f"{self.dialect.title}: the table '{name}' was dropped; recreating it would lose its rows",
                 hint="restore it; or, to have all stored again, raise 'backfill' of its binding, or start over: flowctl"
                 " reset",
             )

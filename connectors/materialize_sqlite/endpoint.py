@@ -39,9 +39,9 @@ def explain(path: str, exc: apsw.Error) -> FlowError:
     what = f"SQLite database '{path}': {exc}"
     match exc:
         case apsw.BusyError() | apsw.LockedError():
-            return BusyError(what, hint="another process has kept it locked; it is tried again")
+            return BusyError(what, hint="another process holds a lock on the database; flowctl retries")
         case apsw.FullError():
-            return DiskFullError(what, hint="make space on the disk of the database")
+            return DiskFullError(what, hint="free some space on the disk of the database")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return DeniedError(what, hint="let this user write the file, and files beside it")
         case apsw.CantOpenError():

@@ -244,7 +244,7 @@ class Sender:
             pause = _BACKOFF.pause(attempt) if retry_after is None else min(retry_after, _BACKOFF.most)
             if self._clock() + pause - begun > self._config.retry_seconds:
                 what = f"{self._config.host} has not taken documents in {attempt} attempts: {failure}"
-                raise EndpointGoneError(what, hint="nothing is lost: they are posted again")
+                raise EndpointGoneError(what, hint="no document is lost: flowctl posts them again")
             if self._pause(pause):
                 break
         raise CancelledError
@@ -281,8 +281,8 @@ class Sender:
         if response.status in _LATER or response.status >= 500:
             return failure, _retry_seconds(response.headers.get("Retry-After"))
         if response.status in _DENIED:
-            raise DeniedError(f"{self._config.host} does not let us in: {failure}")
-        raise EndpointError(f"{self._config.host} has refused documents: {failure}")
+            raise DeniedError(f"{self._config.host} denied access: {failure}")
+        raise EndpointError(f"{self._config.host} rejected documents: {failure}")
 
     def _connected(self) -> Connection:
         if self._connection is None:

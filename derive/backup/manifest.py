@@ -94,5 +94,5 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise UsageError(f"{folder / MANIFEST} is damaged: {exc}", hint="use another backup") from exc
     if value["form"] != _FORM:
-        raise UsageError(f"{folder} is a backup of form {value['form']}, and this flowctl knows {_FORM}")
+        raise UsageError(f"{folder} has backup format {value['form']}, but this flowctl reads format {_FORM}")
     return manifest

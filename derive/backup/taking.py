@@ -78,7 +78,7 @@ def require_empty(folder: Path) -> None:
         raise UsageError(f"{folder} is no folder")
     if folder.is_dir() and any(folder.iterdir()):
         what = f"holds a backup, which has {MANIFEST}" if (folder / MANIFEST).exists() else "is not empty"
-        raise UsageError(f"{folder} {what}", hint="name a folder that is not there yet")
+        raise UsageError(f"{folder} {what}", hint="name a folder that does not exist")
 
 
 def back_up(store: Store, folder: Path, options: Options | None = None) -> Backup:
@@ -124,7 +124,7 @@ class _Taking:
             except _Gone as gone:
                 if gone.path in missing:
                     raise StorageError(
-                        f"a segment is missing: {gone.path}", hint="see what is lost: flowctl verify"
+                        f"a segment is missing: {gone.path}", hint="list the damaged files: flowctl verify"
                     ) from None
                 missing.add(gone.path)
             else:
@@ -157,7 +157,7 @@ class _Taking:
         if file.bytes != size or (checksum and file.checksum != checksum):
             raise StorageError(
                 f"a segment is damaged: the checksum of {path} differs from the recorded one",
-                hint="see what is lost: flowctl verify",
+                hint="list the damaged files: flowctl verify",
             )
         return file
 

@@ -320,7 +320,7 @@ class Instance:
             ).fetchone()
             kept, dataflow = self._dataflows.kept.get(identifier), self._dataflows.maintained.get(identifier)
             if known is None or kept is None or dataflow is None or kept.operator != known[2]:
-                raise FrontierError(f"{identifier} is being made anew", hint="Ask for it once more.")
+                raise FrontierError(f"{identifier} is being rebuilt", hint="Run the statement again.")
             since, upper, _ = known
             if begin < since or end > upper:
                 raise FrontierError(f"changes of {identifier} are known from {since} on and before {upper}")

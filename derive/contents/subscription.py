@@ -82,8 +82,8 @@ def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: in
     known = store.collection_of(relation)
     if known is None or frontier >= END_OF_TIME:
         raise FencedError(
-            f"the subscription has ended: {store.describe_fate(spec.name, relation)}",
-            hint="run the command again: it begins with the present contents",
+            f"the subscription ended: {store.describe_fate(spec.name, relation)}",
+            hint="run the command again: the subscription begins with the present rows",
         )
     return known
 

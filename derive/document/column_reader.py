@@ -51,7 +51,7 @@ def read_column(texts: Sequence[bytes], count: int) -> Sequence[JSON]:
 def _parsed(text: bytes) -> list[JSON]:
     values = parse_exact(text)
     if not isinstance(values, list):
-        raise ValueError("it is no array")
+        raise ValueError("the value is not an array")
     return values
 
 

@@ -200,7 +200,7 @@ def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
         if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
             return TaskError(
                 f"'{transform.name}' of '{spec.name}' was shuffled by {before.shuffle}, and is now shuffled by"
-                f" {now.shuffle}: what its {state.shards} shards keep lies where the first one put it",
+                f" {now.shuffle}: the state of its {state.shards} shards is divided by the former shuffle",
                 position=transform.position,
                 hint=f"shuffle as before, or start over: flowctl reset --task {spec.name}",
             )

@@ -82,7 +82,7 @@ def refusal_of(task: str, edits: Sequence[Unaccepted], reset: str) -> Unaccepted
     ways = [*hints, f"to accept that: flowctl run --accept {task}", f"to start over: {reset}"]
     message = "; ".join(edit.message for edit in edits)
     return UnacceptedError(
-        f"an edit of '{task}' waits to be accepted: {message}", position=edits[0].position, hint="; ".join(ways)
+        f"an edit of '{task}' waits for acceptance: {message}", position=edits[0].position, hint="; ".join(ways)
     )
 
 

@@ -149,6 +149,6 @@ def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[st
         read = f"{', '.join(others)}, which this catalog does not define, {'read' if len(others) > 1 else 'reads'}"
         raise UsageError(
             f"{read} {', '.join(names)}, and would keep what followed from the old documents",
-            hint="reset what reads first, with the catalog that defines it; what no catalog defines any more is"
-            " forgotten by 'flowctl compact'",
+            hint="reset the readers first, with the catalog that defines them; 'flowctl compact' forgets tasks that no"
+            " catalog defines",
         )

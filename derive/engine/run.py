@@ -354,7 +354,7 @@ class Run:
             self._missed[task] = error.message
             return None
         return LostError(
-            f"{error.message}; this machine has the file, and a worker cannot see it",
+            f"{error.message}; this machine has the file, but a worker cannot read it",
             hint="every machine of a cluster must have the data folder under the same path",
         )
 

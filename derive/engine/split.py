@@ -42,7 +42,9 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     """
     before = store.task(name)
     if before is None:
-        raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
+        raise TaskError(
+            f"'{name}' has never run", hint="choose the number of shards at the first run: flowctl run --shards N"
+        )
     if 2 * before.shards > _MOST_SHARDS:
         raise TaskError(f"'{name}' has {before.shards} shards already")
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
@@ -79,7 +81,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
     if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
         raise TaskError(
             f"'{name}' has {count} shards, and doubling them never makes {shards}",
-            hint=f"shards only become more: choose {count}, {2 * count}, {4 * count} and so on",
+            hint=f"the number of shards can only be doubled: choose {count}, {2 * count}, {4 * count} and so on",
         )
     while count < shards:
         count = split(store, name, is_materialized=is_materialized)

@@ -296,7 +296,7 @@ class Task:
                 smaller = choose_end(reads, position, bound, tick, self._pace.limits)
                 if smaller >= end or is_one_tick(transaction.reads, tick):
                     raise LostError(
-                        f"{error.message}; the transaction was as small as one can be, about {size.documents:,}"
+                        f"{error.message}; the transaction had the smallest possible size, about {size.documents:,}"
                         f" documents of {size.bytes:,} bytes as stored",
                         hint="; ".join(filter(None, ("give workers more memory, or ticks less time", error.hint))),
                     ) from error

@@ -94,8 +94,8 @@ class ShardCheckpoint:
             return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder, parts, contents)
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
-                f"the endpoint has a checkpoint that is not ours: {text[:200]!r}",
-                hint="something else materializes into it by the same name",
+                f"the endpoint has a checkpoint of another program: {text[:200]!r}",
+                hint="another program materializes into the endpoint under the same name",
             ) from None
 
 
@@ -301,7 +301,7 @@ def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> 
     if stored and folder is not None and folder.id and stored not in (folder.id, *folder.former):
         raise TaskError(
             f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
-            f" {stored}; this one is {folder.id}, and nothing was stored",
+            f" {stored}; this data folder is {folder.id}; nothing was stored",
             hint="rename this materialization, or its resources; or, if the other data folder is gone, remove what the"
             " endpoint has and start over: flowctl reset --task NAME",
         )

@@ -132,7 +132,7 @@ class _Selector:
         elif constraint.type is ConstraintType.UNSATISFIABLE:
             if self._is_unsatisfiable(name) and name not in self._selected:
                 hint = None if self._fields[name].pointer in ("", *self._key) else "exclude it to go on without it"
-                self._issue(name, f"the connector cannot take the field '{name}' any more", constraint, hint)
+                self._issue(name, f"the connector cannot take the field '{name}' any longer", constraint, hint)
         elif required and name in self._excluded:
             self._issue(name, f"the field '{name}' is excluded, and the connector requires it", constraint)
         elif required:

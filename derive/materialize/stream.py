@@ -370,7 +370,7 @@ def open_stream(
     specs = [binding.spec for binding in bindings]
     contents = list(opened.contents) or [""] * len(specs)
     if contents != [spec.contents for spec in specs]:
-        raise EndpointError("the tables were changed since the materialization was applied", hint="it is tried again")
+        raise EndpointError("the tables were changed after the materialization was applied", hint="it is tried again")
     require_no_newer(opened.narrower, specs, positions, restart, folder)
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
     return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")

@@ -147,7 +147,7 @@ class GrpcWire:
         except grpc.RpcError as failure:
             raise self._connector.error_of(failure, self._secrets) from failure
         except StopIteration:
-            raise EndpointGoneError(f"{self._connector.name} has ended the stream of transactions") from None
+            raise EndpointGoneError(f"{self._connector.name} closed the stream of transactions") from None
         return response
 
     def close(self) -> None:
@@ -293,5 +293,6 @@ def _explained(plan: StorePlan) -> Iterator[None]:
         raise TaskError(
             f"'{plan.spec.name}' was fenced off at its endpoint: {error.message}",
             position=plan.spec.endpoint.position,
-            hint="a run over another data folder materializes into it by the same name; end that one, or rename this",
+            hint="a run over another data folder materializes into the endpoint under the same name;"
+            " end that run, or rename this task",
         ) from error

@@ -51,7 +51,9 @@ class EndpointConfig:
         """
         if isinstance(self.written, dict) and ENCRYPTED in self.written:
             hint = "decrypt it to a file that is not shared, or refer to its secrets by '${env:NAME}' or '${file:PATH}'"
-            raise TaskError("this configuration is encrypted by sops", position=self.position, hint=hint)
+            raise TaskError(
+                "the configuration is encrypted by sops, which is not supported", position=self.position, hint=hint
+            )
         return reveal(self.written, self.url, self.positions, self.position)
 
     def revealed(self) -> EndpointConfig:

@@ -85,5 +85,5 @@ def _step(table: Mapping[str, Mapping[str, str]], state: str, message: str) -> s
     following = table[state].get(message)
     if following is None:
         expected = " or ".join(name.title() for name in table[state])
-        raise ProtocolError(f"{message.title()} is out of place: the stream is {state}, where {expected} may come")
+        raise ProtocolError(f"{message.title()} is not expected: the stream is {state}, which allows {expected}")
     return following

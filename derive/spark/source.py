@@ -71,7 +71,7 @@ class FlowOptions:
         given = {name.lower(): value for name, value in options.items()}
         name = given.pop("path", None)
         if not name:
-            raise UsageError("no collection is named", hint='.load("acmeBank/balances")')
+            raise UsageError("the collection is not named", hint='.load("acmeBank/balances")')
         times = [given.pop(key, None) for key in ("asof", "since")]
         as_of, since = (None if time is None else clock_of(time) for time in times)
         data, source = given.pop("data", None), given.pop("source", "flow.yaml")
@@ -199,8 +199,9 @@ class FlowStreamReader(DataSourceStreamReader):
         read = offset.get("relation", collection.relation)  # offsets of older versions have no relation
         if collection.relation != read:
             raise FencedError(
-                f"the stream has read another relation: {collection.store.describe_fate(collection.source.name, read)}",
-                hint="begin another checkpoint, without the rows that were written from this one",
+                f"the checkpoint belongs to another relation:"
+                f" {collection.store.describe_fate(collection.source.name, read)}",
+                hint="start another checkpoint, and remove the rows that this stream wrote",
             )
         return collection
 
@@ -266,8 +267,8 @@ class FlowStreamReader(DataSourceStreamReader):
         is_table = isinstance(collection.source, Table)
         if clock < collection.since and (is_table or clock > 0):
             raise FrontierError(
-                f"'{collection.source.name}' is exact from {collection.since} on, and the stream is at {clock}",
-                hint="begin another checkpoint",
+                f"'{collection.source.name}' is exact from {collection.since} on, but the stream is at {clock}",
+                hint="start another checkpoint",
             )
         self._capability = capabilities.acquire_read(identifier, max(clock, collection.since), purpose="spark stream")
 

@@ -20,7 +20,7 @@ def superseded() -> FencedError:
     """Return the error for a write of a fenced server."""
     return FencedError(
         "another flowctl has begun to serve SQL over this data folder; this one commits nothing more",
-        hint="connect to that one",
+        hint="connect to that server",
     )
 
 

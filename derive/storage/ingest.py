@@ -276,16 +276,16 @@ class _History:
         if clock < self._upper:
             raise FrontierError(
                 f"its time {format_rfc3339(clock)} is below the upper of '{self._collection}',"
-                f" {format_rfc3339(self._upper)}: what comes before is final"
+                f" {format_rfc3339(self._upper)}: earlier times are final"
             )
         if clock < self._last:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is before that of the document above it,"
+                f"its time {format_rfc3339(clock)} is before the time of the previous document,"
                 f" {format_rfc3339(self._last)}: times must ascend"
             )
         if clock > self.present + SKEW:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is yet to come: it is {format_rfc3339(self.present)}, and"
+                f"its time {format_rfc3339(clock)} is in the future: now is {format_rfc3339(self.present)}, and"
                 f" '{self._collection}' would be final up to then"
             )
         self._seq = self._seq + 1 if clock == self._last else 0

@@ -303,7 +303,7 @@ class Tables:
             return 0
         if not self._metadata.can_write:
             what = f"'{table.name}' holds rows that are in no file yet"
-            raise StorageError(what, hint="read it once as someone who may write the data folder")
+            raise StorageError(what, hint="read the table once as a user who may write the data folder")
         file = self._files.write(table, rows)
         end = max(row[0] for row in rows) + 1
         try:

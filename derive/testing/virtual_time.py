@@ -59,7 +59,7 @@ class VirtualTime:
             self._now = min([wall, *(end for end in ends if end > self._now)])
         reached = show_offset(self._now, self._begin)
         raise TaskError(
-            f"{self._most_ticks} ticks with documents have passed, and the test has only reached {reached}",
+            f"{self._most_ticks} ticks with documents have passed, but the test has only reached {reached}",
             hint="advance by less, unless a derivation feeds back without end",
         )
 

@@ -416,7 +416,7 @@ def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: 
         ("/slow", 0.3, "timed out"),
         ("/short", 5, "the answer ends after 1 of 1000 bytes"),
         ("/endless", 30, "it has more than 32 MiB, the limit of a file that a catalog names"),
-        ("/noise", 5, "no sensible answer: BadStatusLine"),
+        ("/noise", 5, "invalid answer: BadStatusLine"),
         ("/latin", 5, "it is not UTF-8 text (byte 0)"),
     ],
 )

@@ -68,7 +68,7 @@ def test_an_edit_that_waits_is_shown_until_it_is_undone(folder: Path) -> None:
     assert told_commands(folder) == [["run", "--accept", "w/sums"], ["reset", "--task", "w/sums", "--cascade"]]
     assert state(folder) == waiting
     _, _, err = flowctl(folder, "status", "-o", "json")
-    assert "waits to be accepted: transform 'of' is gone, and 'since' reads its source 'w/events'" in err
+    assert "waits for acceptance: transform 'of' is gone, and 'since' reads its source 'w/events'" in err
     write_catalog(folder, CATALOG)
     assert state(folder) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
     assert flowctl(folder, "run", "--until-idle")[0] == 0

@@ -379,7 +379,7 @@ LOSSES: list[tuple[Callable[[Path], None], str]] = [
     (garble, "cannot be used: file is not a database"),
     (truncate, "cannot be used: database disk image is malformed"),
     (without_tables, "metadata.db has no tables, and the folder has collections/"),
-    (of_other_tables, "is no metadata database of flowctl"),
+    (of_other_tables, "is not a complete metadata database of flowctl"),
     (of_another_folder, "metadata.db is the metadata of another data folder"),
     (older, "metadata.db is older than the other files"),
 ]

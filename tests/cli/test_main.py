@@ -169,7 +169,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments
         (["gone.jsonl"], "there is no file gone.jsonl"),
         (["a.parquet.gz"], "a.parquet.gz is a compressed Parquet file, which cannot be read (decompress it first)"),
         (["--format", "parquet"], "a Parquet file cannot be read from standard input"),
-        (["not.jsonl.gz"], "not.jsonl.gz is not gzip, though its name says so"),
+        (["not.jsonl.gz"], "not.jsonl.gz is not gzip, but its name says so"),
     ],
 )
 def test_what_cannot_be_ingested_is_told(folder: Path, arguments: list[str], said: str) -> None:

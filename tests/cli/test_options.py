@@ -89,7 +89,7 @@ def test_a_module_that_hangs_is_given_the_time_that_the_command_says(
     hung = CliRunner().invoke(flowctl, ["test", "--deno-timeout", "2.5"])
 
     assert hung.exit_code == 1
-    assert "transform 'fromIn' of 'o/out' gave no answer within 2.5 s, and its process was ended" in hung.output
+    assert "transform 'fromIn' of 'o/out' gave no answer within 2.5 s, so its process was stopped" in hung.output
     assert 'the document was {"id":1' in hung.output
     assert "out.ts:3:5" in hung.output
 

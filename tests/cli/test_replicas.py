@@ -228,7 +228,7 @@ def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:
     secrets = [str(tmp_path / "mine.secret"), str(tmp_path / "other.secret")]
     with instance(tmp_path / "other") as (other, _), instance(data, "--token-file", secrets[0]) as (guarded, _):
         for address, options, expected in (
-            (other, (), "over another data folder"),
+            (other, (), "serves another data folder"),
             (guarded, ("--compute-token-file", secrets[1]), "the token is another one"),
             (guarded, (), "the token is another one"),
             ("127.0.0.1:9", (), "Connection refused"),
@@ -247,7 +247,7 @@ def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:
         assert f"cannot listen at {taken}" in err
         status, out, err = flowctl(tmp_path, *command, "127.0.0.1:0")
         assert (status, out) == (1, "")
-        assert ", keeps what it has in" in err  # and which process it is
+        assert ", uses the folder " in err  # and which process it is
         status, out, err = flowctl(tmp_path, *command, "0.0.0.0:0")
         assert (status, out) == (2, "")
         assert "give both ends a token" in err
@@ -256,7 +256,7 @@ def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:
 def test_instances_of_others_need_a_token(tmp_path: Path) -> None:
     status, said = refused(tmp_path, "--instance", "10.0.0.7:6876")
     assert status == 2
-    assert "10.0.0.7 is not this machine alone" in said
+    assert "10.0.0.7 is reachable from other machines" in said
     status, said = refused(tmp_path, "--instance", "localhost:1", "--instance", "localhost:1")
     assert status == 2
     assert "names an instance twice" in said
@@ -472,7 +472,7 @@ def test_only_a_server_has_replicas(tmp_path: Path) -> None:
         execute(served, "CREATE TABLE t (a bigint)")
         wait_for_replicas(served, "one")
     status, _, err = flowctl(tmp_path, "sql", "-c", "CREATE REPLICA two")
-    assert (status, "CREATE REPLICA is for a server" in err) == (1, True)
+    assert (status, "CREATE REPLICA needs a server" in err) == (1, True)
     # Without the server, views are worked out by whoever asks.
     query = "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t; SELECT n FROM v"
     assert flowctl(tmp_path, "sql", "-o", "json", "-c", query)[:2] == (0, '{"n":0}\n')

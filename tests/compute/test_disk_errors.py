@@ -34,7 +34,10 @@ def test_a_full_disk_is_told_though_sqlite_has_ended_the_transaction(connection:
     connection.pragma("max_page_count", 100)
     with pytest.raises(SqlError) as caught, translated():
         fill(connection)
-    assert (caught.value.sqlstate, caught.value.message) == ("53100", "no space is left where rows are kept")
+    assert (caught.value.sqlstate, caught.value.message) == (
+        "53100",
+        "no space left on the device that stores the rows",
+    )
 
     with pytest.raises(apsw.SQLError, match="cannot rollback") as raw:
         fill(connection)
@@ -46,7 +49,7 @@ def test_a_full_disk_is_told_though_sqlite_has_ended_the_transaction(connection:
 def test_a_database_that_another_process_locks_is_busy(connection: apsw.Connection, tmp_path: Path) -> None:
     with closing(apsw.Connection(str(tmp_path / NAME))) as backup:
         backup.execute("BEGIN IMMEDIATE")
-        with pytest.raises(BusyError, match="another process keeps the database to itself"), translated():
+        with pytest.raises(BusyError, match="another process holds a lock on the database"), translated():
             fill(connection)
     fill(connection)
 

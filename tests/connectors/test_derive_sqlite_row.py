@@ -136,5 +136,5 @@ def test_columns_become_what_rows_become(values: list[Any]) -> None:
 
 @pytest.mark.parametrize("value", ["[1]", "7", "x", None, 3, b"{}x"])
 def test_a_document_column_must_hold_an_object(value: Any) -> None:
-    with pytest.raises(LambdaError, match="is the document, and this is no object"):
+    with pytest.raises(LambdaError, match="must hold an object, which is the document"):
         compile_row(["json"], {})((value,))

@@ -119,7 +119,7 @@ def test_several_batches_share_a_session_and_the_runtime_keeps_its_transaction()
     assert db.execute("SELECT count(*) FROM t").get == 3
 
 
-NO_OBJECT = "a column whose name begins with 'json' is the document, and this is no object"
+NO_OBJECT = "a column whose name begins with 'json' must hold an object, which is the document; the value is"
 MIGRATION = ["CREATE TABLE t (id UNIQUE); CREATE TABLE u (id UNIQUE); INSERT INTO u VALUES (2);"]
 
 
@@ -136,15 +136,15 @@ MIGRATION = ["CREATE TABLE t (id UNIQUE); CREATE TABLE u (id UNIQUE); INSERT INT
         ),
         (
             "INSERT INTO t VALUES ($id);\nSELECT iif($id = 2, '[]', '{}') AS json",
-            f"{NO_OBJECT}: '[]'",
+            f"{NO_OBJECT} '[]'",
             2,
         ),
         (
             "SELECT iif($id = 2, replace(hex(zeroblob(125)), '0', '[') || replace(hex(zeroblob(125)), '0', ']'), 1) AS x",
-            "what it published cannot be a document: it is nested more than 250 levels deep",
+            "the lambda published a value that cannot be a document: it is nested more than 250 levels deep",
             1,
         ),
-        ("SELECT iif($id = 2, NULL, '{}') AS json", f"{NO_OBJECT}: NULL", 1),
+        ("SELECT iif($id = 2, NULL, '{}') AS json", f"{NO_OBJECT} NULL", 1),
         ("SELECT 1;\nSELECT json_extract(iif($id = 2, 'no', '{}'), '$.a') AS x", "malformed JSON", 2),
     ],
 )

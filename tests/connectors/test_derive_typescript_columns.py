@@ -148,7 +148,7 @@ BROKEN = [
     (["id"], [b'["a]'], "unexpected end of data|unexpected end"),
     (["id"], [b"[1]"], "there are 1 values, and not 2"),
     (["id"], [b"[1,007]"], "unexpected|expected|line 1"),
-    (["id"], [b"7"], "it is no array"),
+    (["id"], [b"7"], "the value is not an array"),
 ]
 
 

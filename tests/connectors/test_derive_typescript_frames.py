@@ -38,7 +38,7 @@ def answer(body: str, head: str = "", seconds: float = 10.0) -> JSON:
     return document
 
 
-WROTE = "wrote to standard output, which is the runtime's, and its process was ended; it wrote b'"
+WROTE = "wrote to standard output, which is reserved for the runtime, so its process was stopped; the output was b'"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named
     assert process is not None
     assert not process.alive
     assert caught.value.message == (
-        "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
+        "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, so its process was stopped;"
         f' the document was {{"id":0}}, or one of the {sent - 1} after it'
     )
     position = caught.value.position

@@ -255,6 +255,6 @@ def test_no_state_at_all_is_fine(tmp_path: Path) -> None:
 @pytest.mark.deno
 def test_a_state_without_a_shard_to_keep_it_is_an_error() -> None:
     session = TypeScriptConnector().open(derivation(PLAIN), apsw.Connection(":memory:"), lambda _, message: None)
-    with pytest.raises(LambdaError, match="'acme/out' keeps state, which its module does not say"):
+    with pytest.raises(LambdaError, match="'acme/out' keeps state, but its module does not declare 'startCommit'"):
         counted(session, "a")
     session.close()

@@ -69,7 +69,7 @@ def test_objects_and_arrays_are_their_text() -> None:
 
 def test_no_fields_at_all() -> None:
     assert unpack_columns([b"", b""], 0) == []
-    with pytest.raises(ProtocolError, match="there are packed values, and no fields"):
+    with pytest.raises(ProtocolError, match="there are packed values, but no fields"):
         unpack_columns([b"", b"\x14"], 0)
 
 

@@ -314,7 +314,7 @@ def test_a_session_is_told_that_its_stream_has_ended_whatever_it_does() -> None:
 
 
 def test_addresses_where_nobody_can_listen() -> None:
-    with pytest.raises(UsageError, match="'7000' is no address"):
+    with pytest.raises(UsageError, match="'7000' is not an address"):
         ConnectorServer(Connector(), "7000")
     server = ConnectorServer(Connector(), "127.0.0.1:0")
     with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
@@ -413,7 +413,7 @@ def test_streams_that_are_open_do_not_keep_it(site: Path) -> None:
 FAILURES = [
     (("serve", "materialize-nothin"), 1, "no materialize connector 'materialize-nothin' is installed"),
     (("serve", "materialize-broken"), 1, "the materialize connector 'materialize-broken' (no_such:Module) cannot be"),
-    (("serve", "materialize-nothing", "--listen", "7000"), 2, "'7000' is no address"),
+    (("serve", "materialize-nothing", "--listen", "7000"), 2, "'7000' is not an address"),
 ]
 
 

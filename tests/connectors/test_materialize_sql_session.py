@@ -140,7 +140,7 @@ def test_who_opens_later_fences_off_who_was_there(database: Database) -> None:
     with database.session(binding) as first:
         commit(first, binding, [{"account": "ann", "balance": 1}], b"one")
         with database.session(binding) as second:
-            with pytest.raises(FencedError, match="this session .fence 1. was fenced off"):
+            with pytest.raises(FencedError, match="this session .fence 1. was fenced by a newer session"):
                 commit(first, binding, [{"account": "ann", "balance": 2}], b"not", exists=True)
             assert second.checkpoint == b"one"
             commit(second, binding, [{"account": "ann", "balance": 3}], b"two", exists=True)

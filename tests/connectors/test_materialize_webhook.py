@@ -248,11 +248,11 @@ def test_the_host_may_say_when_by_a_date(hook: Hook) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (400, EndpointError, "has refused documents: 400 Bad Request: it says why"),
-        (404, EndpointError, "has refused documents: 404 Not Found: it says why"),
-        (302, EndpointError, "has refused documents: 302 Found: it says why"),
-        (401, DeniedError, "does not let us in: 401 Unauthorized: it says why"),
-        (403, DeniedError, "does not let us in: 403 Forbidden: it says why"),
+        (400, EndpointError, "rejected documents: 400 Bad Request: it says why"),
+        (404, EndpointError, "rejected documents: 404 Not Found: it says why"),
+        (302, EndpointError, "rejected documents: 302 Found: it says why"),
+        (401, DeniedError, "denied access: 401 Unauthorized: it says why"),
+        (403, DeniedError, "denied access: 403 Forbidden: it says why"),
     ],
 )
 def test_what_would_be_refused_again_is_not_repeated(

@@ -208,7 +208,7 @@ def test_another_shuffle_is_refused_where_shards_keep_state(shards: int, tmp_pat
     error = found["e/counts"]
     assert error.message == (
         "'count' of 'e/counts' was shuffled by key [/k], and is now shuffled by key [/v]:"
-        " what its 3 shards keep lies where the first one put it"
+        " the state of its 3 shards is divided by the former shuffle"
     )
     assert error.hint == "shuffle as before, or start over: flowctl reset --task e/counts"
     assert error.position is not None

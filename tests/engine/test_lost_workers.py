@@ -80,7 +80,7 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
     (error,) = (task.error for task in run.tasks.values())
     assert isinstance(error, LostError)
     assert error.message.startswith(
-        "the Spark job failed: a worker was killed; the transaction was as small as one can be, about 100 documents of"
+        "the Spark job failed: a worker was killed; the transaction had the smallest possible size, about 100 documents of"
     )
     assert error.hint == "give workers more memory, or ticks less time; see the log"
     assert executor.sizes == [100]
@@ -121,7 +121,7 @@ def test_a_file_that_only_workers_miss_stops_the_task_and_says_so(tmp_path: Path
     (error,) = (task.error for task in run.tasks.values())
     assert isinstance(error, LostError)
     assert error.message.startswith("a file of collection 'p/numbers' is missing: ")
-    assert error.message.endswith("; this machine has the file, and a worker cannot see it")
+    assert error.message.endswith("; this machine has the file, but a worker cannot read it")
     assert executor.times == 0
 
 

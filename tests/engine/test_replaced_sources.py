@@ -362,7 +362,7 @@ def test_a_follower_ends_with_a_table_that_is_created_again(world: World) -> Non
     seen, error = Follower(world, ITEMS).play(lambda: put(world, table, 1), again)
     assert [orjson.loads(text)["id"] for text in seen] == [1, 2]
     assert error is not None
-    assert error.startswith(f"the subscription has ended: '{ITEMS}' was dropped and created again at ")
+    assert error.startswith(f"the subscription ended: '{ITEMS}' was dropped and created again at ")
 
 
 def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
@@ -373,7 +373,7 @@ def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
     )
     assert [orjson.loads(text) for text in seen] == [{"id": 1, "v": 1}]
     assert error is not None
-    assert error.startswith("the subscription has ended: 't/greatest' was reset at ")
+    assert error.startswith("the subscription ended: 't/greatest' was reset at ")
 
 
 def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None:

@@ -234,7 +234,7 @@ def test_a_split_task_has_twice_the_shards_and_goes_on_as_if_it_always_had(tmp_p
 def test_only_a_task_that_has_run_can_be_split(tmp_path: Path) -> None:
     world = world_of(tmp_path)
 
-    with pytest.raises(TaskError, match=r"'r/whole' has never run \(say with how many shards it starts"):
+    with pytest.raises(TaskError, match=r"'r/whole' has never run \(choose the number of shards at the first run"):
         split(world.store, "r/whole")
     with pytest.raises(TaskError, match="'r/whole' has never run"):
         split_up_to(world.store, "r/whole", 4)

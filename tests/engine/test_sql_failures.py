@@ -73,7 +73,7 @@ def published(world: World) -> list[Document]:
         (f"{COUNT} SELECT json_extract(iif($id > 10, 'x', '{{}}'), '$.a') AS id WHERE $id > 10", "malformed JSON"),
         ("SELECT $id, iif($id > 10, CAST(x'61ff' AS TEXT), '') AS t", r"it made text that is not valid UTF-8: b'a\xff'"),
         ("SELECT $id, iif($id > 10, zeroblob(1000000001), 1) AS t", "string or blob too big"),
-        ("SELECT iif($id > 10, '[', json_object('id', $id)) AS json", "a column whose name begins with 'json' is the document, and this is no object: '['"),
+        ("SELECT iif($id > 10, '[', json_object('id', $id)) AS json", "a column whose name begins with 'json' must hold an object, which is the document; the value is '['"),
         (f"INSERT INTO log SELECT 1 WHERE length(randomblob(iif($id > 10, 2000000000, 1))) < 0; {COUNT}",
          "string or blob too big"),
     ],

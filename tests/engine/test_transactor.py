@@ -170,7 +170,9 @@ def test_it_takes_on_less_after_a_loss_and_stops_alone(tmp_path: Path) -> None:
     second(world, run, 10, 11)
     error = run.tasks["t/ledger"].error
     assert isinstance(error, LostError)
-    assert error.message.startswith("the endpoint has no room for so many; the transaction was as small as one can be")
+    assert error.message.startswith(
+        "the endpoint has no room for so many; the transaction had the smallest possible be"
+    )
     assert run.tasks["t/doubles"].error is None
 
 

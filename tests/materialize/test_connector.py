@@ -334,7 +334,7 @@ def test_a_secret_that_is_not_there(connectors: Connectors, address: str, monkey
 def test_an_encrypted_configuration(connectors: Connectors, address: str) -> None:
     error = failed(connectors, materialization(AddressEndpoint(address, config(sops={"mac": "x"}), AT)))
 
-    assert error.message == "this configuration is encrypted by sops"
+    assert error.message == "the configuration is encrypted by sops, which is not supported"
 
 
 # Processes of connectors: they are known when they are ready, told of when they fail, and end with whoever began them.

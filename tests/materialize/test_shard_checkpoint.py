@@ -61,7 +61,7 @@ def test_a_binding_of_another_source_begins_anew() -> None:
 
 @pytest.mark.parametrize("text", [b"x", b"{}", b"[]", b'{"form":2,"token":"","positions":{},"largest":{}}'])
 def test_a_checkpoint_of_somebody_else(text: bytes) -> None:
-    with pytest.raises(ProtocolError, match="a checkpoint that is not ours"):
+    with pytest.raises(ProtocolError, match="a checkpoint of another program"):
         resume(text, ShardData(), BINDINGS, KNOWN, "a")
 
 

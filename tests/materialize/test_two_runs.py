@@ -15,7 +15,7 @@ import pytest
 from real_runs import PATIENCE, Endpoint, Project, end, postgres, sales, sqlite, until
 
 BY_DATA_FOLDER = "error: another flowctl has taken over 'shop/view'; this one commits nothing more"
-BY_ENDPOINT = "this session (fence 1) was fenced off by another one that has opened"
+BY_ENDPOINT = "this session (fence 1) was fenced by a newer session"
 LIMITS = ("--limits", '{"documents": 60}')
 
 
@@ -117,5 +117,5 @@ def test_over_a_copy_of_the_data_folder_the_endpoint_fences(project: Project) ->
             assert copy.is_stored()
             end(later)
         assert copy.is_stored()
-        assert "a run over another data folder materializes into it" in project.called("status")[1]
+        assert "a run over another data folder materializes into the endpoint" in project.called("status")[1]
         end(earlier)

@@ -161,7 +161,11 @@ def test_shares_are_the_contents_together(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"path": ""}, "no collection is named"), ({"when": "now"}, "no option 'when'"), ({"asOf": "x"}, "no RFC 3339")],
+    [
+        ({"path": ""}, "the collection is not named"),
+        ({"when": "now"}, "no option 'when'"),
+        ({"asOf": "x"}, "no RFC 3339"),
+    ],
 )
 def test_options_are_checked(world: World, options: dict[str, str], message: str) -> None:
     from derive.spark.source import FlowOptions

@@ -126,9 +126,9 @@ def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
     reason = 'column "amount" would be jsonb, and was double precision when it was created'
     asked = failures(told(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
-    assert asked["view"] == f'view "v" does not fit what it reads any more: {reason}'
-    assert asked["source"] == f'source "s" does not fit what it reads any more: {reason}'
-    assert asked["materialized"].startswith('materialized view "m" does not fit what it reads any more: ')
+    assert asked["view"] == f'view "v" no longer fits its inputs: {reason}'
+    assert asked["source"] == f'source "s" no longer fits its inputs: {reason}'
+    assert asked["materialized"].startswith('materialized view "m" no longer fits its inputs: ')
 
 
 @pytest.mark.parametrize("change", ["{type: [number, string]}", "{type: [number, boolean]}"])
@@ -160,7 +160,7 @@ def test_what_does_not_fit_stays_listed_with_its_error_until_it_fits_again(world
     errors = world.within(listed)
     assert errors.keys() == every
     assert {name for name, error in errors.items() if error} == {"m", "mm", "v", "s"}
-    assert all(error is None or "any more" in error for error in errors.values())
+    assert all(error is None or "no longer" in error for error in errors.values())
     entries = [entry for entry in recent_entries(world.data, "sql-views") if entry["level"] == "error"]
     assert {entry["view"] for entry in entries} == {"public.m", "public.mm", "public.v", "public.s"}
     edited(world, lambda text: text + "\n")
@@ -175,7 +175,7 @@ def test_another_process_says_why_a_view_is_known_no_further(world: SqlWorld) ->
         other = Coordinator(world.data, world.catalog)
         try:
             client = Client(other, statement_timeout="20s", transaction_isolation="strict serializable")
-            assert "does not fit what it reads any more" in (await client.error("SELECT * FROM m")).message
+            assert "no longer fits its inputs" in (await client.error("SELECT * FROM m")).message
             assert await client("SELECT * FROM n") == [("2",)]
         finally:
             await other.close()
@@ -194,7 +194,7 @@ def test_a_field_vanishes(world: SqlWorld) -> None:
     )
     asked = failures(told(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
-    assert asked["view"] == 'view "v" does not fit what it reads any more: column "amount" does not exist'
+    assert asked["view"] == 'view "v" no longer fits its inputs: column "amount" does not exist'
     assert 'collection "shop/orders" has no column "amount"' in asked["source"]
 
 
@@ -243,7 +243,7 @@ def test_a_collection_is_removed_and_comes_back(world: SqlWorld) -> None:
     assert {name for name, rows in asked.items() if isinstance(rows, Exception)} == set(QUERIES)
     messages = {name: getattr(error, "message", "") for name, error in asked.items()}
     assert messages["collection"] == 'relation "shop/orders" does not exist'
-    assert messages["view"] == 'view "v" does not fit what it reads any more: relation "shop/orders" does not exist'
+    assert messages["view"] == 'view "v" no longer fits its inputs: relation "shop/orders" does not exist'
     assert 'collection "shop/orders" is not in the catalog any more' in messages["source"]
     assert 'materialized view "m"' in messages["materialized"]
 

@@ -515,7 +515,7 @@ class Identity(RuleBasedStateMachine):
         error = self.folder.loop.run(asyncio.to_thread(self.follower.read))
         assert (error is not None) == relation.is_dropped, (error, relation)
         if error is not None:
-            assert error.startswith("the subscription has ended: '")
+            assert error.startswith("the subscription ended: '")
             assert relation.owner in {Owner.TASK, Owner.INGEST, Owner.NOBODY} or self.follower.rows == relation.rows
             self.follower = None
 

@@ -125,7 +125,7 @@ def test_what_was_defined_later_is_worked_out_at_times_before(world: SqlWorld) -
         assert await client("SELECT m.n, v.n FROM m, v") == [("1", "2")]
         error = await client.error("SELECT * FROM u")
         assert error.sqlstate == "22023"
-        assert "begin another one" in (error.hint or "")
+        assert "begin another transaction" in (error.hint or "")
         await client("ROLLBACK")
         for name, rows in (("m", ["1", "2"]), ("v", ["2", "3"])):
             assert await other(f"SELECT n FROM {name} AS OF {time}") == [(rows[0],)]

@@ -75,7 +75,7 @@ def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
         error = read_elsewhere(world, name)
         assert isinstance(error, ViewError)
         assert (error.sqlstate, error.message) == ("22012", "division by zero")
-        assert f"'sql/public/{name}' has had this error in the place of rows since" in str(error.detail)
+        assert f"'sql/public/{name}' has this error in place of its rows since" in str(error.detail)
         assert f"clock {begin}" in str(error.detail)
     assert read_elsewhere(world, "quotients", before) == {(1, 2): 1}
     assert read_elsewhere(world, "quotients", begin - 1) == {(1, 2): 1}
@@ -124,7 +124,7 @@ def test_a_view_fails_also_beside_what_is_not_maintained(world: SqlWorld) -> Non
         for query in queries:
             error = await client.error(query)
             assert (error.sqlstate, error.message) == ("22012", "division by zero")
-            assert "'sql/public/quotients' has had this error" in str(error.detail)
+            assert "'sql/public/quotients' has this error" in str(error.detail)
             assert await client(f"{query} AS OF {before}") == [("1",)]
         assert await client.fails("INSERT INTO u SELECT n FROM counted, u") == "22012"
         await client("DELETE FROM t WHERE a = 0")

@@ -516,7 +516,7 @@ def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
         _, out, err = await asyncio.to_thread(command, world, "status", "-o", "json")
         (status,) = [row for row in map(orjson.loads, out.splitlines()) if row.get("task") == "t/copies"]
         assert (status["state"], status["error"]) == ("failed", "division by zero")
-        said = "error[22012]: division by zero\n  = 'sql/public/v' has had this error in the place of rows since"
+        said = "error[22012]: division by zero\n  = 'sql/public/v' has this error in place of its rows since"
         assert said in err
         code, out, err = await asyncio.to_thread(command, world, *READ)
         assert (code, out) == (1, "")

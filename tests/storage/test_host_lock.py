@@ -43,7 +43,7 @@ def test_a_second_machine_is_refused_until_the_first_is_done(tmp_path: Path) -> 
         assert caught.value.message == f"the data folder {tmp_path} is in use on host 'alpha' since {since}"
         assert caught.value.hint is not None
         assert caught.value.hint.startswith(
-            "run flowctl there, or end what runs there; if that host is gone, try again in "
+            "run flowctl on that host, or end its flowctl processes; if that host is gone, try again in "
         )
         seconds = int(caught.value.hint.removesuffix(" s").rpartition(" ")[2])
         assert SILENT_SECONDS - 5 <= seconds <= SILENT_SECONDS

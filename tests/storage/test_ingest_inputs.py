@@ -93,8 +93,8 @@ MANY = b'{"id":1,"name":"a"}\n' * 100_000
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.gz", b"garbage", "x.gz is not gzip, though its name says so"),
-        ("x.zst", b"", "x.zst is not zstd, though its name says so"),
+        ("x.gz", b"garbage", "x.gz is not gzip, but its name says so"),
+        ("x.zst", b"", "x.zst is not zstd, but its name says so"),
         ("x.jsonl", "{}".encode("utf-16"), "x.jsonl is UTF-16"),
         ("x.gz", gz(MANY)[:-9], "x.gz ends in the midst of its gzip data; "),
         ("x.gz", gz(MANY)[:1000], "x.gz ends in the midst of its gzip data; "),
@@ -136,9 +136,9 @@ def test_csv_rows_are_documents(content: bytes, documents: list[Line], spec: Col
         (b"1,a\n2,b\n", "x.csv:1: 'i/rows' requires 'id', 'name', and the header does not name them: 1,a"),
         (b"id;name\n2;b\n", "x.csv:1: 'i/rows' requires 'id', 'name', and the header does not name them: id;name"),
         (b"id,nom\n2,b\n", "x.csv:1: 'i/rows' requires 'name', and the header does not name it: id,nom"),
-        (b"id,name\n1,a\n2,\xe9t\xe9\n", "x.csv:3: this is not UTF-8"),
-        (b'id,name\n1,a\n2,"b\n3,c\n', "x.csv:4: this is no CSV: unexpected end of data"),
-        (b'id,name\n1,"a"b\n', "x.csv:2: this is no CSV: ',' expected after '\"'"),
+        (b"id,name\n1,a\n2,\xe9t\xe9\n", "x.csv:3: the file is not UTF-8"),
+        (b'id,name\n1,a\n2,"b\n3,c\n', "x.csv:4: the file is not CSV: unexpected end of data"),
+        (b'id,name\n1,"a"b\n', "x.csv:2: the file is not CSV: ',' expected after '\"'"),
     ],
 )
 def test_csv_that_says_too_little_or_too_much_is_told_once(content: bytes, message: str, spec: CollectionSpec) -> None:

@@ -326,7 +326,7 @@ class Doors(RuleBasedStateMachine):
     def create_table(self, columns: tuple[TableColumn, ...]) -> None:
         """A name that is written keeps its owner; one that is not could become a table, which is tried elsewhere."""
         if self.owner is not Owner.NOBODY:
-            with pytest.raises(UsageError, match="is there already"):
+            with pytest.raises(UsageError, match="exists already"):
                 self.world.store.tables.create("o/x", columns)
 
     @rule()

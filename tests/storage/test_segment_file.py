@@ -245,7 +245,7 @@ def test_a_database_that_is_not_ours_or_not_whole_is_told(damage: str, tmp_path:
     other.execute(damage)
     other.close()
 
-    with pytest.raises(StorageError, match="is no metadata database of flowctl, or not a whole one: no such"):
+    with pytest.raises(StorageError, match="is not a complete metadata database of flowctl: no such"):
         Store(tmp_path).collection("c/events")
 
 

@@ -77,7 +77,7 @@ def test_a_failed_commit_defines_and_writes_nothing(count: int, world: World) ->
     files = parquet(store)
     (identifier,) = store.tables.new_ids(1)
     new, changes = NewTable(identifier, "a/source", COLUMNS), ItemChanges(removed=(other,))
-    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+    with pytest.raises(UsageError, match="collection 'a/source' exists already"):
         store.tables.append(3_000, {identifier: rows(count)}, (), Definitions(changes, (new,), dropped=(other,)))
     with pytest.raises(FrontierError):
         renamed = Definitions(ItemChanges(renamed={other: "t"}), renamed={other: "sql/public/t"})

@@ -220,7 +220,7 @@ def test_a_table_has_another_name(store: Store) -> None:
     assert contents(store, renamed, 2_000) == [{"id": 1, "v": 1}]
     store.capabilities.release(lease)
 
-    with pytest.raises(UsageError, match="table 'sql/public/t' is there already"):
+    with pytest.raises(UsageError, match="table 'sql/public/t' exists already"):
         store.tables.rename(table.id, "sql/public/t")
 
 
@@ -243,11 +243,11 @@ def test_a_collection_that_was_written_keeps_its_name(catalog_of: Callable[..., 
     table = world.store.tables.create("sql/public/t", COLUMNS)
     world.ingest("a/source", [{"id": 1}], None)
 
-    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+    with pytest.raises(UsageError, match="collection 'a/source' exists already"):
         world.store.tables.create("a/source", COLUMNS, key=["v"])
-    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+    with pytest.raises(UsageError, match="collection 'a/source' exists already"):
         world.store.tables.rename(table.id, "a/source")
-    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+    with pytest.raises(UsageError, match="collection 'a/source' exists already"):
         world.define(Definitions(renamed={table.id: "a/source"}))
     assert world.store.tables.name_of(table.id) == "sql/public/t"
 

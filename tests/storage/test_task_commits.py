@@ -88,7 +88,7 @@ def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None
     assert frontiers is not None
     assert frontiers.bound == 6_000_000
 
-    with pytest.raises(FrontierError, match="'read' of 't/task' would step back in 't/source'"):
+    with pytest.raises(FrontierError, match="'read' of 't/task' would go backwards in 't/source'"):
         world.store.commit_task(capability, commit_of(5_000_000))
     world.store.commit_task(capability, commit_of(5_000_000, may_step_back=True))
 

@@ -159,7 +159,7 @@ def test_a_time_that_is_yet_to_come_is_refused(world: World) -> None:
 
     assert "1 document is not valid" in caught.value.message
     assert (
-        "test:2: its time 1970-01-01T00:01:01.000001Z is yet to come: it is 1970-01-01T00:00:01.000000Z, and 't/events'"
+        "test:2: its time 1970-01-01T00:01:01.000001Z is in the future: it is 1970-01-01T00:00:01.000000Z, and 't/events'"
         " would be final up to then" in caught.value.message
     )
     assert world.store.upper("t/events") == 0
@@ -201,5 +201,5 @@ def test_ticks_end_while_the_wall_clock_is_behind(catalog_of: Callable[..., Cata
 def test_documents_whose_clock_is_fast_take_a_collection_no_further_than_their_skew(world: World) -> None:
     world.ingest("t/events", [{"id": 1, "at": "1970-01-01T00:01:00Z"}])
 
-    with pytest.raises(DocumentError, match="its time 1970-01-01T00:01:50.000000Z is yet to come"):
+    with pytest.raises(DocumentError, match="its time 1970-01-01T00:01:50.000000Z is in the future"):
         world.ingest("t/events", [{"id": 2, "at": "1970-01-01T00:01:50Z"}])

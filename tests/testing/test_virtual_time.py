@@ -214,6 +214,6 @@ def test_feedback_without_an_end_is_given_up(tmp_path: Path) -> None:
         time.pass_until(test.begin + 3600 * 1_000_000)
     time.close()
     assert str(told.value) == (
-        "20 ticks with documents have passed, and the test has only reached +20s"
+        "20 ticks with documents have passed, but the test has only reached +20s"
         " (advance by less, unless a derivation feeds back without end)"
     )

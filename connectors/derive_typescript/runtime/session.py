@@ -217,7 +217,8 @@ class TypeScriptSession:
         process.abilities = reply["opened"]
         if process.abilities["startCommit"] and not self._state.place:
             raise LambdaError(
-                f"'{self._spec.name}' keeps state, which its module does not say: no shard is there to keep it",
+                f"'{self._spec.name}' keeps state, but its module does not declare 'startCommit', so no shard"
+                " keeps the state",
                 position=self._module.position,
                 hint="write 'startCommit' in the module itself, or shuffle by a key",
             )
@@ -323,7 +324,7 @@ class TypeScriptSession:
         if status in _KILLED and not text:
             return LostError(
                 f"the Deno process of '{self._spec.name}' was killed (signal {-status})",
-                hint="by a person, or by the system for want of memory",
+                hint="a person stopped the process, or the system ran out of memory",
             )
         what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
         if text:
@@ -376,7 +377,8 @@ class TypeScriptSession:
 
     def _wrote(self, what: str, document: str, position: Position, foreign: Foreign) -> LambdaError:
         return LambdaError(
-            f"{what} wrote to standard output, which is the runtime's, and its process was ended; it wrote"
+            f"{what} wrote to standard output, which is reserved for the runtime, so its process was stopped;"
+            " the output was"
             f" {foreign.args[0]!r}{document}",
             position=position,
             hint="write to the task's log with 'console'",
@@ -385,7 +387,7 @@ class TypeScriptSession:
     def _late(self, what: str, document: str, position: Position) -> LambdaError:
         seconds = f"{self._spec.limits.answer_seconds:g}"
         return LambdaError(
-            f"{what} gave no answer within {seconds} s, and its process was ended{document}",
+            f"{what} gave no answer within {seconds} s, so its process was stopped{document}",
             position=position,
             hint="if it needs longer: --deno-timeout SECONDS",
         )

@@ -26,7 +26,7 @@ def fetch(url: str, seconds: float, most_bytes: int) -> bytes:
     try:
         return _read(url, seconds, most_bytes)
     except HTTPException as exc:
-        raise OSError(f"no sensible answer: {type(exc).__name__}") from exc
+        raise OSError(f"invalid answer: {type(exc).__name__}") from exc
     except HTTPError as exc:
         exc.close()
         raise OSError(f"HTTP {exc.code} {exc.reason}") from exc

@@ -154,7 +154,7 @@ class PreparedPeek:
                 (identifier,),
             ).fetchone()
             if row is None or identifier not in kept:
-                raise FrontierError(f"{identifier} is not maintained", hint="Ask for it once more.")
+                raise FrontierError(f"{identifier} is not maintained", hint="Run the statement again.")
             frontiers[identifier] = row
         known: dict[GlobalId, tuple[int, int, int, bool]] = {}
         for identifier, (since, upper) in frontiers.items():
@@ -211,7 +211,7 @@ def _unknown(seen: Seen, time: int) -> FrontierError:
         (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]
     )
     what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
-    return FrontierError(what, hint="Ask for another time.")
+    return FrontierError(what, hint="Read at another time.")
 
 
 def errors_as_of(operators: set[int]) -> str:

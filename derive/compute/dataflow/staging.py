@@ -198,7 +198,7 @@ class Staging:
         if code == 0:
             return True
         if self._tries >= _MOST_TRIES:
-            raise SqlError("XX000", f"the process that works out the first rows of a view ended with exit code {code}")
+            raise SqlError("XX000", f"the process that computes the first rows of a view ended with exit code {code}")
         for path in self._order.folder.iterdir():
             path.unlink()
         self._begin()

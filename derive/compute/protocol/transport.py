@@ -70,11 +70,13 @@ def place_of(address: str, option: str, security: Security, *, listens: bool = F
     if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
         raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
     if int(port) == 0 and not listens:
-        raise UsageError(f"nobody can be reached at port 0 of {host}", hint="give the port that the instance has told")
+        raise UsageError(
+            f"port 0 of {host} cannot be reached", hint="give the port that the instance prints when it starts"
+        )
     if host.strip("[]") not in _LOOPBACK and security.token is None and security.authority is None:
         raise UsageError(
-            f"{host} is not this machine alone, and whoever reaches an instance could read the data folder",
-            hint="give both ends a token in a file, or certificates for TLS and an authority that has signed them",
+            f"{host} is reachable from other machines, and clients of an instance can read the data folder",
+            hint="give both ends a token file, or TLS certificates and the authority that signed them",
         )
     return host.strip("[]"), int(port)
 

@@ -88,7 +88,7 @@ def decode(data: bytes) -> Any:
     try:
         return _decoded(ormsgpack.unpackb(data))
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ProtocolError(f"what was sent is no plan: {error}") from error
+        raise ProtocolError(f"the message is not a plan: {error}") from error
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
@@ -105,7 +105,7 @@ def decode_rows(data: bytes) -> list[Row]:
     try:
         return list(map(tuple, ormsgpack.unpackb(data)))
     except (ValueError, TypeError) as error:
-        raise ProtocolError(f"what was sent is no rows: {error}") from error
+        raise ProtocolError(f"the message is not a list of rows: {error}") from error
 
 
 def _encoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
@@ -125,7 +125,7 @@ def _encoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
         return [_SET, *sorted(map(_encoded, value))]
     if isinstance(value, Mapping):
         return {key: _encoded(item) for key, item in value.items()}
-    raise TypeError(f"a {type(value).__name__} is not sent")
+    raise TypeError(f"a {type(value).__name__} cannot be sent")
 
 
 def _decoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind

@@ -66,7 +66,9 @@ def check_hello(hello: Hello, folder: str) -> None:
             f"the instance speaks {PROTOCOL}, and not {hello.protocol}", hint="use the same release at both ends"
         )
     if hello.folder != folder:
-        raise ProtocolError("the instance is over another data folder", hint="start it with --data of this one")
+        raise ProtocolError(
+            "the instance serves another data folder", hint="start the instance with --data of this folder"
+        )
 
 
 class Peeks:
@@ -286,7 +288,9 @@ class RunningTail:
         if self._is_begun and upper > self._frontier:
             updates = instance.updates(get.id, self._frontier, upper)
             if updates.since >= self._frontier:
-                raise FrontierError("what is followed was made anew, and changes before that are not known")
+                raise FrontierError(
+                    "the subscribed relation was rebuilt, and its changes before the rebuild are not known"
+                )
             self._send_updates(updates, upper)
             self._remembered += len(updates.rows)
             if self._own is not None and self._remembered >= _MOST_UPDATES:

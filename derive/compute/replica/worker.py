@@ -41,7 +41,7 @@ def locked(folder: Path) -> Iterator[None]:
         if not _lock(descriptor):
             holder = holder_of(folder)
             who = f"another instance, {show_process(holder)}," if holder else "another instance"
-            raise BusyError(f"{who} keeps what it has in {folder}", hint="give each a --folder of its own")
+            raise BusyError(f"{who} uses the folder {folder}", hint="give each process a --folder of its own")
         name = this_process().encode()
         os.pwrite(descriptor, name, 0)
         os.ftruncate(descriptor, len(name))

@@ -97,14 +97,14 @@ def sqlite_error(error: apsw.Error) -> FlowError | None:
 def _of_disk(error: apsw.Error) -> FlowError | None:
     match error:
         case apsw.FullError():
-            return SqlError("53100", "no space is left where rows are kept")
+            return SqlError("53100", "no space left on the device that stores the rows")
         case apsw.NoMemError():
-            return SqlError("53200", "out of memory", hint="Ask for less at once.")
+            return SqlError("53200", "out of memory", hint="Read fewer rows at once.")
         case apsw.BusyError() | apsw.LockedError():
             hint = "it is tried again once that process, a backup perhaps, is done"
-            return BusyError("another process keeps the database to itself in which rows are kept", hint=hint)
+            return BusyError("another process holds a lock on the database that stores the rows", hint=hint)
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.NotADBError() | apsw.CorruptError():
-            return StorageError(f"the database in which rows are kept cannot be used: {error}")
+            return StorageError(f"the database that stores the rows cannot be used: {error}")
     return None
 
 
@@ -118,4 +118,4 @@ def _of_message(message: str) -> SqlError:
     if any(words in message for words in ("too many", "too deep", "too large", "stack overflow", "at most")):
         hint = "Ask for less in one statement, or put parts of it into views."
         return SqlError("54001", "the statement is too complex", hint=hint, detail=message)
-    return SqlError("XX000", f"SQLite does not carry out a statement of ours: {message}")
+    return SqlError("XX000", f"SQLite rejected a generated statement: {message}")

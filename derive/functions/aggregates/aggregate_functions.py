@@ -125,7 +125,7 @@ class _Listed:
             self._size += _size(data)
             if self._size > _MOST_BYTES:
                 hint = "Aggregate fewer rows at once."
-                raise SqlError("54000", "what is aggregated into one value is too large", hint=hint)
+                raise SqlError("54000", "the aggregated value is too large", hint=hint)
 
     def inverse(self, *data: Any) -> None:
         if data[0] is not None or not self.skips_null:

@@ -80,7 +80,7 @@ def _expression_of(tokens: Sequence[str]) -> RegularExpression:
     Raises:
         SqlError: 54001, it is too long.
     """
-    too_long = SqlError("54001", "LIKE pattern is too long", hint="Only one without _ may be of any length.")
+    too_long = SqlError("54001", "LIKE pattern is too long", hint="Only patterns without _ may have any length.")
     parts: list[CharacterSet | Repetition] = []
     for token in tokens:
         if token == "%":

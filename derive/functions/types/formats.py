@@ -282,7 +282,7 @@ def boolean_of_binary(data: bytes) -> int:
 def text_of_binary(data: bytes) -> str:
     """Read a text from its binary form."""
     if b"\0" in data:
-        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="no text may have a NUL")
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="a text must not contain a NUL")
     return data.decode()
 
 

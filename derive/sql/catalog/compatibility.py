@@ -94,7 +94,7 @@ def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = 
     kind = item.kind.value
     return SqlError(
         sqlstate,
-        f'{kind} "{item.name}" does not fit what it reads any more: {reason}',
+        f'{kind} "{item.name}" no longer fits its inputs: {reason}',
         detail=f"It reads {', '.join(sorted(reads))}." if reads else None,
         hint=f"DROP {kind.upper()} and CREATE it again, or change the collection back in the catalog, flow.yaml",
     )

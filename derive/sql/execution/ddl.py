@@ -66,7 +66,7 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
         raise SqlError("42501", f"permission denied for {what}", hint=hint)
     coordinator = state.coordinator
     if not coordinator.computing.can_start:
-        raise SqlError("0A000", f"{what} is for a server", hint="send it to flowctl sql serve")
+        raise SqlError("0A000", f"{what} needs a server", hint="send the statement to flowctl sql serve")
     coordinator.own()
     async with coordinator.definitions:
         if isinstance(statement, CreateReplica):
@@ -245,7 +245,8 @@ class _Definer:
                 "2BP01",
                 f"cannot change the columns of table {item.name} because others depend on it",
                 detail=f"These depend on it: {depending}.",
-                hint="Drop them first, and create them again behind it; all of that may be one transaction.",
+                hint="Drop the dependents first, and create them again after the change; one"
+                " transaction can do all of this.",
             )
         rows = [row async for batch in await read(self._state, self._state.bound(query)) for row in batch]
         altered = replace(item, id=provisional_id(), columns=columns, alters=_altered_by(item))

@@ -81,7 +81,9 @@ class _Deployment:
             self._coordinator.look()
         except FlowError as unknown:
             message = f"it is not known whether the transaction was committed: {unknown}"
-            raise SqlError("08007", message, hint="look, and run it again if it was not") from error
+            raise SqlError(
+                "08007", message, hint="check whether the change was committed, and run the statement again if not"
+            ) from error
         return self._coordinator.objects.version != version
 
     def _is_there(self, table: GlobalId) -> bool:

@@ -401,9 +401,9 @@ async def time_of(
         newest = f"known is what is read up to {time_text(upper - 1)}, and " if upper > since else ""
         raise SqlError(
             "22023",
-            f"{time_text(time)} is yet to come",
+            f"{time_text(time)} is in the future",
             offset=as_of.offset,
-            hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest one that is known",
+            hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest known time",
         )
     await coordinator.timeline.reach(ids, time)
     return time

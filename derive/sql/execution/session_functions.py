@@ -57,7 +57,7 @@ class SessionFunctions:
         """
         match name, arguments:
             case "pg_notify", _:
-                raise SqlError("0A000", "NOTIFY is not supported", hint="SUBSCRIBE tells of changes")
+                raise SqlError("0A000", "NOTIFY is not supported", hint="use SUBSCRIBE to receive changes")
             case "set_config", (str() as setting, str() | None as value, is_local):
                 self._state.settings.set(setting, value, is_local=bool(is_local))
                 return self._state.settings.get(setting)

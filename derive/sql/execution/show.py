@@ -56,7 +56,7 @@ def _relation(plan: Plan) -> Relation:
         return plan.view.relation
     if plan.write is not None:
         return plan.write.query.relation
-    raise SqlError("0A000", "only what reads can be explained")
+    raise SqlError("0A000", "only queries can be explained")
 
 
 def _name(state: State, identifier: GlobalId) -> str:

@@ -122,7 +122,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
     ids = ids_of(relation)
     if any(map(is_provisional, ids)):
         what = "what this transaction has begun to define cannot be subscribed to"
-        raise SqlError("0A000", what, hint="COMMIT first: it is there from then on, and not before")
+        raise SqlError("0A000", what, hint="COMMIT first: the relation exists from the commit on")
     up_to = None
     if statement.up_to is not None:
         up_to = clock_of(state, AsOf(statement.up_to, is_at_least=False, offset=0))
@@ -254,7 +254,7 @@ class _Stream:
         objects = self._state.coordinator.refresh()
         if not self._ids <= objects.items.keys() | objects.collections.keys():
             raise _as_sql(
-                FencedError("a table, source or collection that it reads was dropped, and all before is told")
+                FencedError("a relation that the subscription reads was dropped; all earlier changes were sent")
             )
 
     async def aclose(self) -> None:
@@ -276,8 +276,8 @@ def _as_sql(failure: FlowError) -> SqlError:
     if isinstance(failure, FencedError | FrontierError):
         return SqlError(
             "55000",
-            "the subscription cannot go on: what it follows was reset, or dropped, or it is too far behind that",
+            "the subscription cannot resume: its relation was reset or dropped, or the subscription is too far behind",
             detail=failure.message,
-            hint="SUBSCRIBE again: it begins with what is there then",
+            hint="SUBSCRIBE again: the new subscription begins with the present rows",
         )
     return failure if isinstance(failure, SqlError) else SqlError("XX000", failure.message, hint=failure.hint)

@@ -147,7 +147,7 @@ _CONSTRAINTS = {
 _TABLE_CONSTRAINTS = {
     **_CONSTRAINTS,
     "foreign": ("foreign keys", _CONDITIONS),
-    "constraint": ("constraints", "Leave it out. A column may be NOT NULL."),
+    "constraint": ("constraints", "Omit the precision. A column may be NOT NULL."),
     "exclude": ("exclusions", _CONDITIONS),
 }
 """Names of unsupported constraints with hints, by first word."""

@@ -322,7 +322,7 @@ class StatementParser:
 
 def _not_measured(offset: int) -> SqlError:
     hint = "EXPLAIN tells of the operators, and EXPLAIN TIMESTAMP FOR at which time a query reads."
-    return SqlError("0A000", "EXPLAIN ANALYZE is not supported: queries are not measured", offset=offset, hint=hint)
+    return SqlError("0A000", "EXPLAIN ANALYZE is not supported: no measurements are taken", offset=offset, hint=hint)
 
 
 @cached_by_text
@@ -396,5 +396,5 @@ def parse_type_name(text: str) -> TypeName:
 
 def too_complex() -> SqlError:
     """Return the error of an expression that is nested too deeply."""
-    hint = "Write it with fewer parentheses, or in several steps."
+    hint = "Use fewer parentheses, or several statements."
     return SqlError("54001", "stack depth limit exceeded", hint=hint)

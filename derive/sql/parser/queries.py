@@ -263,7 +263,7 @@ class QueryParser:
                 raise SqlError(
                     "54001",
                     "stack depth limit exceeded",
-                    hint="Write it with fewer parentheses, or in several steps.",
+                    hint="Use fewer parentheses, or several statements.",
                     offset=reader.offset,
                 )
         token = reader.ahead(index)

@@ -126,7 +126,7 @@ def _ascii(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
-        raise SqlError("08P01", "malformed SCRAM message: it is no text") from exc
+        raise SqlError("08P01", "malformed SCRAM message: the message is not a text") from exc
 
 
 OpenSession: TypeAlias = Callable[[Mapping[str, str], Backends], Session]

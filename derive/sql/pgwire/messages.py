@@ -332,4 +332,4 @@ def decode(data: bytes) -> str:
 
 
 def _malformed() -> SqlError:
-    return SqlError("08P01", "a message has not the form that the protocol gives it")
+    return SqlError("08P01", "a message does not have the format of the protocol")

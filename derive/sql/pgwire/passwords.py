@@ -209,11 +209,11 @@ class Passwords:
                 raise UsageError(f"{where} {what}", hint=FORM)
             verifier = Verifier.of_text(password)
             if verifier is None and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise UsageError(f"{where} has a password, and others may read it", hint=f"chmod 600 {path}")
+                raise UsageError(f"{where} has a password, but other users may read the file", hint=f"chmod 600 {path}")
             verifiers[user] = verifier or Verifier.of_password(password)
             marks[user] = own_marks
         if not verifiers:
-            raise UsageError(f"the password file {path} names no user", hint=FORM)
+            raise UsageError(f"the password file {path} has no user", hint=FORM)
         return Passwords(verifiers, marks)
 
 

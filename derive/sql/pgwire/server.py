@@ -87,7 +87,7 @@ class Server:
             )
         except OSError as exc:
             hint = "choose another port with --listen, or 0 for any"
-            raise FlowError(f"nobody can listen at {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+            raise FlowError(f"cannot listen at {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
         address = self._listeners.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
@@ -194,7 +194,7 @@ class _ServerBackends:
         if connection is None or connection.backend is None:
             return False
         if not self._may_touch(connection.user):
-            raise SqlError("42501", "permission denied", hint="only its own user ends a session")
+            raise SqlError("42501", "permission denied", hint="only the user of a session can end it")
         end(connection)
         return True
 

@@ -48,7 +48,9 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
         if error.sqlstate != "42703":
             raise
         message = "cannot use column reference in DEFAULT expression"
-        raise SqlError("0A000", message, offset=error.offset, hint="Quote texts as in 'text'.") from error
+        raise SqlError(
+            "0A000", message, offset=error.offset, hint="Write texts in single quotes, as in 'text'."
+        ) from error
     if has_subquery(value):
         raise SqlError("0A000", "cannot use subquery in DEFAULT expression", offset=start_of(node))
     cast = queries.coercion.cast(value, column.type, start_of(node), "assignment")

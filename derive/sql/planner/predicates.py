@@ -175,7 +175,7 @@ class PredicatePlanner:
         assert isinstance(node.source, Query)
         relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
         if isinstance(node.operand, RowValue):
-            raise SqlError("0A000", "rows are not compared with ANY and ALL but by =", offset=node.offset)
+            raise SqlError("0A000", "ANY and ALL compare rows only by =", offset=node.offset)
         self._operands(node, relation)
         operand = self._expressions.plan(node.operand)
         resolution = resolve_operator(node.symbol, (operand.type, relation.types[0]), node.offset)
@@ -191,7 +191,7 @@ class PredicatePlanner:
 
     def _with_array(self, node: Quantified, source: SyntaxNode) -> Expression:
         if isinstance(node.operand, RowValue):
-            raise SqlError("0A000", "rows are not compared with ANY and ALL but by =", offset=node.offset)
+            raise SqlError("0A000", "ANY and ALL compare rows only by =", offset=node.offset)
         if not isinstance(source, ArrayValue):
             return self._with_any_array(node, source)
         if not source.items:
@@ -224,7 +224,7 @@ class PredicatePlanner:
     @staticmethod
     def _pair(left: SyntaxNode, right: SyntaxNode, offset: int) -> tuple[Sequence[SyntaxNode], Sequence[SyntaxNode]]:
         if not isinstance(left, RowValue) or not isinstance(right, RowValue):
-            raise SqlError("0A000", "a row can only be compared with another one that is written", offset=offset)
+            raise SqlError("0A000", "a row can only be compared with a row expression", offset=offset)
         if len(left.items) != len(right.items):
             raise SqlError("42601", "unequal number of entries in row expressions", offset=offset)
         return left.items, right.items

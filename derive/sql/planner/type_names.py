@@ -60,7 +60,7 @@ def type_of(name: TypeName) -> Type:
         hint = f"Did you mean {nearest}?" if nearest else None
         raise SqlError("42704", f'type "{name.name}" does not exist', offset=name.offset, hint=hint)
     if name.modifiers and kind is Type.TIME:
-        raise SqlError("0A000", "precisions of time are not supported", offset=name.offset, hint="Leave it out.")
+        raise SqlError("0A000", "precisions of time are not supported", offset=name.offset, hint="Omit the precision.")
     if name.modifiers and name.name not in _WITH_MODIFIERS:
         message = f'type modifier is not allowed for type "{name.name}"'
         raise SqlError("42601", message, offset=name.offset)

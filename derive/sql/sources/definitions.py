@@ -97,7 +97,7 @@ def micros_of(text: str, offset: int | None = None) -> int:
         elif words and word.isdigit() and words[0] in _UNITS:
             micros += int(word) * _UNITS[words.pop(0)]
         else:
-            raise SqlError("22023", f"'{text}' is no span of days, hours, minutes or seconds", offset=offset)
+            raise SqlError("22023", f"'{text}' is not a duration in days, hours, minutes or seconds", offset=offset)
     return micros
 
 

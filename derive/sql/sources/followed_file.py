@@ -159,7 +159,7 @@ class FollowedFile:
         tail = file.read(min(position.offset, _MARK_BYTES))
         # Earlier versions store the checksum of the first bytes alone.
         if position.checksum not in {_checksum(position.offset, head, tail), zlib.crc32(head)}:
-            raise SqlError("55000", f"'{self._form.path}' is not the file any more that was read", hint=hint)
+            raise SqlError("55000", f"'{self._form.path}' was replaced by another file", hint=hint)
         return head, tail
 
     def _rows(self, data: bytes, lines: int) -> tuple[list[Row], int]:
@@ -188,7 +188,7 @@ def _json_row(columns: Sequence[tuple[str, Type]]) -> Callable[[str], Row]:
     def row(text: str) -> Row:
         value = parsed_json(jsonb_of_text(text))
         if not isinstance(value, dict):
-            raise SqlError("22P02", "the line is no JSON object")
+            raise SqlError("22P02", "the line is not a JSON object")
         return tuple(_datum(kind, value.get(name)) for name, kind in columns)
 
     return row

@@ -81,7 +81,7 @@ class Ownership:
             where = f" at {address}" if address else ""
             raise SqlError(
                 "55006",
-                f"another flowctl serves SQL over this data folder{where}, and only that one writes",
+                f"another flowctl serves SQL over this data folder{where}, and only that process may write",
                 hint=f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again",
             )
 

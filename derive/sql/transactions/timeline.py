@@ -149,8 +149,9 @@ class Timeline:
         if since > time:
             raise SqlError(
                 "22023",
-                f"what is read is known from {time_text(since)} on, and not at {time_text(time)}",
-                hint="read a later time; a transaction reads all at the time of its first statement: begin another one",
+                f"the relations are known from {time_text(since)} on, and not at {time_text(time)}",
+                hint="read at a later time; a transaction reads at the time of its first statement, so begin"
+                " another transaction",
             )
         if upper <= time:
             await self._reached(ids, time)

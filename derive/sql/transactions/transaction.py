@@ -145,8 +145,8 @@ class Transaction:
         if any(not is_provisional(table) for table, _, _ in self._writes):
             raise SqlError(
                 "25001",
-                "a transaction that has written cannot read",
-                hint="COMMIT first: what was written is there from then on, and not before",
+                "a transaction that has written rows cannot read",
+                hint="COMMIT first: written rows are readable from the commit on",
             )
         if not self.modes.is_explicit:
             time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)

@@ -151,7 +151,7 @@ def find(db: apsw.Connection, identifier: str) -> Capability:
     """
     row: Any = db.execute(f"{_QUERY} WHERE capability.id = ?", (identifier,)).fetchone()
     if row is None:
-        raise FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another one")
+        raise FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another capability")
     return Capability(*row)
 
 

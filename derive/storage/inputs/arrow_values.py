@@ -139,7 +139,7 @@ def _texts(array: Any) -> list[JSON]:
     try:
         return _as_they_are(array)
     except UnicodeDecodeError as exc:
-        raise UnfitError("a string that is not UTF-8") from exc
+        raise UnfitError("a string that is not valid UTF-8") from exc
 
 
 def _binaries(array: Any) -> list[JSON]:

@@ -62,9 +62,9 @@ def csv_rows(
     except _TooLargeError:
         yield texts.lines, too_large(most_bytes, "the row")
     except csv.Error as exc:
-        raise DocumentError(f"{name}:{reader.line_num}: this is no CSV: {exc}", hint=NOTHING_INGESTED) from exc
+        raise DocumentError(f"{name}:{reader.line_num}: the file is not CSV: {exc}", hint=NOTHING_INGESTED) from exc
     except UnicodeDecodeError as exc:
-        raise DocumentError(f"{name}:{reader.line_num + 1}: this is not UTF-8", hint=NOTHING_INGESTED) from exc
+        raise DocumentError(f"{name}:{reader.line_num + 1}: the file is not UTF-8", hint=NOTHING_INGESTED) from exc
 
 
 class _TooLargeError(Exception):
@@ -99,7 +99,7 @@ class _Texts:
 
 def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:
     if not header:
-        raise DocumentError(f"{name} has no header line", hint="its first line is to name the columns")
+        raise DocumentError(f"{name} has no header line", hint="the first line must name the columns")
     seen: set[str] = set()
     for column in header:
         if column in seen:
@@ -114,7 +114,7 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
         raise DocumentError(
             f"{name}:1: '{spec.name}' requires {listed}, and the header does not name"
             f" {'it' if len(missing) == 1 else 'them'}{shown}",
-            hint="the first line is to name the columns",
+            hint="the first line must name the columns",
         )
 
 

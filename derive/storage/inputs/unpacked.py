@@ -34,7 +34,7 @@ def unpacked(stream: io.BufferedReader, name: str) -> BinaryIO:
     codec = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
     promised = next((codec for suffix, codec in SUFFIXES.items() if name.endswith(suffix)), None)
     if promised and codec is None:
-        raise UsageError(f"{name} is not {promised}, though its name says so", hint="rename the file")
+        raise UsageError(f"{name} is not {promised}, but its name says so", hint="rename the file")
     text = io.BufferedReader(_Unpacked(stream, codec, name), 1 << 17) if codec else stream
     if text.peek(2)[:2] in _UTF16:
         raise UsageError(f"{name} is UTF-16", hint="JSON and CSV are UTF-8: iconv -f utf-16 -t utf-8")

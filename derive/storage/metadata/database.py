@@ -206,7 +206,7 @@ def _of_flowctl(path: Path) -> Iterator[None]:
         if not str(exc).startswith(("no such table", "no such column")):
             raise
         raise StorageError(
-            f"{path} is no metadata database of flowctl, or not a whole one: {exc}", hint="restore it from a backup"
+            f"{path} is not a complete metadata database of flowctl: {exc}", hint="restore it from a backup"
         ) from exc
 
 

@@ -182,7 +182,7 @@ def free(db: apsw.Connection, name: str) -> None:
     """
     if not make_way(db, name):
         what = "collection" if find_table(db, name) is None else "table"
-        raise UsageError(f"{what} '{name}' is there already", hint="use another name")
+        raise UsageError(f"{what} '{name}' exists already", hint="use another name")
 
 
 # Items

@@ -83,6 +83,6 @@ def view_error(name: str, since: int, sqlstate: str, message: str) -> ViewError:
     return ViewError(
         sqlstate,
         message,
-        detail=f"'{name}' has had this error in the place of rows since {format_rfc3339(since)} (clock {since})",
+        detail=f"'{name}' has this error in place of its rows since {format_rfc3339(since)} (clock {since})",
         hint="correct the inputs of the view, or read the view at another time",
     )

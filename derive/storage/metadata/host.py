@@ -181,7 +181,7 @@ def in_use(root: Path, host: Host, since: str, silent: float) -> StorageError:
     """Return the error of a data folder that another machine uses."""
     return StorageError(
         f"the data folder {root} is in use on host '{host.name}' since {since}",
-        hint=f"run flowctl there, or end what runs there; if that host is gone, try again in"
+        hint=f"run flowctl on that host, or end its flowctl processes; if that host is gone, try again in"
         f" {SILENT_SECONDS - silent:.0f} s",
     )
 

@@ -178,7 +178,7 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
         raise StorageError(
             f"{path} is older than the other files: it has {commits:,} commits, and the folder has"
             f" {counted:,}; files of later commits would become garbage, so nothing was done",
-            hint="put the latest metadata.db back, together with its -wal file if it has one, or restore a backup of"
+            hint="restore the latest metadata.db, together with its -wal file if it has one, or restore a backup of"
             " the whole folder: flowctl restore; if this metadata.db is the latest that you have, list the"
             " lost files with 'flowctl verify', and accept the loss with 'flowctl verify --accept-older'",
         )

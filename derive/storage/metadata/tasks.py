@@ -184,4 +184,4 @@ def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None
         if key not in before or old is None or new is None or old.source != new.source:
             continue
         if position - new.offset < before[key] - old.offset:
-            raise FrontierError(f"'{key}' of '{name}' would step back in '{new.source}'; nothing was committed")
+            raise FrontierError(f"'{key}' of '{name}' would go backwards in '{new.source}'; nothing was committed")

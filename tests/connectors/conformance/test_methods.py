@@ -77,7 +77,7 @@ def test_configurations_that_fail_the_schema_are_refused(client: Client, subject
 
         for code, text in (refusal(validated), refusal(applied), client.stream(opening(spec)).failure()):
             assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert text.startswith(f"the endpoint's configuration of {subject.connector.name} is not what it must be: ")
+            assert text.startswith(f"the endpoint's configuration of {subject.connector.name} is not valid: ")
 
 
 def test_resources_that_fail_the_schema_are_refused(client: Client, subject: Subject) -> None:
@@ -89,7 +89,7 @@ def test_resources_that_fail_the_schema_are_refused(client: Client, subject: Sub
 
     code, text = refusal(applied)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert text.startswith(f"the resource of binding 1 of {subject.connector.name} is not what it must be: ")
+    assert text.startswith(f"the resource of binding 1 of {subject.connector.name} is not valid: ")
 
 
 def test_requests_that_make_no_sense_are_refused(client: Client) -> None:
@@ -132,21 +132,21 @@ def stored(stream: Stream) -> pb.TransactionRequest:
 def test_before_open(client: Client, message: pb.TransactionRequest, name: str) -> None:
     code, text = client.stream(message).failure()
 
-    assert (code, text) == (INVALID, f"{name} is out of place: the stream is before Open, where Open may come")
+    assert (code, text) == (INVALID, f"{name} is not expected: the stream is before Open, which allows Open")
 
 
 OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] = [
-    (lambda stream: [stored(stream)], "Store is out of place: the stream is loading, where Load or Prepare may come"),
-    (lambda _: [COMMIT], "Commit is out of place: the stream is loading, where Load or Prepare may come"),
-    (lambda _: [prepare(b"1"), prepare(b"2")], "Prepare is out of place: the stream is storing, where Store or Commit may come"),
-    (lambda _: [prepare(b"1"), load(0, [(1, "a")])], "Load is out of place: the stream is storing, where Store or Commit may come"),
+    (lambda stream: [stored(stream)], "Store is not expected: the stream is loading, which allows Load or Prepare"),
+    (lambda _: [COMMIT], "Commit is not expected: the stream is loading, which allows Load or Prepare"),
+    (lambda _: [prepare(b"1"), prepare(b"2")], "Prepare is not expected: the stream is storing, which allows Store or Commit"),
+    (lambda _: [prepare(b"1"), load(0, [(1, "a")])], "Load is not expected: the stream is storing, which allows Store or Commit"),
     (
         lambda stream: [prepare(b"1"), stored(stream), COMMIT, COMMIT],
-        "Commit is out of place: the stream is loading, where Load or Prepare may come",
+        "Commit is not expected: the stream is loading, which allows Load or Prepare",
     ),
     (
         lambda stream: [prepare(b"1"), COMMIT, stored(stream)],
-        "Store is out of place: the stream is loading, where Load or Prepare may come",
+        "Store is not expected: the stream is loading, which allows Load or Prepare",
     ),
     (lambda _: [pb.TransactionRequest()], "a message holds nothing that is known, and must hold one of Load, Store, Prepare, Commit, Open"),
     (
@@ -173,7 +173,7 @@ def test_a_second_open(client: Client) -> None:
 
     stream.send(opening(spec))
 
-    assert stream.failure() == (INVALID, "Open is out of place: the stream is loading, where Load or Prepare may come")
+    assert stream.failure() == (INVALID, "Open is not expected: the stream is loading, which allows Load or Prepare")
 
 
 def test_an_open_that_makes_no_sense(client: Client) -> None:
@@ -188,11 +188,11 @@ def test_an_unknown_binding(client: Client, subject: Subject) -> None:
     known = "there are 1, counted from 0"
     stream = client.ready()
     stream.send(load(1, [(1, "a")]))
-    assert stream.failure() == (INVALID, f"Load is of an unknown binding, 1: {known}")
+    assert stream.failure() == (INVALID, f"Load names an unknown binding, 1: {known}")
 
     stream = client.open(client.materialization())[0]
     stream.send(prepare(b"1"), stream.store([thing(1)]), stream.store([thing(1)], binding=7), COMMIT)
-    assert stream.failure() == (INVALID, f"Store is of an unknown binding, 7: {known}")
+    assert stream.failure() == (INVALID, f"Store names an unknown binding, 7: {known}")
     assert subject.rows("things") == {}
 
 
@@ -207,7 +207,7 @@ def test_a_load_of_delta_updates(client: Client, subject: Subject) -> None:
 
     code, text = stream.failure()
     assert code is INVALID
-    assert text.startswith("Load is of binding '")
+    assert text.startswith("Load names binding '")
     assert text.endswith("', which has delta updates")
 
 

@@ -57,8 +57,8 @@ def test_marks_give_rights(tmp_path: Path) -> None:
         ("ann\n", 0o600, ":1 names no user and password"),
         ("ann:\n", 0o600, ":1 names no user and password"),
         ("ann:a\nann:b\n", 0o600, ":2 names user 'ann' again"),
-        ("", 0o600, "names no user"),
-        ("ann:a\n", 0o644, ":1 has a password, and others may read it"),
+        ("", 0o600, "has no user"),
+        ("ann:a\n", 0o644, ":1 has a password, but other users may read the file"),
     ],
 )
 def test_files_that_make_no_sense(tmp_path: Path, text: str, mode: int, message: str) -> None:

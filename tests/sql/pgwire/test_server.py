@@ -78,7 +78,7 @@ def test_a_port_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(FlowError, match="nobody can listen at 127.0.0.1:"):
+        with pytest.raises(FlowError, match="cannot listen at 127.0.0.1:"):
             asyncio.run(listen(taken.getsockname()[1]))
 
 

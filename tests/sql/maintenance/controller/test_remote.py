@@ -187,7 +187,7 @@ def test_a_refusal_is_told_in_every_session(tmp_path: Path, loop: asyncio.Abstra
             troubles.add(replica.trouble)
             replica.close()
         server.stop()
-    assert troubles == {"the instance is over another data folder (start it with --data of this one)"}
+    assert troubles == {"the instance serves another data folder (start the instance with --data of this folder)"}
 
 
 def test_a_command_that_cannot_be_sent_is_told_and_the_connection_made_again(

@@ -171,7 +171,7 @@ def test_what_comes_to_a_halt_goes_on_by_itself_where_it_was(world: World) -> No
     world.collection.seal(3)
     world.settle()
     failures = world.controller.replicas()["a"].failures
-    assert {str(failure) for failure in failures.values()} == {"no space is left where rows are kept"}
+    assert {str(failure) for failure in failures.values()} == {"no space left on the device that stores the rows"}
     connection.pragma("max_page_count", room)
     world.settle()
     assert failures.keys() == {101, 102}  # no time has passed
