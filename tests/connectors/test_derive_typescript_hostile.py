@@ -126,7 +126,7 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
-from derive.protocol.derive import LambdaLimits
+from derive.protocol.specs import LambdaLimits
 session = open_session(replace(lambdas("for (;;);"), limits=LambdaLimits(answer_seconds=1)))
 print(session._open().pid, flush=True)
 invoke(session, [{"id": 1}])
