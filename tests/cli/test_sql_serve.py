@@ -32,6 +32,7 @@ from derive.sql.maintenance.instance_options import PROCESSES
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.transactions.ownership import FILE
 from derive.storage.metadata.definitions import Definitions, ItemChanges
+from derive.storage.metadata.process import is_stopped, lock_holder
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 
@@ -561,6 +562,17 @@ def held(data: Path) -> dict[int, int]:
         return store.task_capabilities.dataflows("index")
 
 
+def stop_between_commits(process: subprocess.Popen[str], data: Path) -> None:
+    """Stop a process while it has no transaction of the metadata, for which all other processes would wait."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        while not is_stopped(process.pid):
+            pass
+        if lock_holder(os.stat(data / "metadata.db-shm"), "POSIX") != process.pid:
+            return
+        process.send_signal(signal.SIGCONT)
+
+
 def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     with serve(tmp_path) as first, psycopg.connect(first.address, autocommit=True) as connection:
@@ -570,7 +582,7 @@ def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
         while not held(data):
             assert time.monotonic() < deadline
             connection.execute("SELECT pg_sleep(0.05)")
-        first.process.send_signal(signal.SIGSTOP)
+        stop_between_commits(first.process, data)
         (data / FILE).unlink()  # as of a file system that has given the lock away
         with serve(tmp_path) as second, psycopg.connect(second.address, autocommit=True) as other:
             other.execute("DROP INDEX t_a")
