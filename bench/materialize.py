@@ -28,8 +28,8 @@ from bench.report import Column, Report, Value
 from bench.warm import Timer
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import Run
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Committed
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store

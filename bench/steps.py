@@ -22,7 +22,7 @@ from bench.transfers import CATALOG, Transfers, generate
 from bench.warm import FLOORS, with_inputs
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.storage.store import Store
 
 OURS = tuple(f"{ROOT / folder}/" for folder in ("derive", "connectors"))

@@ -25,7 +25,7 @@ from connectors.derive_typescript.runtime.process import FRAME_DOCUMENTS, comman
 from connectors.derive_typescript.runtime.project import digest_of
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.ingest import Ingestion

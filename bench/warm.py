@@ -19,7 +19,7 @@ from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
 from derive.engine.executor import Executor
 from derive.engine.hybrid_executor import CostModel, HybridExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Committed
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store

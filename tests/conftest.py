@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, settings
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
+from derive.engine.task_reconciler import open_changing_run
 from derive.lambda_sql.watch import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor

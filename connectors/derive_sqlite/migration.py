@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.block import first_issue, read_block
-from derive.lambda_sql.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
 from derive.lambda_sql.guard import MIGRATIONS, Guard
-from derive.lambda_sql.watch import Watch
+from derive.lambda_sql.watch import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
 from derive.position import Position, Script
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"

@@ -24,9 +24,8 @@ from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
 from derive.errors import LambdaError
 from derive.lambda_sql.block import first_issue
 from derive.lambda_sql.chance import Chance, calls_chance
-from derive.lambda_sql.failure import ENVIRONMENT, FAILURES
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.watch import Watch
+from derive.lambda_sql.watch import ENVIRONMENT, FAILURES, Watch
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import JSON, DerivationSpec, Document
 

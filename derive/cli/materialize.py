@@ -102,7 +102,7 @@ def _plan(
 ) -> tuple[PreparedMaterialization, str]:
     from derive.engine.stored_bindings import stored_fields
     from derive.materialize.preparation import prepare
-    from derive.materialize.reset_marker import last_reset
+    from derive.materialize.restarts import last_reset
     from derive.time.frontier import BEGINNING
 
     connector = connectors.connect(spec.endpoint)
@@ -121,7 +121,7 @@ def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:
 def _notes(folder: Path, prepared: PreparedMaterialization, task: TaskState | None) -> list[str]:
     """Return notes about rows that stay or may have stayed when a binding starts over."""
     from derive.engine.stored_bindings import remembered_edits, stale_rows
-    from derive.materialize.reset_marker import last_reset
+    from derive.materialize.restarts import last_reset
 
     stale = stale_rows(prepared, task, last_reset(folder, prepared.spec.name))
     remembered = remembered_edits(prepared.spec, task) if task else ()

@@ -103,8 +103,8 @@ def command(
     from derive.catalog.loading.resources import Resources
     from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
-    from derive.engine.opening import open_changing_run
-    from derive.shard.collector import spare_documents
+    from derive.engine.task_reconciler import open_changing_run
+    from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C

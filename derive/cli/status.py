@@ -341,7 +341,7 @@ def _describe_refills(
 ) -> list[dict[str, Any]]:
     """Describe the bindings that are being refilled."""
     from derive.document.clock import format_rfc3339
-    from derive.materialize.refill import read_refills
+    from derive.materialize.restarts import read_refills
     from derive.time.frontier import BEGINNING
 
     return [

@@ -34,8 +34,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.refill import note_refills, read_refills, refill_limit
-from derive.materialize.reset_marker import last_reset, settle
+from derive.materialize.restarts import last_reset, note_refills, read_refills, refill_limit, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec

@@ -7,7 +7,7 @@ from math import lcm
 
 from derive.errors import UsageError
 from derive.failpoint import reach
-from derive.materialize.reset_marker import KEPT, announce, next_reset, settle
+from derive.materialize.restarts import KEPT, announce, next_reset, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.metadata.descriptions import TaskState

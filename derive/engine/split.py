@@ -12,7 +12,7 @@ from contextlib import suppress
 from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
-from derive.materialize.reset_marker import clocks_of
+from derive.materialize.restarts import clocks_of
 from derive.shard.plan import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState

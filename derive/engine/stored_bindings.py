@@ -14,7 +14,7 @@ import orjson
 
 from derive.engine.edits import Unaccepted, name_of_binding
 from derive.materialize.preparation import PreparedMaterialization
-from derive.materialize.reset_marker import ResetMarker, binding_of, clocks_of
+from derive.materialize.restarts import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.annotated import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState

@@ -1,4 +1,4 @@
-"""Lineups: the tasks of a run at one time, and their reading relations."""
+"""The task graph: the tasks of a run at one time, and their reading relations."""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from derive.document.pointer import MISSING
 from derive.errors import SchemaViolation
 from derive.protocol.collection import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
-from derive.schema.fingerprint import fingerprint
 from derive.schema.projection import UUID_POINTER, ProjectionSpec
-from derive.schema.validator import compile_validator
+from derive.schema.validator import compile_validator, fingerprint
 from derive.storage.segments.columns import (
     LOOK,
     OTHER_NUMBER,

@@ -21,7 +21,7 @@ from derive.document.pointer import JSON
 from derive.durable import sync
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
-from derive.materialize.reset_marker import ResetMarker, binding_of
+from derive.materialize.restarts import ResetMarker, binding_of
 from derive.shard.plan import Attempt
 from derive.shard.state import owned
 from derive.storage.disk_errors import translated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from derive.materialize.binding import StoredBinding
 from derive.materialize.cutting import MOST_BYTES, MOST_DOCUMENTS, Extent
-from derive.materialize.reset_marker import ResetMarker
+from derive.materialize.restarts import ResetMarker
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.plan import Attempt, Shape
 from derive.time.source_read import SourceRead

@@ -18,7 +18,7 @@ from connectors.kit.requests import Applied
 from derive.errors import CatalogError, FlowError, Issue
 from derive.materialize.connector import Connector
 from derive.materialize.fields import FieldSelection, select_fields
-from derive.materialize.reset_marker import ResetMarker, generation_of
+from derive.materialize.restarts import ResetMarker, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
 from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.secrets import hide, long_enough

@@ -22,7 +22,7 @@ from derive.failpoint import reach
 from derive.materialize.binding import CompiledBinding
 from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, require_no_newer, resume
 from derive.materialize.grouped import Grouped, KeyFilter
-from derive.materialize.reset_marker import ResetMarker
+from derive.materialize.restarts import ResetMarker
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows

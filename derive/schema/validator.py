@@ -1,7 +1,8 @@
-"""Validate documents in Rust, with errors for people; formats and bounds that JSON Schema does not have."""
+"""Validate documents in Rust, with errors for people and formats beyond JSON Schema; fingerprints of schemas."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -17,6 +18,15 @@ from derive.errors import SchemaError, SchemaViolation
 from derive.position import Position
 from derive.schema.dialect import has_redactions, subschemas
 from derive.schema.shape import type_of
+
+_VALIDATOR = b"1 "
+"""Version of the validator; a new version makes stored documents be validated again."""
+
+
+def fingerprint(schema: JSON) -> str:
+    """Return a text that is equal for equal schemas only."""
+    return hashlib.sha256(_VALIDATOR + dump_exact(schema)).hexdigest()
+
 
 _INTEGER = re.compile(r"-?\d+(\.0+)?", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)

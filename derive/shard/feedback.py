@@ -26,7 +26,7 @@ import pyarrow as pa
 from derive.document.columns import Columns
 from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.protocol.specs import DerivationSpec, Document, InputSpec
-from derive.schema.fingerprint import fingerprint
+from derive.schema.validator import fingerprint
 from derive.shard.fields import Reading
 from derive.shard.plan import Plan
 from derive.shard.published import Combined, Content

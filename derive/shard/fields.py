@@ -18,7 +18,7 @@ from derive.errors import InternalError
 from derive.protocol.derive import ReadsFields
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
-from derive.schema.fingerprint import fingerprint
+from derive.schema.validator import fingerprint
 from derive.shard.invoke import SourceBatch
 from derive.shard.plan import Plan
 from derive.storage.segments.columns import (

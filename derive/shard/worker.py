@@ -10,6 +10,7 @@ attempts at one part share neither files nor state.
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -38,6 +39,12 @@ from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, Writt
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.positions import offset_of
+
+
+def spare_documents() -> None:
+    """Make the collector run less often: documents are large trees without cycles."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 class Pipeline:

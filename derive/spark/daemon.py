@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from derive.protocol.entry_points import ENTRY_POINTS, entry_points_of, load_all
 from derive.shard import worker
-from derive.shard.collector import spare_documents
+from derive.shard.worker import spare_documents
 
 __all__ = ["np", "pd", "pyarrow", "worker"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
 from derive.storage.store import Store

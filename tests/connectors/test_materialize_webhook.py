@@ -25,8 +25,8 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_webhook import WebhookConnector
+from connectors.materialize_webhook.connector import WebhookSession
 from connectors.materialize_webhook.sender import ENDPOINT_SCHEMA, CancelledError, Sender, WebhookConfig
-from connectors.materialize_webhook.session import WebhookSession
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
 
 KEY = Field("id", "/id", ("integer",), must_exist=True, is_key=True)

@@ -23,10 +23,10 @@ from watched_edit import apply_edit
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
+from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.entry_points import find_runtime

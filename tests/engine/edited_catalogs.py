@@ -11,9 +11,8 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
-from derive.engine.task_reconciler import TaskReconciler
+from derive.engine.task_reconciler import TaskReconciler, open_changing_run
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
 from derive.shard.progress import Message, Progress

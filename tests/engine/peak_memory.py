@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.materialize.stages import AnyPlan
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress

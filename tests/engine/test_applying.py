@@ -14,11 +14,10 @@ from edited_catalogs import BASE, HEAD, Waits, catalog_of, changing, go_on, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.engine.scheduler import Scheduler
 from derive.engine.split import SPLIT, split
-from derive.engine.task_reconciler import Change, is_same_definition
+from derive.engine.task_reconciler import Change, is_same_definition, open_changing_run
 from derive.errors import FencedError, StorageError
 
 TWO = (("copies", "numbers", 1), ("again", "copies", 10))

@@ -11,8 +11,8 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import edits_of
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
+from derive.engine.task_reconciler import open_changing_run
 from derive.errors import StorageError
 
 CATALOG = """

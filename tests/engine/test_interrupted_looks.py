@@ -14,8 +14,8 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import Run
+from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import Document
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import Collection

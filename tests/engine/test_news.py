@@ -14,8 +14,8 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.scheduler import Scheduler
+from derive.engine.task_reconciler import open_run
 from derive.engine.wakeups import IDLE, Cycle
 from derive.errors import FencedError
 from derive.storage.ingest import Ingestion

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
+from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FlowError, UnacceptedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.descriptions import Edit

@@ -11,10 +11,10 @@ from failing_executor import FailsFirst
 
 from derive.backoff import Retries
 from derive.catalog import load
-from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.run import RETRY_BACKOFF, Run
 from derive.engine.split import split, split_up_to
+from derive.engine.task_reconciler import open_run
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder
 

@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import Run, SilentObserver
 from derive.engine.scheduler import Scheduler
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FencedError, TaskError
 from derive.materialize.stages import AnyPlan

@@ -14,9 +14,8 @@ from watched_edit import Edits
 
 from derive.cli.applying import Applying
 from derive.engine.edits import find_wait
-from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
-from derive.engine.task_reconciler import find_waiting, stage
+from derive.engine.task_reconciler import find_waiting, open_changing_run, stage
 
 COPIES = ("copies", "numbers", 1)
 STORED = """

@@ -29,8 +29,8 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import SilentObserver
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FencedError
 from derive.relations.table_rows import TableRows

@@ -13,8 +13,8 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import SilentObserver
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Committed
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import TaskCommit

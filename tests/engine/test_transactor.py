@@ -11,9 +11,9 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.task_opening import open_task
+from derive.engine.task_reconciler import open_run
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.errors import FencedError, LostError

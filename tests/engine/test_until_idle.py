@@ -13,7 +13,8 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import find_blamed
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
+from derive.engine.task_reconciler import open_run
 
 LOOP = """
 collections:

@@ -10,8 +10,8 @@ from typing_extensions import override
 from derive import failpoint
 from derive.cli.applying import Applying, CatalogWatch, Edit
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
+from derive.engine.task_reconciler import open_changing_run
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
 from derive.shard.progress import Message, Progress

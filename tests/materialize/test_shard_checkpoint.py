@@ -10,7 +10,7 @@ from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
 from derive.materialize.checkpoint import FROM_NOTHING, ShardCheckpoint, ShardData, merge_patch, resume
-from derive.materialize.reset_marker import ResetMarker, announce, last_reset, next_reset, settle
+from derive.materialize.restarts import ResetMarker, announce, last_reset, next_reset, settle
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.positions import Place
 

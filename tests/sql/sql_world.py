@@ -10,7 +10,7 @@ from typing import TypeVar
 from derive.algebra.types import Datum
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.errors import SqlError
 from derive.functions.types.type_info import text_function
 from derive.sql.coordinator import Coordinator

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.errors import DiskFullError, OwnedError, StorageError
 from derive.sql.coordinator import Coordinator
 from derive.storage.metadata.owner import Door, Owner

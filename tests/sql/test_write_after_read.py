@@ -15,7 +15,7 @@ from forked_flowctl import Flowctl, flowctl
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.sql.coordinator import Coordinator
 from derive.storage.store import Store
 

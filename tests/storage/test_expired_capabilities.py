@@ -72,7 +72,7 @@ import os, signal, sys
 from pathlib import Path
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.storage.store import Store
 store = Store(Path(sys.argv[2]), wall=lambda: 1_000_000)
 open_run(load(Path(sys.argv[1])), store, InProcessExecutor()).step()

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from derive.document.pointer import JSON
 from derive.errors import SegmentError, SegmentMissingError
-from derive.schema.fingerprint import fingerprint
+from derive.schema.validator import fingerprint
 from derive.storage.blobs import blobs_of
 from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
 from derive.time.source_read import Segment

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
-from derive.schema.fingerprint import fingerprint
+from derive.schema.validator import fingerprint
 from derive.storage.blobs import Blobs, blobs_of
 from derive.storage.disk_errors import translated
 from derive.storage.segments.background import Background

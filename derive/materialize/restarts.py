@@ -1,9 +1,9 @@
-"""Restarts: the last reset of a materialization has a name, which is compared with the endpoint's.
+"""Restarts: the last reset of a materialization, and refills of bindings that start over.
 
-An endpoint does not know of resets, and its progress is authoritative. So a reset stores a name in the task's folder. A
-shard whose endpoint has another name starts over. If the connector can, it refills the binding beside its rows, and the
-refill replaces them (`refill.py`). Otherwise the shard deletes the stored documents, key by key, and then stores
-everything again; keys that are no longer in the sources stay.
+An endpoint does not know of resets, and its progress is authoritative. So a reset stores a name in the task's folder.
+A shard whose endpoint has another name starts over. If the connector can, it refills the binding beside its rows, and
+the refill replaces them. Otherwise the shard deletes the stored documents, key by key, and then stores everything
+again; keys that are no longer in the sources stay.
 
 The metadata commit of a reset decides whether the reset happened. The name is announced before the commit (`announce`)
 and becomes valid after it (`settle`): by the reset itself, or by the next run after a reset was killed. A task without
@@ -14,6 +14,10 @@ own.
 
 The endpoint may not know its progress: when shards were split and merged again, it returns an old checkpoint. So a
 reset also stores the progress of the bindings.
+
+A connector that refills returns the bindings of a materialization that it stores beside their rows. A refill is
+complete when its progress reaches that of the rows it replaces, so that readers never see less than before. The moment
+of the replacement does not change the resulting rows, because checkpoints contain the identity of their rows.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from pathlib import Path
 import orjson
 
 from derive.durable import make_folders, sync
+from derive.protocol.collection import InputSpec
 from derive.protocol.materialization import FIRST
 from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
@@ -161,3 +166,54 @@ def _read(path: Path) -> ResetMarker:
     value = orjson.loads(text)
     ends = {key: (source, clock) for key, (source, clock) in value["ends"].items()}
     return ResetMarker(value["name"], ends, value.get("parts", {}), tuple(value.get("keys", ())))
+
+
+_REFILL_NAME = "refills"
+
+
+def refill_limit(spec: InputSpec, restart: ResetMarker, state: TaskState | None, present: int) -> int:
+    """Return the timestamp up to which a binding must be stored before its refill is complete.
+
+    Args:
+        spec: input of the binding.
+        restart: the last reset.
+        state: progress of the materialization; None if it has never run.
+        present: timestamp that the binding's source is known to reach, for rows whose progress is unknown.
+    """
+    key, former = spec.state_key, clocks_of(state) if state else {}
+    former.pop(key, None)
+    clocks = [
+        clock
+        for other, (source, clock) in [*restart.ends.items(), *former.items()]
+        if source == spec.source and binding_of(other) == binding_of(key)
+    ]
+    return max(clocks, default=present)
+
+
+def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:
+    """Record for other processes the bindings that are being refilled.
+
+    Args:
+        root: the data folder.
+        task: name of the materialization.
+        limits: for each binding (by state key), the timestamp up to which it must be stored.
+    """
+    folder = task_folder(root, task)
+    if limits == read_refills(root, task):
+        return
+    make_folders(folder)
+    temporary = folder / f"{_REFILL_NAME}.new"
+    temporary.write_bytes(orjson.dumps(dict(limits)))
+    temporary.replace(folder / _REFILL_NAME)
+
+
+def read_refills(root: Path, task: str) -> dict[str, int]:
+    """Return the record of `note_refills`: timestamps up to which bindings must be stored, by state key.
+
+    After a crash it may be outdated until the materialization runs again.
+    """
+    try:
+        limits: dict[str, int] = orjson.loads((task_folder(root, task) / _REFILL_NAME).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {key: max(limit, BEGINNING) for key, limit in limits.items()}
