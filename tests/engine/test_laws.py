@@ -24,8 +24,8 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_duration, format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.split import split
-from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.engine.task_reconciler import open_run
+from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
 from derive.testing.driver import run_tests

@@ -14,7 +14,6 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import find_blamed
 from derive.engine.task_reconciler import open_run
-from derive.engine.task_reconciler import open_run
 
 LOOP = """
 collections:

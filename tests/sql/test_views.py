@@ -21,8 +21,8 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.contents.tables import table_at
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.reset import reset
+from derive.engine.task_reconciler import open_run
 from derive.errors import FlowError, SqlError, ViewError
 from derive.sql.coordinator import Coordinator
 from derive.sql.planner.dependencies import ids_of
