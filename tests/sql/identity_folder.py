@@ -24,7 +24,7 @@ from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.task_reconciler import open_run
 from derive.errors import FencedError, OwnedError, SourceReplacedError, SqlError
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.specs import CatalogSpec
