@@ -1,0 +1,240 @@
+"""Shards that combine what is their own and compare only keys: the same comes out as of a single shard."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from conftest import World, write_catalog
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.document.key import pack
+from derive.engine.executor import InProcessExecutor
+from derive.materialize.stages import AnyPlan
+from derive.protocol.specs import DerivationSpec
+from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
+from derive.shard.plan import Plan, Shape
+from derive.shard.progress import Message, Progress
+from derive.shard.shuffled_ticks import are_shared, gather_ticks
+from derive.shard.stages import MESSAGE, Stages, carry_out, stages_of
+from derive.shard.state import publish_epoch
+from derive.shard.worker import run_alone
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import KeyRows, WrittenRows
+from derive.storage.segments.writer import SegmentWriter
+from derive.time.source_read import Segment, SourceRead
+
+CATALOG = """
+collections:
+  w/in:
+    key: [/id]
+    schema: {type: object, required: [id, k], properties: {id: {type: integer}, k: {type: integer}}}
+  w/out:
+    key: [/k]
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: integer}, ids: {type: array, reduce: {strategy: append}}}
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (id INTEGER PRIMARY KEY);"]}}
+      transforms:
+        - name: add
+          source: w/in
+          shuffle: {key: [/id]}
+          lambda: "INSERT INTO seen VALUES ($id); SELECT $k, json_array($id) AS ids;"
+"""
+SECOND = 1_000_000
+END = 100 * SECOND
+WALL = 1_767_225_660 * SECOND  # a minute past midnight of 2026-01-01
+Row = tuple[int, int, bytes, str]
+
+
+def derivation(root: Path) -> DerivationSpec:
+    with publish_epoch(root, "w/out", 1):
+        return load(write_catalog(root, CATALOG)).derivations["w/out"]
+
+
+def plan_of(root: Path, keys: Sequence[int], shards: int) -> Plan:
+    """A transaction over documents a quarter of a second apart, of which each is published under one of these keys."""
+    spec = derivation(root)
+    writer = SegmentWriter(root, spec.sources["w/in"], "in")
+    numbers = range(len(keys))
+    if keys:
+        documents = [{"id": index, "k": key} for index, key in enumerate(keys)]
+        clocks, packed = [index * SECOND // 4 for index in numbers], [pack([index]) for index in numbers]
+        writer.write(WrittenRows.sorted_of(clocks, [0] * len(keys), packed, documents, ["[]"] * len(keys)))
+    reads = (SourceRead(0, 0, 0, END, tuple(writer.close())),)
+    shape: Shape = "single" if shards == 1 else "sharded"
+    return Plan(
+        spec, root, "token", 1, 1, shape, shards, {}, 0, END, reads, slices=(0, SECOND, END), is_conflict_free=True
+    )
+
+
+class Shuffle:
+    """Runs stages in this process; what is sent from one to the next arrives in order of rank.
+
+    Attributes:
+        runs: what was run.
+    """
+
+    def __init__(self) -> None:
+        self._attempts = itertools.count(1)
+        self.runs: list[Stages] = []
+
+    def __call__(self, work: Stages) -> list[Message]:
+        self.runs.append(work)
+        sent: list[dict[str, object]] = []
+        for index, stage in enumerate(work.stages):
+            received, sent = sent, []
+            for number in range(work.owners if index else work.tasks):
+                own = sorted((row for row in received if row[OWNER] == number), key=lambda row: int(str(row[RANK])))
+                for batch in stage(number, delivered(own), next(self._attempts)):
+                    sent += batch.to_pylist()
+        return [Message.from_json(str(row[MESSAGE])) for row in sent]
+
+
+def delivered(packets: Sequence[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+    """Packets as an owner is sent them, each in a batch of its own."""
+    schema = pa.schema([(RANK, pa.int64()), (CONTENT, pa.binary())])
+    return (pa.RecordBatch.from_pylist([{name: row[name] for name in DELIVERED}], schema=schema) for row in packets)
+
+
+def published(plan: Plan, segments: tuple[Segment, ...]) -> list[Row]:
+    """Clock, seq, key and JSON text of each row."""
+    return [row for rows in read_sorted(plan.root, [SourceRead(0, 0, 0, plan.end, segments)]) for row in rows.tuples()]
+
+
+def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
+    return tuple(segment for message in messages for segment in message.segments)
+
+
+def is_published_twice(keys: Sequence[int], shards: int) -> bool:
+    """Whether two shards publish a document of one key in one second."""
+    owners = owners_of_keys([pack([index]) for index in range(len(keys))], shards).tolist()
+    told = {(index // 4, key, owner) for index, (key, owner) in enumerate(zip(keys, owners, strict=True))}
+    return len({(second, key) for second, key, _ in told}) < len(told)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
+@example([1, 2, 3, 4, 1, 2, 3, 4], 2)  # keys come again in another second
+@example([1, 1, 1, 1, 1, 1, 1, 1], 3)
+def test_the_same_comes_out_as_of_a_single_shard(keys: list[int], shards: int) -> None:
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        alone, plan = plan_of(Path(first), keys, 1), plan_of(Path(second), keys, shards)
+        shuffle = Shuffle()
+
+        (single,) = run_alone(alone, 0, 1)
+        messages = carry_out(plan.root, stages_of(plan), shuffle)
+
+        assert (single.error, [message.error for message in messages]) == (None, [None] * len(messages))
+        segments = segments_of(messages)
+        assert published(plan, segments) == published(alone, single.segments)
+        files = sorted(path.name for path in (plan.root / "collections" / "w" / "out@").glob("*"))
+        assert files == sorted(Path(segment.path).name for segment in segments)
+    is_shared = is_published_twice(keys, shards)
+    assert any(message.is_shared for message in messages) == is_shared
+    assert len(shuffle.runs) == 1 + is_shared
+    assert sum(message.documents_in for message in messages) == len(keys)
+    assert sum(message.documents_out for message in messages) == single.documents_out
+    owners = owners_of_keys([pack([index]) for index in range(len(keys))], shards).tolist()
+    assert {number for message in messages for number in message.shards} == set(owners)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
+def test_one_process_tells_as_well_whether_keys_are_shared(keys: list[int], shards: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        messages = run_alone(plan_of(Path(folder), keys, shards), 0, 1)
+
+    assert any(message.is_shared for message in messages) == is_published_twice(keys, shards)
+
+
+def test_a_tick_with_too_many_keys_to_compare_is_combined(tmp_path: Path) -> None:
+    plan = replace(plan_of(tmp_path, list(range(12)), 2), memory=4)
+    shuffle = Shuffle()
+
+    messages = carry_out(plan.root, stages_of(plan), shuffle)
+
+    assert [message.is_shared for message in messages if message.is_shared] == [True]
+    assert [work.otherwise is None for work in shuffle.runs] == [False, True]
+    ids = [text for _, _, _, text in published(plan, segments_of(messages))]
+    assert ids == [f'{{"k":{number},"ids":[{number}]}}' for number in range(12)]
+
+
+def test_what_fails_in_one_shard_is_told_and_leaves_no_file_of_it(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [1, 2, 3], 2)
+    broken = replace(plan, reads=plan.reads * 2)  # each document comes twice
+
+    messages = carry_out(tmp_path, stages_of(broken), Shuffle())
+
+    errors = [message.error["message"] for message in messages if message.error]
+    assert errors
+    assert all("UNIQUE constraint failed: seen.id" in error for error in errors)
+    assert segments_of(messages) == ()
+    assert list((tmp_path / "collections" / "w" / "out@").glob("*")) == []
+
+
+def test_rows_of_one_key_are_compared_once_and_only_within_their_tick() -> None:
+    one, other = ([(5, pack([1])), (15, pack([2]))], [(7, pack([2])), (15, pack([1]))])
+
+    assert not shared([one, other], tick=10)
+    assert shared([one, other], tick=20)
+
+
+def shared(shards: Sequence[Sequence[tuple[int, bytes]]], tick: int) -> bool:
+    """Whether shards that have published these clocks and keys have any in common."""
+    packets = [(rows[0][0], KeyRows.from_columns(*zip(*rows, strict=True))) for rows in shards]
+    return are_shared(gather_ticks(iter(packets), tick, most_bytes=1 << 20), tick)
+
+
+def test_documents_that_stay_apart_count_as_one_of_their_key() -> None:
+    clocks, seqs, keys = [5, 5, 6], [0, 1, 0], [pack([1]), pack([1]), pack([2])]
+    rows = WrittenRows.of(clocks, seqs, keys, pa.array(["{}"] * 3), ["[]"] * 3)
+
+    assert rows.published_keys().batch.to_pydict() == {"clock": [5, 6], "key": [pack([1]), pack([2])]}
+
+
+class Records(InProcessExecutor):
+    """Notes whether plans count on keys that no two shards have in common."""
+
+    def __init__(self) -> None:
+        self.disjoint: list[bool] = []
+
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        assert isinstance(plan, Plan)
+        self.disjoint.append(plan.is_conflict_free)
+        return super().execute(plan, progress)
+
+
+@pytest.mark.parametrize(("keys", "after"), [([1, 2, 3, 4], True), ([1, 1, 1, 1], False)])
+def test_a_run_counts_on_it_until_it_was_wrong(keys: list[int], after: bool, tmp_path: Path) -> None:
+    timed = """
+collections:
+  w/in:
+    key: [/id]
+    schema:
+      type: object
+      required: [id, k, at]
+      properties: {id: {type: integer}, k: {type: integer}, at: {type: string, format: date-time}}
+"""
+    catalog = load(write_catalog(tmp_path, timed + CATALOG[CATALOG.index("  w/out:") :]))
+    world, executor = World(tmp_path / "data", catalog), Records()
+    run = world.run(executor, shards=3)
+    for hour in (0, 1):
+        at, world.wall = f"2026-01-01T0{hour}:00:00Z", WALL + hour * 3600 * SECOND
+        world.ingest("w/in", [{"id": 10 * hour + index, "k": key, "at": at} for index, key in enumerate(keys)])
+        run.until_idle()
+        assert run.tasks["w/out"].error is None
+    run.close()
+
+    assert executor.disjoint[0] is True
+    assert executor.disjoint[-1] is after
