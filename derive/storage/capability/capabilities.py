@@ -381,9 +381,9 @@ class KeptCapability:
         self.close()
 
     def _release(self, identifier: str) -> None:
-        with suppress(FencedError):  # the capability of a fenced server ends with its process
-            with self._metadata.transaction(synced=False) as db:
-                release(db, identifier)
+        # The capability of a fenced server ends with its process.
+        with suppress(FencedError), self._metadata.transaction(synced=False) as db:
+            release(db, identifier)
 
     def _ended(self) -> FencedError:
         return FencedError(
