@@ -8,7 +8,7 @@ from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import CatalogSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.roles import Maintainable, Runnable
-from derive.time.positions import KeptHistory, Place, current_positions, needs
+from derive.time.positions import KeptHistory, Place, arrived_places, current_positions, needs
 
 
 def acquire_inputs(
@@ -55,6 +55,7 @@ def settle(catalog: CatalogSpec, store: Maintainable) -> list[str]:
     for name, task in catalog.tasks.items():
         state = store.task(name)
         if state is not None and name not in readers:  # it last ran before read capabilities existed
-            positions = current_positions(task.inputs, task.tick, state.positions, state.places)
-            acquire_inputs(store, task, positions, places=state.places)
+            places = arrived_places(state.places, state.positions)
+            positions = current_positions(task.inputs, task.tick, state.positions, places)
+            acquire_inputs(store, task, positions, places=places)
     return [name for name in sorted(readers - set(catalog.tasks)) if store.task_capabilities.release_inputs(name)]

@@ -17,7 +17,7 @@ from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Pace
 from derive.time.frontier import BEGINNING
-from derive.time.positions import KeptHistory, Place, compacted, current_places, current_positions, lost
+from derive.time.positions import KeptHistory, Place, arrived_places, compacted, current_places, current_positions, lost
 
 
 def open_task(
@@ -63,8 +63,9 @@ def _begin(
     opened = transactor.open(if_free=if_free)
     state = opened.state
     relations = {name: known.relation for name in task.sources if (known := store.collection(name))}
-    positions = current_positions(task.inputs, task.tick, state.positions, state.places, relations)
-    former = current_places(task.inputs, state.places, relations)
+    recorded = arrived_places(state.places, state.positions)
+    positions = current_positions(task.inputs, task.tick, state.positions, recorded, relations)
+    former = current_places(task.inputs, recorded, relations)
     places = {**former, **_places(task, opened.places, former, positions, relations)}
     refused = refused or opened.error
     unaccepted = None if is_accepted else refusal_of(task.name, opened.unaccepted, opened.reset)

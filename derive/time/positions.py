@@ -76,6 +76,16 @@ class Place(NamedTuple):
         return self._replace(relation=self.switch.relation, switch=None)
 
 
+def arrived_places(places: Mapping[str, Place], positions: Mapping[str, int]) -> dict[str, Place]:
+    """Return the place of each input at its position; a run that was killed may not have recorded the end of a switch.
+
+    Args:
+        places: recorded places, by `state_key`.
+        positions: recorded positions, by `state_key`.
+    """
+    return {key: place.arrived(positions.get(key, BEGINNING)) for key, place in places.items()}
+
+
 def offset_of(spec: InputSpec, tick: int) -> int:
     """Return the microseconds from a document's timestamp to its adjusted one: read delay and feedback tick."""
     return spec.read_delay + (tick if spec.feedback else 0)

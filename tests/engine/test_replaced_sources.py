@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import orjson
 import pytest
@@ -22,11 +23,16 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.contents.subscription import subscribe_at
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
+from derive.engine.source_capabilities import acquire_inputs
+from derive.engine.transactor import TaskSpec
 from derive.errors import FencedError, SourceReplacedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
+from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
@@ -399,6 +405,47 @@ def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None
         run.step()
     run.close()
     assert orjson.loads(world.rows("t/greatest")[-1][3])["id"] == 3
+
+
+class KilledError(BaseException):
+    pass
+
+
+def test_a_run_that_is_killed_at_the_end_of_a_switch_leaves_a_task_that_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former relation is gone once nobody reads it, which may be before the task has recorded that it has left it."""
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+    put(world, table, 1)
+    run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["t/follows"])
+    run.step()
+    tables.drop(table.id)
+    put(world, tables.create(ITEMS, COLUMNS), 2)
+    switched: list[str] = []
+
+    def acquire(store: Store, spec: TaskSpec, positions: dict[str, int], *arguments: Any) -> object:
+        acquired = acquire_inputs(store, spec, positions, *arguments)
+        (place,) = arguments[-1].values()
+        if spec.name in switched and place.switch is None:
+            raise KilledError
+        switched.append(spec.name)
+        return acquired
+
+    monkeypatch.setattr("derive.engine.task.acquire_inputs", acquire)
+    with pytest.raises(KilledError):
+        for _ in range(6):
+            world.wall += 2_000_000
+            run.step()
+    monkeypatch.undo()
+    tables.forget_unread()
+    again = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["t/follows"])
+    for _ in range(6):
+        world.wall += 2_000_000
+        again.step()
+    assert again.tasks["t/follows"].error is None
+    again.close()
+    assert orjson.loads(world.rows("t/follows")[-1][3]) == {"id": 2, "n": 1, "v": 1}
 
 
 def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp_path: Path) -> None:

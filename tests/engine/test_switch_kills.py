@@ -232,8 +232,8 @@ class Scene:
     def outcome(self) -> dict[str, Any]:
         """All that a run leaves: documents, frontiers, what is known of tasks, who may do what, and tables.
 
-        The time of a switch is that of the run that has noted it, which may be the second one. So clocks since the
-        folder was copied are numbered: documents of one time have one number.
+        The time of a switch is the last one before the run that has noted it, which may be the second one. So clocks
+        from the last one before the copy on are numbered: documents of one time have one number.
         """
         outcome: dict[str, Any] = {**self.tables()}
         with closing((world := self.world()).store):
@@ -251,8 +251,8 @@ class Scene:
         return outcome | {"rights": sorted(rows, key=repr), "files": self.files()}
 
     def _numbered(self, rows: list[tuple[int, int, bytes, str]]) -> list[tuple[Any, ...]]:
-        later = sorted({row[0] for row in rows if row[0] >= self.copied})
-        return [(row[0] if row[0] < self.copied else later.index(row[0]), *row[1:]) for row in rows]
+        later = sorted({row[0] for row in rows if row[0] >= self.copied - 1})
+        return [(later.index(row[0]) if row[0] in later else row[0], *row[1:]) for row in rows]
 
     def files(self) -> list[str]:
         """Return the names of the files of switches."""
