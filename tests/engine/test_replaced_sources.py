@@ -24,10 +24,10 @@ from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.source_capabilities import acquire_inputs
+from derive.engine.task_reconciler import open_run
 from derive.engine.transactor import TaskSpec
 from derive.errors import FencedError, SourceReplacedError
 from derive.relations.table_rows import TableRows
