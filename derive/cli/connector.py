@@ -47,5 +47,7 @@ def serve_command(name: str, listen: str) -> None:
     """
     from connectors.kit.connector import find_materialize_connector
     from connectors.kit.serving import serve
+    from derive.cli.pipes import discard_unread
 
     serve(find_materialize_connector(name), listen)
+    discard_unread()  # the parent may have been killed; what waits for it would make the exit code 120

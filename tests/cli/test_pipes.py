@@ -7,6 +7,7 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from pathlib import Path
 
@@ -114,3 +115,25 @@ def test_tables_on_narrow_terminals_hide_columns_and_fold_nothing(folder: Path, 
     (whole,) = (line for line in wide if line.startswith("a/copies-of-transfers-with-a-long-name "))
     assert len(whole) > 80
     assert "--wide" not in wide[-1]
+
+
+def test_a_connector_whose_parent_was_killed_ends_with_0() -> None:
+    """Lines that the parent has not read are lost with it, and are no failure of the connector."""
+    script = """
+import sys
+from contextlib import suppress
+import connectors.kit.serving as serving
+from derive.cli.main import main
+def serve(connector, listen):
+    with suppress(BrokenPipeError):
+        sys.stderr.write("a session has ended\\n")
+serving.serve = serve
+sys.argv = ["flowctl", "connector", "serve", "materialize-sqlite"]
+main()
+"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen([sys.executable, "-c", script], stderr=writer, env=environment) as process:
+        os.close(writer)
+    assert process.returncode == 0
