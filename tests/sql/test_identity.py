@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import apsw
 import identity_folder
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -31,7 +31,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from identity_folder import Folder, Follower, Subscriber, rows_of
 from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relation, Rows
@@ -633,7 +632,7 @@ TestIdentity = Identity.TestCase
 TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "6")), stateful_step_count=25)
 
 
-# Mutants: without a guard, the machine fails
+# Mutants: without a guard, a short history of the machine fails
 
 
 def without_owners(patch: pytest.MonkeyPatch) -> None:
@@ -759,21 +758,3 @@ def test_a_history_shows_a_missing_guard(
     mutant(monkeypatch)
     with pytest.raises(NOTICED):
         play(MUTANTS[mutant])
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_machine_notices_a_missing_guard(
-    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = settings(
-        max_examples=500,
-        stateful_step_count=25,
-        phases=[Phase.generate],
-        database=None,
-        report_multiple_bugs=False,
-    )
-    monkeypatch.setattr(identity_folder, "PATIENCE", 3.0)
-    mutant(monkeypatch)
-    with pytest.raises(NOTICED):
-        run_state_machine_as_test(Identity, settings=sizes)
