@@ -44,7 +44,7 @@ from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
 from derive.relations.table_rows import TableRows
 from derive.sql.transactions import group_commit
-from derive.storage import fence, tables
+from derive.storage import fence
 from derive.storage.capability import table as capabilities
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata import database, identity, owner
@@ -696,11 +696,6 @@ def without_cascade(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sys.modules["derive.engine.reset"], "readers_of", lambda catalog, store, names: [])
 
 
-def without_names_of_storage(patch: pytest.MonkeyPatch) -> None:
-    """Leave tables under their former names when SQL renames them."""
-    patch.setattr(tables.Tables, "arrange", lambda self, names, dropped=(): [])
-
-
 Step = tuple[str, dict[str, Any]]
 
 TABLE: Step = "begin", {"with_table": True}
@@ -728,7 +723,6 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], list[Step]] = {
     without_fence_of_runs: [TABLE, WRITE, ("supersede", {})],
     without_fence_of_servers: [TABLE, ("supersede_server", {})],
     without_cascade: [TABLE, ("edit_catalog", {}), ("reset", {"name": PLAIN, "cascade": False})],
-    without_names_of_storage: [TABLE, ("create_table", {"n": 0}), ("swap", {"n": 0, "m": 0}), WRITE, SETTLE],
 }
 """Mutants, each with a short history that shows it."""
 SAMPLED = (without_owners, without_retractions, without_histories, without_fence_of_runs)
