@@ -204,7 +204,7 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     from derive.contents.reads import read_rows
-    from derive.storage.segments.deletions import with_deletions
+    from derive.storage.segments.consolidation import with_deletions
 
     for rows in read_rows(store, spec, options):
         yield with_deletions(rows)
@@ -243,7 +243,7 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
     from derive.cli.console import note
     from derive.contents.subscription import subscribe_at
     from derive.document.clock import format_rfc3339
-    from derive.storage.segments.deletions import with_deletions
+    from derive.storage.segments.consolidation import with_deletions
 
     printed = 0
     upper: int | None = None

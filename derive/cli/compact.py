@@ -13,8 +13,7 @@ from derive.cli.options import catalog_options, open_store, output_option, store
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
-    from derive.storage.compaction import Compaction
-    from derive.storage.forecast import Forecast
+    from derive.storage.compaction import Compaction, Forecast
     from derive.storage.roles import Maintainable
 
 
@@ -80,7 +79,7 @@ def _forecast(
 ) -> list[Forecast]:
     from derive.cli.console import note
     from derive.engine.source_capabilities import gone
-    from derive.storage.forecast import forecast
+    from derive.storage.compaction import forecast
 
     absent = gone(catalog, store) if since is not None else []
     for name in absent:

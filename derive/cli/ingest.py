@@ -93,9 +93,8 @@ def command(
 def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
     from derive.errors import UsageError
     from derive.storage.inputs.csv_rows import csv_rows
-    from derive.storage.inputs.json_lines import json_lines
+    from derive.storage.inputs.line import SUFFIXES, json_lines
     from derive.storage.inputs.parquet_rows import parquet_rows
-    from derive.storage.inputs.unpacked import SUFFIXES
 
     path = Path(name)
     is_packed = path.suffix in SUFFIXES
@@ -116,7 +115,7 @@ def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: in
 def _text(name: str) -> Iterator[BinaryIO]:
     """Open the text of a file or of standard input, decompressed if it is compressed."""
     from derive.errors import UsageError
-    from derive.storage.inputs.unpacked import unpacked
+    from derive.storage.inputs.line import unpacked
 
     shown = _shown(name)
     with ExitStack() as stack:

@@ -18,12 +18,11 @@ from derive.contents.per_key import PER_KEY, contents_per_key
 from derive.contents.reads import ReadOptions, reading
 from derive.protocol.specs import CollectionSpec
 from derive.storage.roles import Readable
-from derive.storage.segments.condition import Condition
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import read_segment
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
-from derive.storage.segments.sorter import Sorter
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.selection import Condition
+from derive.storage.segments.sorter import Sorter, Spill
 from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
 

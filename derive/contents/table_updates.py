@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.storage.capability.table import Capability
-from derive.storage.metadata.table_read import TableRead
+from derive.storage.metadata.tables import TableRead
 from derive.storage.roles import Readable
 from derive.storage.table import GlobalId, RowUpdate
 from derive.time.frontier import BEGINNING, END_OF_TIME

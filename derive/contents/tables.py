@@ -21,7 +21,7 @@ from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.relations.table_rows import TableRows, rows_of
 from derive.storage.roles import Readable
 from derive.storage.table import AppendedRow, Table
-from derive.storage.table_files import pieces_of
+from derive.storage.tables import pieces_of
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import Segment, SourceRead
 

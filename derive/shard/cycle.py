@@ -35,7 +35,7 @@ from derive.storage.disk_errors import translated
 from derive.storage.redactor import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows, concat
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
 from derive.time.frontier import BEGINNING

@@ -18,11 +18,10 @@ from derive.document.exact import dump_exact
 from derive.document.key_columns import KeyColumns
 from derive.protocol.derive import Causes
 from derive.protocol.specs import CollectionSpec, Document
-from derive.storage.segments.column_texts import write_columns
 from derive.storage.segments.columns import compile_column_fields, compile_fields, fields_type, typed_columns
 from derive.storage.segments.partition import NO_PARTITION, compile_column_labels, compile_label
 from derive.storage.segments.rows import FIELDS, PublishedRows
-from derive.storage.segments.texts import write_texts
+from derive.storage.segments.texts import write_columns, write_texts
 
 _SAMPLE = 17
 """Sampling interval for the size of documents."""

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.published import Documents, RowMaker
 from derive.shard.tick_combiner import KeyFold, LargeTick
-from derive.storage.segments.order import ascending
 from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.rows import KEY, KeyRows, PublishedRows, WrittenRows, concat
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.rows import KEY, KeyRows, PublishedRows, WrittenRows, ascending, concat
+from derive.storage.segments.sorter import Spill
 from derive.time.frontier import tick_begin
 
 T = TypeVar("T", PublishedRows, KeyRows)

@@ -27,8 +27,7 @@ from derive.schema.validator import compile_validator
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.storage.segments.partition import MakeLabels, compile_labels
 from derive.storage.segments.rows import KEY, SEQ, NumberedRows, WrittenRows, concat
-from derive.storage.segments.sorter import Sorter
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Sorter, Spill
 
 
 class KeyFold:

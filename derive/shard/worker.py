@@ -36,7 +36,7 @@ from derive.storage.disk_errors import translated
 from derive.storage.redactor import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.positions import offset_of
 

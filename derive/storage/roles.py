@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.storage.capability.capabilities import Capabilities
+from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import Capability, TaskCapability
-from derive.storage.capability.task_capabilities import TaskCapabilities
 from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History

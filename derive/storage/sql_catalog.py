@@ -1,4 +1,7 @@
-"""The catalog of SQL in a data folder: items and replicas, for the servers and commands of SQL.
+"""The catalog of SQL in a data folder: items, replicas, and the fence between servers.
+
+A lock file allows one SQL server at a time. A network file system may give away the lock of a slow server, and a person
+may remove the file. Each server therefore has an epoch, and every write transaction compares it.
 
 Items change in the commits of `Tables.append`, together with the tables and rows of the same transaction.
 """
@@ -7,8 +10,69 @@ from __future__ import annotations
 
 from typing import Any
 
+import apsw
+
+from derive.errors import FencedError
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.definitions import StoredItem, read_items, read_version
+from derive.storage.metadata.tasks import epoch_of, supersede
+
+_TASK = "sql:"
+"""Task name of the epoch; no task of a catalog has a colon in its name."""
+
+
+def superseded() -> FencedError:
+    """Return the error for a write of a fenced server."""
+    return FencedError(
+        "another flowctl has begun to serve SQL over this data folder; this one commits nothing more",
+        hint="connect to that server",
+    )
+
+
+class Fence:
+    """The fence of one data folder.
+
+    Args:
+        metadata: metadata database, whose write transactions fail once this process is fenced.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._epoch: int | None = None
+
+    def begin(self) -> int:
+        """Begin to write for clients of SQL, and fence every earlier server.
+
+        Returns:
+            The durable epoch, greater than all earlier ones.
+
+        Raises:
+            FencedError: this process began earlier, and was fenced.
+        """
+        with self._metadata.transaction() as db:
+            epoch = supersede(db, _TASK)
+        self._epoch, self._metadata.admit = epoch, self._admit
+        return epoch
+
+    def is_superseded(self) -> bool:
+        """Return true if this process has begun, and another process has fenced it."""
+        if self._epoch is None:
+            return False
+        with self._metadata.snapshot() as db:
+            return epoch_of(db, _TASK) != self._epoch
+
+    def check(self) -> None:
+        """Raise an error if this process was fenced.
+
+        Raises:
+            FencedError: another server has begun.
+        """
+        if self.is_superseded():
+            raise superseded()
+
+    def _admit(self, db: apsw.Connection) -> None:
+        if epoch_of(db, _TASK) != self._epoch:
+            raise superseded()
 
 
 class SqlCatalog:

@@ -17,7 +17,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
-from derive.storage.capability.capabilities import Capabilities
+from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import (
     Capability,
     TaskCapability,
@@ -35,17 +35,19 @@ from derive.storage.capability.table import (
     require_run,
     rewind_inputs,
 )
-from derive.storage.capability.task_capabilities import TaskCapabilities
 from derive.storage.changes import Changes
-from derive.storage.fence import Fence
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
 from derive.storage.metadata.binding import bind, check_partitions
 from derive.storage.metadata.collection import (
     advance_upper,
+    describe_fate,
     empty_collection,
     is_maintained,
+    name_of_relation,
     read_collection,
+    relation_of,
+    replaces_nothing,
     upper_of,
 )
 from derive.storage.metadata.descriptions import (
@@ -56,19 +58,23 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
-from derive.storage.metadata.host import Host, this_host
 from derive.storage.metadata.identity import disown_files, read_commits
-from derive.storage.metadata.moves import insert_update, move_task
-from derive.storage.metadata.opening import open_metadata
+from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
-from derive.storage.metadata.relations import describe_fate, name_of_relation, relation_of, replaces_nothing
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
-from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, rewind_task, write_note
-from derive.storage.metadata.timeline import assign_up_to
-from derive.storage.sql_catalog import SqlCatalog
+from derive.storage.metadata.tasks import (
+    begin_epoch,
+    forget_task,
+    insert_update,
+    move_task,
+    read_task,
+    rewind_task,
+    write_note,
+)
+from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
-from derive.storage.timeline import Elapsed, Timeline, wall_clock
+from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import Segment
 

@@ -14,7 +14,7 @@ from derive.cli.init import FILES, write_files
 from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import FlowError, UsageError
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.json_lines import json_lines
+from derive.storage.inputs.line import json_lines
 from derive.testing.driver import run_tests
 
 NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]

@@ -13,8 +13,7 @@ from connectors.derive_typescript.runtime.published import AnsweredColumns, gath
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import JSON, Document
-from derive.storage.segments.column_texts import write_columns
-from derive.storage.segments.texts import write_texts
+from derive.storage.segments.texts import write_columns, write_texts
 
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 

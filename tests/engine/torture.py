@@ -35,7 +35,7 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
 from derive.failpoint import FAILPOINTS
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.json_lines import json_lines
+from derive.storage.inputs.line import json_lines
 from derive.storage.store import Store
 
 ROOT = Path(__file__).parents[2]

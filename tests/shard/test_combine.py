@@ -18,7 +18,7 @@ from derive.protocol.specs import Document
 from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.segments.rows import PublishedRows, WrittenRows
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 from derive.storage.segments.texts import write_texts
 
 SPEC = derivation("s/in", schema=SUMS)

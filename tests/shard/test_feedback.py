@@ -23,7 +23,7 @@ from derive.shard.plan import Cycle, Plan
 from derive.shard.published import Combined, Documents
 from derive.shard.source_run import StoredRuns, batch_of, rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.source_read import Segment, SourceRead
 

@@ -25,7 +25,7 @@ from derive.shard.fields import reading_of_documents
 from derive.shard.published import Combined, Documents
 from derive.shard.source_run import rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 from derive.storage.segments.texts import write_texts
 
 DERIVED = derivation("s/in", "s/out")

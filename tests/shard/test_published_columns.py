@@ -23,7 +23,7 @@ from derive.shard.worker import Pipeline
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.rows import WrittenRows, concat
 from derive.storage.segments.selection import DOCUMENTS
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Spill
 
 TYPED = {
     **SUMS,

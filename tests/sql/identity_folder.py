@@ -31,7 +31,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instance_options import HERE, Instances
 from derive.storage.metadata.owner import Owner
-from derive.storage.segments.deletions import with_deletions
+from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
 
 T = TypeVar("T")

@@ -39,7 +39,7 @@ from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
-from derive.storage.segments.deletions import with_deletions
+from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, TableUpdate
 

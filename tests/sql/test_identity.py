@@ -44,7 +44,7 @@ from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
 from derive.relations.table_rows import TableRows
 from derive.sql.transactions import group_commit
-from derive.storage import fence
+from derive.storage import sql_catalog
 from derive.storage.capability import table as capabilities
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata import database, identity, owner
@@ -688,7 +688,7 @@ def without_fence_of_runs(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_fence_of_servers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fence.Fence, "_admit", lambda self, db: None)
+    patch.setattr(sql_catalog.Fence, "_admit", lambda self, db: None)
 
 
 def without_cascade(patch: pytest.MonkeyPatch) -> None:

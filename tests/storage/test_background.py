@@ -15,9 +15,8 @@ import pytest
 from derive.errors import StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
-from derive.storage.segments.background import Background
 from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.writer import SegmentWriter, WriteSizes
+from derive.storage.segments.writer import Background, SegmentWriter, WriteSizes
 
 SPEC = CollectionSpec("b/rows", ("/id",), (0,), True, True, (), Position("flow.yaml", 1, 1))
 

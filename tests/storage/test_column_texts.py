@@ -11,10 +11,9 @@ from derive.document.columns import Columns
 from derive.errors import DocumentError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, ProjectionSpec
-from derive.storage.segments.column_texts import write_columns
 from derive.storage.segments.columns import compile_column_fields, compile_fields
 from derive.storage.segments.partition import compile_column_labels, compile_labels
-from derive.storage.segments.texts import write_texts
+from derive.storage.segments.texts import write_columns, write_texts
 
 
 @given(columns("a", 'b"', "ä,", ""))

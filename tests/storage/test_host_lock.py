@@ -17,7 +17,7 @@ from typing_extensions import override
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
-from derive.storage.metadata.host import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
+from derive.storage.metadata.opening import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
 
 ALPHA, BETA = Host("alpha", "1"), Host("beta", "2")

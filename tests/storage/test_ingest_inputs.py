@@ -19,9 +19,7 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.json_lines import json_lines
-from derive.storage.inputs.line import Line
-from derive.storage.inputs.unpacked import unpacked
+from derive.storage.inputs.line import Line, json_lines, unpacked
 from derive.storage.store import Store
 
 CATALOG = """

@@ -27,10 +27,8 @@ from derive.errors import DocumentError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.json_lines import json_lines
-from derive.storage.inputs.line import Line, too_many_values
+from derive.storage.inputs.line import Line, json_lines, too_many_values, unpacked
 from derive.storage.inputs.parquet_rows import parquet_rows
-from derive.storage.inputs.unpacked import unpacked
 from derive.value_count import FEW_VALUES
 
 CATALOG = """
@@ -191,8 +189,8 @@ MEASURED = """
 import sys, resource
 from pathlib import Path
 from derive.catalog import load
-from derive.storage.inputs.json_lines import json_lines
-from derive.storage.inputs.unpacked import unpacked
+from derive.storage.inputs.line import json_lines
+from derive.storage.inputs.line import unpacked
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with open(sys.argv[1], "rb") as file:
     lines = list(json_lines(unpacked(file, sys.argv[1])))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from derive.errors import DiskFullError
-from derive.storage.segments.sorter import Sorter
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.sorter import Sorter, Spill
 
 ROWS = pa.schema([("time", pa.int64()), ("key", pa.binary()), ("text", pa.string())])
 # No two rows are equal, which the number in their text sees to.

@@ -19,8 +19,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
 from derive.storage.capability.table import Capability
-from derive.storage.compaction import Compaction, MergeSizes, choose, compact
-from derive.storage.forecast import Forecast, forecast
+from derive.storage.compaction import Compaction, Forecast, MergeSizes, choose, compact, forecast
 from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT
 from derive.storage.metadata.owner import Door

@@ -15,7 +15,7 @@ from derive.errors import DocumentError, FencedError, FrontierError, StorageErro
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.json_lines import json_lines
+from derive.storage.inputs.line import json_lines
 from derive.storage.metadata.descriptions import CollectionUpdate
 
 CATALOG = """

@@ -25,7 +25,7 @@ from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
-from derive.storage.segments.deletions import with_deletions
+from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_compaction import TableCompaction

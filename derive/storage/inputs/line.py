@@ -1,14 +1,28 @@
-"""A numbered line of an input."""
+"""Numbered lines of an input: JSON Lines, and files that are compressed with gzip or zstd.
+
+The content of a file tells its compression, and not its name: no JSON or CSV in UTF-8 begins like these formats.
+Standard input therefore works too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
+import io
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, BinaryIO, TypeAlias
 
 from derive.document.exact import dump_exact
-from derive.errors import DocumentError
+from derive.errors import DocumentError, UsageError
 from derive.protocol.specs import Document
-from derive.value_count import exceeds_values, most_values
+from derive.value_count import FEW_VALUES, exceeds_values, most_values
+
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Seconds since 1970 of the beginning of year 1 and the end of year 9999, the range of RFC 3339 and Python."""
+
+
+class UnfitError(Exception):
+    """A value or type without a JSON form; the text of the error gives the reason."""
+
 
 Line: TypeAlias = tuple[int, "bytes | Document | DocumentError"]
 """A line number (or row number), from 1, and the JSON text of the document, the document, or its error.
@@ -65,3 +79,78 @@ def too_many(limit: int) -> DocumentError:
 
 def _shown(limit: int) -> str:
     return f"{limit >> 20} MiB" if limit >= 1 << 20 and not limit % (1 << 20) else f"{limit:,} bytes"
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
+    """Yield the documents of a JSON Lines stream; blank lines and a byte order mark are skipped.
+
+    A line of more than `most_bytes` is an error, and reading stops there. A line of too many values is an error too.
+    """
+    lines = iter(partial(stream.readline, most_bytes + 2), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > most_bytes and len(line.rstrip(b"\r\n")) > most_bytes:
+            yield number, too_large(most_bytes, "the line")
+            return
+        text = line.removeprefix(_BOM) if number == 1 else line
+        if text and not text.isspace():
+            yield number, (too_many_values([text], most_bytes) if len(text) > FEW_VALUES else None) or text
+
+
+SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
+"""Codec that a file name's suffix promises."""
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def unpacked(stream: io.BufferedReader, name: str) -> BinaryIO:
+    """Return the decompressed content of a stream.
+
+    Args:
+        stream: the stream at its beginning; the caller closes it.
+        name: name of the file, for messages and for its suffix.
+
+    Raises:
+        UsageError: the content contradicts the suffix, or the text is UTF-16.
+        DocumentError: during reading: the compressed data is damaged or truncated.
+    """
+    head = stream.peek(4)[:4]
+    codec = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+    promised = next((codec for suffix, codec in SUFFIXES.items() if name.endswith(suffix)), None)
+    if promised and codec is None:
+        raise UsageError(f"{name} is not {promised}, but its name says so", hint="rename the file")
+    text = io.BufferedReader(_Unpacked(stream, codec, name), 1 << 17) if codec else stream
+    if text.peek(2)[:2] in _UTF16:
+        raise UsageError(f"{name} is UTF-16", hint="JSON and CSV are UTF-8: iconv -f utf-16 -t utf-8")
+    return text
+
+
+class _Unpacked(io.RawIOBase):
+    """Decompresses on read, and counts the lines."""
+
+    def __init__(self, stream: BinaryIO, codec: str, name: str) -> None:
+        import pyarrow as pa
+
+        self._source = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), codec)
+        self._codec = codec
+        self._name = name
+        self._lines = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            chunk: bytes = self._source.read(len(buffer))
+        except OSError as exc:
+            is_cut = "Truncated" in str(exc)
+            what = f"ends in the midst of its {self._codec} data" if is_cut else f"is damaged {self._codec} data: {exc}"
+            raise DocumentError(
+                f"{self._name} {what}; {self._lines:,} whole lines were read up to there", hint=NOTHING_INGESTED
+            ) from exc
+        self._lines += chunk.count(b"\n")
+        buffer[: len(chunk)] = chunk
+        return len(chunk)

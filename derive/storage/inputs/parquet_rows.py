@@ -1,19 +1,132 @@
-"""Parquet input: one document per row."""
+"""Parquet input: one document per row, from batches with bounded size in memory.
+
+A dictionary page holds a value once for any number of rows. One row of each row group is therefore read first, with
+byte columns as dictionaries: the longest dictionary value bounds the size of a row.
+
+Times of INT96 are read twice. As nanoseconds they overflow outside the years 1677 to 2262, and as microseconds they
+lose digits. Both columns together give the exact time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
 
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
+from derive.schema.shape import Shape
+from derive.storage.inputs.arrow_values import Convert, converter, exceeds, int96_converter
 from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large, too_many
 from derive.value_count import most_values
 
-if TYPE_CHECKING:
-    from derive.storage.inputs.parquet_batches import ParquetBatches
+_MOST_ROWS, _BATCH_BYTES = 5_000, 8 << 20
+_LARGE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 256
+"""Size up to which a row group is read in large batches, and the batch size of larger row groups in rows."""
+
+
+class ParquetBatches:
+    """Reads a Parquet file batch by batch.
+
+    Args:
+        path: path of the file.
+
+    Attributes:
+        schema: names and Arrow types of the columns.
+
+    Raises:
+        OSError: the file cannot be read.
+        pa.ArrowException: it is no Parquet file.
+    """
+
+    def __init__(self, path: str) -> None:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(pq.ParquetFile(path))
+            leaves = [self._file.schema.column(index) for index in range(len(self._file.schema))]
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            self._probe = stack.enter_context(pq.ParquetFile(path, read_dictionary=texts)) if texts else None
+            has_int96 = any(leaf.physical_type == "INT96" for leaf in leaves)
+            coerced = pq.ParquetFile(path, coerce_int96_timestamp_unit="us") if has_int96 else None
+            self._micros = stack.enter_context(coerced) if coerced else None
+            self._stack = stack.pop_all()
+        self.schema: pa.Schema = self._file.schema_arrow
+        other = self._micros.schema_arrow if self._micros else self.schema
+        self._kinds = list(zip(self.schema.types, other.types, strict=True))
+
+    def converter(self, index: int, shape: Shape | None) -> Convert:
+        """Return a function from a column of batches to JSON values.
+
+        Args:
+            index: index of the column.
+            shape: shape of the column in the schema; None for any.
+
+        Raises:
+            UnfitError: values of the column's type have no JSON form.
+        """
+        kind, coerced = self._kinds[index]
+        return converter(kind, shape) if kind == coerced else int96_converter(kind, coerced, shape)
+
+    def __enter__(self) -> ParquetBatches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for group in range(self._file.num_row_groups):
+            size = self._rows_at_once(group)
+            batches = self._file.iter_batches(batch_size=size, row_groups=[group])
+            if self._micros is None:
+                yield from batches
+                continue
+            coerced = self._micros.iter_batches(batch_size=size, row_groups=[group])
+            for batch, other in zip(batches, coerced, strict=True):
+                yield self._paired(batch, other)
+
+    def _paired(self, batch: pa.RecordBatch, coerced: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            column if kind == other else pa.StructArray.from_arrays([column, coerced.column(index)], names=["ns", "us"])
+            for index, (column, (kind, other)) in enumerate(zip(batch.columns, self._kinds, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
+
+    def _rows_at_once(self, group: int) -> int:
+        about = self._file.metadata.row_group(group)
+        rows = max(about.num_rows, 1)
+        most = _MOST_ROWS if about.total_byte_size <= _LARGE_GROUP_BYTES else _FEW_ROWS
+        values = max((about.column(index).num_values for index in range(about.num_columns)), default=0)
+        row_bytes = about.total_byte_size // rows + self._longest(group) * max(1, values // rows)
+        return int(max(1, min(most, _BATCH_BYTES // max(row_bytes, 1))))
+
+    def _longest(self, group: int) -> int:
+        """Return the sum over columns of the longest dictionary value of a row group, in bytes."""
+        if self._probe is None:
+            return 0
+        first = next(self._probe.iter_batches(batch_size=1, row_groups=[group]), None)
+        return 0 if first is None else sum(_longest(column) for column in first.columns)
+
+
+def _longest(array: Any) -> int:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _longest(array.storage)
+    if types.is_dictionary(kind):
+        values = array.dictionary
+        is_bytes = types.is_string(values.type) or types.is_binary(values.type)
+        return int(pc.max(pc.binary_length(values)).as_py() or 0) if is_bytes else 0
+    if types.is_map(kind):
+        return _longest(array.keys) + _longest(array.items)
+    if types.is_struct(kind):
+        return sum(map(_longest, array.flatten()))
+    return _longest(array.flatten()) if types.is_nested(kind) else 0
+
 
 _HIDDEN = "a value that has no JSON form, which is not shown as the schema redacts it"
 
@@ -27,10 +140,6 @@ def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMEN
     Raises:
         DocumentError: the file is no Parquet file or damaged, or a column's type has no JSON form.
     """
-    import pyarrow as pa
-
-    from derive.storage.inputs.parquet_batches import ParquetBatches
-
     read = 0
     try:
         with ParquetBatches(path) as batches:
@@ -47,8 +156,6 @@ class _Rows:
     """Converts batches to documents."""
 
     def __init__(self, batches: ParquetBatches, spec: CollectionSpec, path: str, most_bytes: int) -> None:
-        from derive.storage.inputs.unfit import UnfitError
-
         self._names: list[str] = batches.schema.names
         self._most_bytes = most_bytes
         redactor = Redactor(spec.redaction, b"") if spec.redaction else None
@@ -66,8 +173,6 @@ class _Rows:
             raise DocumentError(f"{path} has two columns of one name: {', '.join(self._names)}", hint=NOTHING_INGESTED)
 
     def of(self, batch: Any) -> Iterator[bytes | dict[str, JSON] | DocumentError]:
-        from derive.storage.inputs.arrow_values import exceeds
-
         is_large = batch.nbytes > self._most_bytes
         has_many = not is_large and exceeds(batch, most_values(self._most_bytes))
         if (is_large or has_many) and batch.num_rows > 1:
@@ -92,8 +197,6 @@ class _Rows:
                 yield sized(document, size)
 
     def _values(self, index: int, column: Any, unfit: dict[int, str]) -> list[JSON]:
-        from derive.storage.inputs.unfit import UnfitError
-
         convert = self._converters[index]
         try:
             return convert(column)

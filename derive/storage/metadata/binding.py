@@ -17,7 +17,7 @@ from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import is_of_sql
 from derive.storage.capability.table import least_write_frontier, release_expired
-from derive.storage.metadata.relations import new_identifier
+from derive.storage.metadata.collection import new_identifier
 from derive.storage.metadata.segment import segment_paths
 from derive.storage.metadata.tasks import read_task
 from derive.storage.timeline import wall_clock

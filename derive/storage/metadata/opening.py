@@ -1,15 +1,35 @@
-"""Open a data folder: check its owner, its access rights and its completeness."""
+"""Open a data folder: check its host, its owner, its access rights and its completeness.
+
+SQLite's write-ahead log needs shared memory, which machines on a network file system do not share. Every process with
+open metadata therefore shares its machine's lock, `host.lock`, and touches the file regularly. A machine that has been
+silent for too long loses the lock, and fails at its next check.
+
+Times are compared on the clock of the file system, so the clocks of machines need not agree.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
+import orjson
+
+from derive.document.clock import format_rfc3339
 from derive.durable import make_folders
+from derive.errors import FencedError, FlowError, StorageError
 from derive.storage.disk_errors import translated
 from derive.storage.folder_id import known_folder_id, write_folder_id
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.host import Host, HostLock, check_host
 from derive.storage.metadata.identity import (
     RESTORING,
     disown_files,
@@ -21,6 +41,205 @@ from derive.storage.metadata.identity import (
     take_identity,
     traces,
 )
+from derive.storage.metadata.process import boot, is_dead, this_process
+
+BEAT_SECONDS = 10.0
+"""Interval at which a process touches the lock file."""
+
+SILENT_SECONDS = 6 * BEAT_SECONDS
+"""Time without a touch after which a machine loses the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine.
+
+    Attributes:
+        name: host name, for people.
+        boot: identifier of the machine's boot, equal in all its containers; empty if unknown.
+    """
+
+    name: str
+    boot: str
+
+    def is_same(self, other: Host) -> bool:
+        """Return true if the two share memory."""
+        return self.boot == other.boot if self.boot and other.boot else self.name == other.name
+
+
+def this_host() -> Host:
+    """Return the machine of this process."""
+    return Host(socket.gethostname(), boot())
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Content of a lock file: the machine, the start of its use, and its processes by an identifier per use."""
+
+    host: Host
+    since: str
+    processes: dict[str, str]
+
+
+class HostLock:
+    """This process's share of its machine's lock on a data folder, acquired by the constructor.
+
+    Args:
+        root: the data folder.
+        host: this machine; tests pass others.
+
+    Raises:
+        StorageError: another machine uses the folder.
+    """
+
+    def __init__(self, root: Path, host: Host) -> None:
+        self._root = root
+        self._file = root / "host.lock"
+        self._host = host
+        self._id = str(uuid.uuid4())
+        self._beaten = time.monotonic()
+        with self._alone() as descriptor:
+            use = _read(descriptor)
+            if use and not use.host.is_same(host):
+                silent = self._now() - os.fstat(descriptor).st_mtime
+                if silent < SILENT_SECONDS:
+                    raise in_use(root, use.host, use.since, silent)
+                use = None
+            self._write(descriptor, use)
+        _BEATS.add(self)
+
+    def check(self) -> None:
+        """Check that this machine still has the lock, without a system call in the normal case.
+
+        Raises:
+            FencedError: another machine has taken the lock.
+        """
+        if time.monotonic() - self._beaten > 2 * BEAT_SECONDS:
+            self.beat()
+
+    def beat(self) -> None:
+        """Touch the lock file.
+
+        Raises:
+            FencedError: another machine has taken the lock.
+        """
+        with self._alone() as descriptor:
+            use = _read(descriptor)
+            if use and not use.host.is_same(self._host):
+                raise FencedError(
+                    f"host '{use.host.name}' has taken over the data folder {self._root}, because this host was silent"
+                    f" for {SILENT_SECONDS:.0f} s; this process commits nothing more"
+                )
+            if use and self._id in use.processes:
+                os.utime(descriptor)
+            else:
+                self._write(descriptor, use)
+        self._beaten = time.monotonic()
+
+    def release(self) -> None:
+        """Release this process's share; the lock is free once all processes of the machine have released it."""
+        _BEATS.discard(self)
+        with suppress(StorageError), self._alone() as descriptor:
+            use = _read(descriptor)
+            if use and self._id in use.processes:
+                del use.processes[self._id]
+                self._write(descriptor, use, is_leaving=True)
+
+    def _write(self, descriptor: int, use: _Use | None, *, is_leaving: bool = False) -> None:
+        """Write the live processes to the lock file, with this process unless it leaves."""
+        processes = {key: process for key, process in (use.processes if use else {}).items() if not is_dead(process)}
+        if not is_leaving:
+            processes[self._id] = this_process()
+        host, since = (use.host, use.since) if use else (self._host, format_rfc3339(time.time_ns() // 1000))
+        text = orjson.dumps({**asdict(host), "since": since, "processes": processes}) if processes else b""
+        os.pwrite(descriptor, text, 0)
+        os.ftruncate(descriptor, len(text))
+
+    @contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Lock the lock file against other processes, and yield its descriptor."""
+        with translated(self._file):
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                if os.geteuid() == 0:  # as SQLite does: the folder's owner must be able to write the file
+                    owner = self._root.stat()
+                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def _now(self) -> float:
+        """Return the present time on the clock of the file system."""
+        probe = self._root / f"host.{self._id}"
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+        return now
+
+
+def check_host(root: Path, host: Host) -> None:
+    """Raise an error if another machine uses a read-only data folder.
+
+    Raises:
+        StorageError: another machine uses the folder.
+    """
+    with suppress(FileNotFoundError), (root / "host.lock").open("rb") as file:
+        use = _read(file.fileno())
+        silent = time.time() - os.fstat(file.fileno()).st_mtime
+        if use and not use.host.is_same(host) and silent < SILENT_SECONDS:
+            raise in_use(root, use.host, use.since, silent)
+
+
+def in_use(root: Path, host: Host, since: str, silent: float) -> StorageError:
+    """Return the error of a data folder that another machine uses."""
+    return StorageError(
+        f"the data folder {root} is in use on host '{host.name}' since {since}",
+        hint=f"run flowctl on that host, or end its flowctl processes; if that host is gone, try again in"
+        f" {SILENT_SECONDS - silent:.0f} s",
+    )
+
+
+def _read(descriptor: int) -> _Use | None:
+    try:
+        value: dict[str, Any] = orjson.loads(os.pread(descriptor, 1 << 20, 0))
+        return _Use(Host(value["name"], value["boot"]), value["since"], value["processes"])
+    except (ValueError, KeyError, TypeError):
+        return None  # no user, or a loss of power during a write
+
+
+class _Beats:
+    """A thread that touches the locks of this process until they are released or garbage-collected."""
+
+    def __init__(self) -> None:
+        self._locks: WeakSet[HostLock] = WeakSet()
+        self._turn = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, lock: HostLock) -> None:
+        with self._turn:
+            self._locks.add(lock)
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
+                self._thread = threading.Thread(target=self._work, name="host.lock", daemon=True)
+                self._thread.start()
+
+    def discard(self, lock: HostLock) -> None:
+        with self._turn:
+            self._locks.discard(lock)
+
+    def _work(self) -> None:
+        while True:
+            time.sleep(BEAT_SECONDS)
+            with self._turn:
+                locks = list(self._locks)
+            for lock in locks:
+                with suppress(FlowError):  # the next user of the folder gets the error
+                    lock.beat()
+            del locks
+
+
+_BEATS = _Beats()
+
 
 _DATABASE = "metadata.db"
 

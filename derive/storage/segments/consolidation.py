@@ -1,4 +1,4 @@
-"""Consolidation: sum the diffs of a multiset's rows with equal key and document.
+"""Multisets: the sums of diffs of equal rows, and their documents with deletion markers.
 
 A sum of zero leaves no row. A row's diff is one byte in files of every kind of collection, so that they have one format
 and older files stay readable; a greater sum becomes several rows. Counts above 127 are rare.
@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.errors import StorageError
-from derive.storage.segments.order import ascending
-from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows
+from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows, ascending
 
 MOST_DIFF = 127
 """Greatest diff of one row; the least is its negative."""
@@ -102,3 +101,40 @@ def _numbered(keys: pa.Array) -> np.ndarray:
     differ = pc.not_equal(keys.slice(1), keys.slice(0, max(count - 1, 0))).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.concatenate([[True], differ])) if count else np.array([], dtype=np.int64)
     return np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
+
+
+_MARK = '"_meta":{"op":"d"}}'
+
+
+def as_documents(stored: pa.Table) -> pa.Table:
+    """Convert rows of a segment to documents; rows of a reduced collection are unchanged.
+
+    Args:
+        stored: rows with a column of diffs and, optionally, documents.
+    """
+    diffs = stored.column(DIFF).to_numpy()
+    if not len(diffs) or (diffs == 1).all():
+        return stored
+    times = np.abs(diffs)
+    if (times != 1).any():
+        stored = stored.take(pa.array(np.repeat(np.arange(len(diffs)), times)))
+        diffs = np.repeat(diffs, times)
+    index = stored.schema.get_field_index(DOC)
+    if index < 0 or not (diffs < 0).any():
+        return stored
+    texts = stored.column(index).combine_chunks()
+    marked = pc.if_else(pa.array(diffs < 0), marked_texts(texts), texts)
+    return stored.set_column(index, stored.schema.field(index), marked)
+
+
+def with_deletions(rows: ReadRows) -> ReadRows:
+    """Convert rows with diffs to documents."""
+    table = as_documents(pa.Table.from_batches([rows.batch]))
+    return ReadRows(table.combine_chunks().to_batches()[0]) if table.num_rows else rows
+
+
+def marked_texts(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts of deleted documents with the marker `{"_meta": {"op": "d"}}`."""
+    begun = pc.utf8_slice_codeunits(texts, 0, -1)
+    comma = pc.if_else(pc.equal(texts, "{}"), "", ",")
+    return pc.binary_join_element_wise(begun, comma, _MARK, "")

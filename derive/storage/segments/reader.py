@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from derive.storage.segments.condition import Condition, RowFilter
-from derive.storage.segments.merge import Cursor, merge
 from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
-from derive.storage.segments.selection import DOCUMENTS, SelectedColumns, Selection
+from derive.storage.segments.selection import DOCUMENTS, Condition, RowFilter, SelectedColumns, Selection
+from derive.storage.segments.sorter import Cursor, merge
 from derive.time.source_read import Segment, SourceRead
 
 _CLOCK = StoredRows.SCHEMA.get_field_index(CLOCK)

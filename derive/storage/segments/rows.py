@@ -20,10 +20,21 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from derive.protocol.specs import Document
-from derive.storage.segments.order import sort_batch
 from derive.storage.segments.texts import parse_texts, write_texts
+
+
+def ascending(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """Return an ascending order by columns, in Arrow's format."""
+    return [(column, "ascending") for column in columns]
+
+
+def sort_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Sort the rows of a batch by columns, twice as fast as `sort_by`, which converts to a table first."""
+    return batch.take(pc.sort_indices(batch, sort_keys=ascending(columns)))
+
 
 Column: TypeAlias = Any
 """Values of one column: a sequence, a NumPy array or an Arrow array."""

@@ -1,4 +1,4 @@
-"""Selections: the typed columns to read instead of documents, or beside them, and the validity of documents.
+"""Selections: the typed columns to read instead of documents or beside them, and conditions on them.
 
 A file may lack a column if it is older than the column or than the catalog. Its documents are then parsed and the
 columns computed from them, so readers see no difference.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -32,10 +33,74 @@ from derive.storage.segments.columns import (
     typed_columns,
     unpack_codes,
 )
-from derive.storage.segments.deletions import as_documents
+from derive.storage.segments.consolidation import as_documents
 from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, ReadRows
 from derive.storage.segments.segment_file import validated_against
 from derive.storage.segments.texts import parse_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A filter on a column; at least one bound is set.
+
+    Attributes:
+        column: name of the column.
+        values: permitted values, without null; None for any.
+        least: lower bound, inclusive; None for none.
+        most: upper bound, inclusive; None for none.
+    """
+
+    column: str
+    values: pa.Array | None = None
+    least: int | str | None = None
+    most: int | str | None = None
+
+    def may_hold(self, statistics: pq.Statistics | None) -> bool:
+        """Return true if a column with these statistics may have matching rows."""
+        if statistics is None or not statistics.has_min_max:
+            return True
+        least, most = statistics.min, statistics.max
+        if self.values is not None and not any(least <= value <= most for value in self.values.to_pylist()):
+            return False
+        return (self.least is None or self.least <= most) and (self.most is None or least <= self.most)
+
+    def mask(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the mask of matching rows; null for no match."""
+        parts: list[Any] = []
+        if self.values is not None:
+            parts.append(pc.is_in(column, value_set=self.values))
+        if self.least is not None:
+            parts.append(pc.greater_equal(column, self.least))
+        if self.most is not None:
+            parts.append(pc.less_equal(column, self.most))
+        return reduce(pc.and_, parts)
+
+
+class RowFilter:
+    """Filter of the rows of one file.
+
+    Args:
+        file: file of a segment, which has the columns of the conditions.
+        conditions: filters that all must match.
+    """
+
+    def __init__(self, file: pq.ParquetFile, conditions: Sequence[Condition]) -> None:
+        self._file = file
+        schema = file.schema_arrow
+        self._conditions = [(schema.get_field_index(one.column), one) for one in conditions]
+
+    def of(self, number: int) -> pa.ChunkedArray | None:
+        """Return the mask of matching rows of a row group; None if all match, and length 0 if none does."""
+        if not self._conditions:
+            return None
+        group = self._file.metadata.row_group(number)
+        if all(condition.may_hold(group.column(index).statistics) for index, condition in self._conditions):
+            held = self._file.read_row_group(number, columns=[one.column for _, one in self._conditions])
+            mask = reduce(pc.and_, (one.mask(held.column(one.column)) for _, one in self._conditions))
+            if pc.any(mask).as_py():
+                return mask
+        return pa.chunked_array([], pa.bool_())
+
 
 SelectedArrays: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
 """Array and codes of each selected column."""

@@ -1,16 +1,142 @@
-"""External sort: in memory as long as the rows fit, then with sorted runs on disk that are merged."""
+"""External sort: in memory as long as the rows fit, then with sorted runs on disk that are merged.
+
+One batch of each sequence is loaded. All rows up to the least end of these batches precede every unloaded row, so they
+are sorted in Arrow and yielded. The merge compares whole sort keys, so rows with equal first columns need not fit in
+memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import IO
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.storage.disk_errors import translated
-from derive.storage.segments.merge import Cursor, SortKey, merge
-from derive.storage.segments.spill import Spill
+from derive.storage.segments.rows import sort_batch
+
+
+class Spill:
+    """Unnamed files in one folder, closed at the end of the context or of the process.
+
+    Args:
+        folder: folder of the files, created on demand.
+        memory: approximate memory limit for the rows of a user, bytes.
+    """
+
+    def __init__(self, folder: Path, memory: int) -> None:
+        self.folder = folder
+        self.memory = memory
+        self._files = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._files.close()
+
+    def open(self) -> IO[bytes]:
+        """Return a new file, to write and then to read. Closing the file frees its space.
+
+        Raises:
+            StorageError: the file cannot be created.
+        """
+        with translated(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # An unbuffered file cannot fail to flush when it is closed.
+            return self._files.enter_context(TemporaryFile(dir=self.folder, buffering=0))
+
+
+SortKey: TypeAlias = tuple[Any, ...]
+"""Values of the sort columns, or a prefix of them: a lower bound of every key with that prefix."""
+
+
+class Cursor:
+    """One sorted sequence with its read position.
+
+    Args:
+        first: lower bound of the first row.
+        batches: batches of rows, loaded on demand.
+        order: sort columns; rows are unique in them.
+    """
+
+    def __init__(self, first: SortKey, batches: Iterator[pa.RecordBatch], order: Sequence[str]) -> None:
+        self.first = first
+        self.last: SortKey = ()
+        self.order = order
+        self._batches = batches
+        self._rows: pa.RecordBatch | None = None
+
+    def load(self) -> bool:
+        """Load a batch, with `last` as its last sort key; return False at the end of the sequence."""
+        while self._rows is None:
+            rows = next(self._batches, None)
+            if rows is None:
+                return False
+            if rows.num_rows:
+                self._rows = rows
+                self.first, self.last = self._sort_key(rows, 0), self._sort_key(rows, rows.num_rows - 1)
+        return True
+
+    def take_through(self, end: SortKey) -> pa.RecordBatch | None:
+        """Take the loaded rows up to `end`, inclusive."""
+        rows = self._rows
+        if rows is None or self.first > end:
+            return None
+        if self.last <= end:
+            self._rows = None
+            return rows
+        count = bisect_right(range(rows.num_rows), end, key=lambda row: self._sort_key(rows, row))
+        self._rows = rows.slice(count)
+        self.first = self._sort_key(rows, count)
+        return rows.slice(0, count)
+
+    def _sort_key(self, rows: pa.RecordBatch, row: int) -> SortKey:
+        return tuple(rows.column(name)[row].as_py() for name in self.order)
+
+
+def merge(cursors: Iterable[Cursor], until: SortKey | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of several sequences in order.
+
+    Args:
+        cursors: sequences with the same order; their positions move past the yielded rows.
+        until: exclusive upper bound; None for all rows.
+    """
+    waiting = sorted(cursors, key=attrgetter("first"), reverse=True)
+    active: list[Cursor] = []
+    while waiting or active:
+        if not active:
+            active = [waiting.pop()]
+        active = [cursor for cursor in active if cursor.load()]
+        end = min((cursor.last for cursor in active), default=None)
+        while end is not None and waiting and waiting[-1].first <= end:
+            cursor = waiting.pop()
+            if cursor.load():
+                active.append(cursor)
+                end = min(end, cursor.last)
+        if end is None:
+            continue
+        if until is not None:
+            end = min(end, until)
+        yield from _in_order([cursor.take_through(end) for cursor in active], active[0].order)
+        if end == until:
+            return
+
+
+def _in_order(parts: Sequence[pa.RecordBatch | None], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    ready = [rows for rows in parts if rows is not None]
+    if len(ready) == 1:
+        yield ready[0]
+    elif ready:
+        yield sort_batch(pa.concat_batches(ready), order)
+
 
 _RUNS = 32
 """Largest number of runs of one size, which are then merged into one."""
