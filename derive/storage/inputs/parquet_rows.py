@@ -24,7 +24,15 @@ from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
 from derive.schema.shape import Shape
 from derive.storage.inputs.arrow_values import Convert, converter, exceeds, int96_converter
-from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large, too_many
+from derive.storage.inputs.line import (
+    MOST_DOCUMENT_BYTES,
+    NOTHING_INGESTED,
+    Line,
+    UnfitError,
+    sized,
+    too_large,
+    too_many,
+)
 from derive.value_count import most_values
 
 _MOST_ROWS, _BATCH_BYTES = 5_000, 8 << 20
