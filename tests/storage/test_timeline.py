@@ -159,7 +159,7 @@ def test_a_time_that_is_yet_to_come_is_refused(world: World) -> None:
 
     assert "1 document is not valid" in caught.value.message
     assert (
-        "test:2: its time 1970-01-01T00:01:01.000001Z is in the future: it is 1970-01-01T00:00:01.000000Z, and 't/events'"
+        "test:2: its time 1970-01-01T00:01:01.000001Z is in the future: now is 1970-01-01T00:00:01.000000Z, and 't/events'"
         " would be final up to then" in caught.value.message
     )
     assert world.store.upper("t/events") == 0
