@@ -65,7 +65,7 @@ def test_a_collection_at_a_time(world: World, tmp_path: Path) -> None:
         assert latest.to_pandas()["amount"].sum() == 3.5
 
 
-def test_what_cannot_be_read_is_told(world: World, tmp_path: Path) -> None:
+def test_reader_reports_unreadable_data(world: World, tmp_path: Path) -> None:
     with derive.open(tmp_path / ".flow", source=tmp_path / "flow.yaml") as folder:
         with pytest.raises(UsageError, match="no collection 'a/balance'") as caught:
             folder.collection("a/balance")

@@ -37,7 +37,7 @@ def equal(*data: Datum) -> ColumnBounds:
     return ColumnBounds(frozenset(data))
 
 
-def test_what_columns_are() -> None:
+def test_bounds_follow_from_conjunctions_lists_and_joins() -> None:
     """Conjunctions, lists, and joins, on whichever side; nothing is told of what is read in two places."""
     both = call("and", call("=", column(ORDERS, 0), number(1)), call("=", text("ann"), column(ORDERS, 1)))
     listed = Call("in", (Column(4, Type.TEXT), text("ann"), Literal(None, Type.TEXT)), Type.BOOLEAN)
@@ -67,7 +67,7 @@ def test_between_which_values_columns_are() -> None:
     assert bounds_of(Filter(ORDERS, call("<", here, Literal(None, Type.BIGINT)))) == {1: {0: equal()}}
 
 
-def test_what_windows_keep_apart() -> None:
+def test_bounds_pass_windows_only_for_partition_columns() -> None:
     """Rows of other partitions change nothing; of other columns nothing is told."""
     numbered = Window(ORDERS, (WindowFunction("row_number", (), Type.BIGINT, (column(ORDERS, 0),)),))
     both = call("and", call("=", column(ORDERS, 0), number(1)), call("=", text("ann"), column(ORDERS, 1)))

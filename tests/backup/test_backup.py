@@ -53,7 +53,7 @@ RESTORE_POINTS = [
 
 
 @pytest.mark.parametrize("how", ["links", "copies"])
-def test_l1_what_is_restored_elsewhere_goes_on_with_the_same_bytes(tmp_path: Path, how: str) -> None:
+def test_l1_folder_restored_elsewhere_continues_with_the_same_bytes(tmp_path: Path, how: str) -> None:
     world = world_of(tmp_path)
     go_on(world, range(3))
     done = take(world, tmp_path / "backup", copies=how == "copies")
@@ -163,7 +163,7 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path, damage: str, pattern: 
         Store(tmp_path / "restored")
 
 
-def test_what_is_refused_says_why(tmp_path: Path) -> None:
+def test_refused_backup_reports_reason(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     take(world, tmp_path / "backup")
@@ -243,7 +243,7 @@ def random_life(root: Path, seed: int, until: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("FLOW_BACKUP_SEEDS", "2"))))
-def test_l2_backups_taken_at_any_moment_of_a_busy_life_go_on_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
+def test_l2_backups_taken_at_any_time_of_a_busy_life_continue_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
     """A restored folder derives the rest, and has then what one go over its source derives."""
     world = world_of(tmp_path)
     go_on(world, range(1))

@@ -93,7 +93,7 @@ def put_back(folder: Path) -> None:
         (folder / f"out.db{suffix}").unlink(missing_ok=True)
 
 
-def test_an_endpoint_that_is_where_the_backup_was_goes_on_and_is_the_restored_folders_then(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_where_the_backup_was_continues_and_is_the_restored_folders_then(tmp_path: Path) -> None:
     original = backed_up(tmp_path, 0)
     restored = world_of(tmp_path, "restored", 3)
     go_on(restored, range(2, 4))
@@ -165,7 +165,7 @@ def test_an_endpoint_that_is_behind_is_given_the_rest(tmp_path: Path) -> None:
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
 
-def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_path: Path) -> None:
+def test_another_new_folder_does_not_continue_with_what_a_first_one_has_stored(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     world.store.close()

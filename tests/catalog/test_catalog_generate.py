@@ -174,7 +174,7 @@ export class Derivation extends IDerivation {
     )
 
 
-def test_what_a_person_wrote_is_never_overwritten(folder: Path) -> None:
+def test_generate_never_overwrites_files_of_users(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code/balances.ts").write_text("not even TypeScript")
     (folder / "code/copy.sql").write_text("SELEC $nothing")
@@ -215,7 +215,7 @@ def test_other_errors_are_said_and_nothing_is_removed(folder: Path) -> None:
     assert (folder / "flow_generated/typescript/bank/balances.ts").exists()
 
 
-def test_what_is_right_is_generated_beside_what_is_wrong(folder: Path) -> None:
+def test_generate_writes_files_of_valid_transforms_beside_invalid_ones(folder: Path) -> None:
     changes = generate(folder, BROKEN)
     assert [path for _, path in told(changes)] == ["code/one.sql", "code/two.sql", "code/copy.sql", "code/shuffle.sql"]
 
@@ -250,7 +250,7 @@ def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
     assert {what for what, _ in told(generate(folder, FILES))} == {"unchanged"}
 
 
-def test_what_settings_of_files_lack_is_told(folder: Path) -> None:
+def test_generate_reports_missing_editor_settings(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     (folder / "code/deno.json").write_text('{"imports": {"pad": "npm:left-pad@1.3.0"}} // mine')
@@ -280,7 +280,7 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("files", "code", "message"), UNFIT)
-def test_files_that_cannot_be_taken_in_are_told(folder: Path, files: str, code: str, message: str) -> None:
+def test_files_that_cannot_be_taken_in_are_reported(folder: Path, files: str, code: str, message: str) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     (folder / "code/deno.json").write_text('{"imports": []}')

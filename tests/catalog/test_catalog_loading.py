@@ -132,7 +132,7 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert catalog.tests["a/steps"].description == "of steps"
 
 
-def test_what_has_no_effect_here_is_noted_and_no_error(tmp_path: Path) -> None:
+def test_settings_without_effect_are_notes_and_no_errors(tmp_path: Path) -> None:
     _, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
     assert [(each.code, each.message, each.position.line) for each in loader.notes] == [
@@ -169,7 +169,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), TABLE)
-def test_faults_are_told_once_where_they_are(
+def test_faults_are_reported_once_where_they_are(
     old: str,
     new: str,
     expected: list[tuple[str, int, int, str, str | None]],
@@ -264,7 +264,7 @@ def test_faults_of_schemas(
     assert [each[:4] for each in issues(Path("flow.yaml"))] == [(code, line, column, message)]
 
 
-def test_a_missing_schema_is_told_in_the_file_that_refers_to_it(
+def test_a_missing_schema_is_reported_in_the_file_that_refers_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -302,7 +302,7 @@ def test_a_second_definition_names_the_first(tmp_path: Path) -> None:
     assert (Path(issue.position.file).name, issue.message[-13:]) == ("one.yaml", "flow.yaml:2:9")
 
 
-def test_what_is_left_empty_is_nothing(tmp_path: Path) -> None:
+def test_empty_sections_have_no_entries(tmp_path: Path) -> None:
     spec = load(write_catalog(tmp_path, "import:\ncollections:\ntests:\ncaptures:\nmaterializations:\n"))
 
     assert (spec.collections, spec.tests) == ({}, {})
@@ -420,7 +420,7 @@ def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: 
         ("/latin", 5, "it is not UTF-8 text (byte 0)"),
     ],
 )
-def test_what_cannot_be_loaded(path: str, seconds: float, said: str, tmp_path: Path, address: str) -> None:
+def test_unloadable_addresses_are_reported(path: str, seconds: float, said: str, tmp_path: Path, address: str) -> None:
     issue = issue_of(tmp_path, address + path, seconds)
 
     assert (issue.code, issue.message) == ("E003", f"cannot load {address}{path}: {said}")
@@ -430,7 +430,7 @@ def test_what_cannot_be_loaded(path: str, seconds: float, said: str, tmp_path: P
 @pytest.mark.parametrize(
     "reference", ["http://[::1/flow.yaml", "http://127.0.0.1:port/", "http://127.0.0.1:1/", "a\\0b"]
 )
-def test_what_is_no_address(reference: str, tmp_path: Path) -> None:
+def test_invalid_addresses_are_refused(reference: str, tmp_path: Path) -> None:
     assert issue_of(tmp_path, reference).code == "E003"
 
 
@@ -606,7 +606,9 @@ def written(folder: Any, catalog: Any) -> Path:
 
 @settings(max_examples=examples(100))
 @given(catalog=values(SCHEMA))
-def test_what_the_schema_accepts_is_loaded_whole(tmp_path_factory: pytest.TempPathFactory, catalog: Any) -> None:
+def test_catalogs_that_the_schema_accepts_are_loaded_whole(
+    tmp_path_factory: pytest.TempPathFactory, catalog: Any
+) -> None:
     assert [each.message for each in JUDGE.iter_errors(catalog)] == []
 
     loader = Loader()

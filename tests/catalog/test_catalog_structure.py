@@ -68,7 +68,7 @@ def test_issues_of_structure(old: str, new: str, expected: list[tuple[str, int, 
     assert [(each.code, each.position.line, each.position.column, each.message) for each in found] == expected
 
 
-def test_what_is_no_json_schema_is_said_before_anything_is_inferred_from_it(tmp_path: Path) -> None:
+def test_invalid_schemas_are_reported_before_inference(tmp_path: Path) -> None:
     found = issues(tmp_path, BASE.replace("properties: {id: {type: integer}, who", "properties: {id: {type: 5}, who"))
 
     assert [(each.code, each.position.line, each.position.column) for each in found] == [("E403", 3, 52)]
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_loaded_may_define_anything(tmp_path: Path) -> Non
     assert [each.code for each in issues(tmp_path, text)] == ["E003"]
 
 
-def test_what_is_no_json_schema_is_said_before_anything_is_redacted(tmp_path: Path) -> None:
+def test_invalid_schemas_are_reported_before_redaction(tmp_path: Path) -> None:
     wrong = "required: null, properties: {ssn: {redact: {strategy: block}}, id: {type: integer}, who"
 
     found = issues(tmp_path, BASE.replace("properties: {id: {type: integer}, who", wrong))

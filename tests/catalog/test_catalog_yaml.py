@@ -27,7 +27,7 @@ def place(path: str, text: str = TEXT) -> tuple[object, int, int]:
     return at.value, at.position.line, at.position.column
 
 
-def test_what_is_merged_is_written_at_its_anchor() -> None:
+def test_merged_values_have_the_positions_of_their_anchors() -> None:
     assert place("one/lambda") == ("SELECT 3", 6, 26)
     assert place("one/shuffle/lambda") == ("SELECT 2", 4, 21)
     assert place("both/lambda") == ("SELECT 1;\n", 2, 11)

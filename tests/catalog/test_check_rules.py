@@ -219,7 +219,7 @@ def test_a_rule_lets_its_good_twin_pass(rule: Rule, tmp_path: Path, monkeypatch:
     assert found(tmp_path, BASE.replace(rule.old, rule.good)) == []
 
 
-def test_nothing_is_wrong_before_it_is_spoiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_catalog_has_no_issues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert found(tmp_path, BASE) == []
@@ -455,7 +455,7 @@ def test_errors_of_tests_stop_tests_alone(wrong: str, tmp_path: Path) -> None:
     assert catalog.tests == {}
 
 
-def test_errors_beside_those_of_tests_are_told_without_them(tmp_path: Path) -> None:
+def test_errors_beside_those_of_tests_are_reported_without_them(tmp_path: Path) -> None:
     wrong = "collections:\n  a/wrong: {schema: {type: object, properties: {id: {type: integer}}}, key: [/other]}\n"
     text = CATALOG.replace("documents: [{id: 1}]", "documents: [{id: one}]", 1).replace("collections:\n", wrong, 1)
     source = write_catalog(tmp_path, text)
@@ -566,7 +566,7 @@ def written(tmp_path: Path, place: str, setting: str) -> Path:
 
 
 @pytest.mark.parametrize(("place", "setting", "entity", "hint"), SETTINGS)
-def test_a_setting_without_effect_is_told(
+def test_a_setting_without_effect_is_reported(
     place: str, setting: str, entity: str, hint: str | None, tmp_path: Path
 ) -> None:
     path = written(tmp_path, place, setting)
@@ -620,7 +620,7 @@ def test_each_setting_without_effect_is_in_the_table() -> None:
     ("name", "hint"),
     [("macadr", "did you mean 'macaddr'?"), ("password", None), ("datetime", "did you mean 'date-time'?")],
 )
-def test_a_format_that_is_not_checked_is_told(name: str, hint: str | None, tmp_path: Path) -> None:
+def test_a_format_that_is_not_checked_is_reported(name: str, hint: str | None, tmp_path: Path) -> None:
     path = tmp_path / "flow.yaml"
     path.write_text(
         WITHOUT_EFFECT.replace("{id: {type: integer}}", f"{{id: {{type: integer}}, x: {{format: {name}}}}}", 1)

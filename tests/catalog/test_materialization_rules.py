@@ -132,7 +132,7 @@ def test_a_materialization_without_bindings(tmp_path: Path) -> None:
     assert view(tmp_path, f"{endpoint}    bindings: []\n    shards: {{disable: true}}\n").disabled
 
 
-def test_ticks_are_ten_milliseconds_unless_told_otherwise(tmp_path: Path) -> None:
+def test_ticks_are_ten_milliseconds_by_default(tmp_path: Path) -> None:
     assert view(tmp_path, BASE.replace("    shards: {maxTxnDuration: 5s}\n", "")).tick == 10_000
 
 
@@ -184,7 +184,7 @@ ISSUES = [
 
 
 @pytest.mark.parametrize(("old", "new", "issue"), ISSUES)
-def test_what_is_wrong(
+def test_materialization_faults_are_issues(
     old: str,
     new: str,
     issue: tuple[str, int, int, str, str | None],
@@ -227,7 +227,7 @@ NOTES = [
 
 
 @pytest.mark.parametrize(("old", "new", "notes"), NOTES)
-def test_what_is_worth_a_note(
+def test_materialization_oddities_are_notes(
     old: str, new: str, notes: list[tuple[str, int, int, str, str | None]], tmp_path: Path
 ) -> None:
     assert BASE.count(old) == 1

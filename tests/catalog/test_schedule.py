@@ -77,7 +77,9 @@ def scheduled(folder: Path, steps: list[str]) -> TestSpec:
         ([step("ingest", at="+0s")], [(0, 0)], 5 * MINUTE),
     ],
 )  # fmt: skip
-def test_moments(steps: list[str], moments: list[tuple[int, int]], end: int, tmp_path: Path) -> None:
+def test_schedule_times_are_computed(
+    steps: list[str], moments: list[tuple[int, int]], end: int, tmp_path: Path
+) -> None:
     test = scheduled(tmp_path, steps)
 
     found = [each.time for each in test.steps if each.time]
@@ -94,7 +96,7 @@ def test_a_test_begins_at_the_time_of_its_first_documents(tmp_path: Path) -> Non
     assert [each.time and each.time.present - begin for each in test.steps] == [0, 0, 20 * MINUTE, 21 * MINUTE]
 
 
-def test_a_test_that_does_not_tell_time_has_no_moments(tmp_path: Path) -> None:
+def test_test_without_times_has_no_schedule(tmp_path: Path) -> None:
     test = scheduled(tmp_path, [INGEST, VERIFY])
 
     assert [each.time for each in test.steps] == [None, None]

@@ -76,7 +76,7 @@ def test_an_edit_that_waits_is_shown_until_it_is_undone(folder: Path) -> None:
     assert flowctl(folder, "status", "-o", "json")[2] == ""
 
 
-def test_every_command_that_is_told_settles_it(folder: Path) -> None:
+def test_every_recommended_command_settles_the_edit(folder: Path) -> None:
     accept, reset = told_commands(folder)
     status, _, err = flowctl(folder, *accept, "--until-idle")
     assert status == 0
@@ -99,7 +99,7 @@ def test_formerly_settles_it(folder: Path) -> None:
     assert flowctl(folder, "status", "-o", "json")[2] == ""
 
 
-def test_what_does_not_wait_cannot_be_accepted(folder: Path) -> None:
+def test_accept_refuses_tasks_without_waiting_edits(folder: Path) -> None:
     write_catalog(folder, CATALOG)
     status, _, err = flowctl(folder, "run", "--accept", "w/sums", "--until-idle")
     assert status == 0

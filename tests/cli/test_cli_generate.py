@@ -41,7 +41,7 @@ def generate(folder: Path, *arguments: str) -> tuple[int, list[tuple[str, str]],
     return status, [(row["what"], row["file"]) for row in rows], err
 
 
-def test_each_file_is_told_and_a_second_run_changes_nothing(folder: Path) -> None:
+def test_each_file_is_reported_and_a_second_run_changes_nothing(folder: Path) -> None:
     created = [("created", TYPES), ("created", "deno.json"), ("created", "derived.ts")]
     assert generate(folder, "-o", "json") == (0, created, "")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.ts")}
@@ -60,7 +60,7 @@ def test_check_writes_nothing_and_fails_until_all_is_written(folder: Path) -> No
     assert generate(folder, "--check")[:2] == (1, [("updated", TYPES), ("unchanged", "deno.json")])
 
 
-def test_other_errors_are_told_as_by_check(folder: Path) -> None:
+def test_other_errors_are_reported_as_by_check(folder: Path) -> None:
     (folder / "flow.yaml").write_text(CATALOG.replace("source: a/source", "source: a/sauce"))
     status, rows, said = generate(folder)
     assert (status, rows) == (1, [])
@@ -78,7 +78,7 @@ error[E201]: collection 'a/sauce', referenced by transform 'fromSource' of 'a/de
     )
 
 
-def test_what_is_left_to_the_author_is_said(folder: Path) -> None:
+def test_generate_reports_settings_left_to_the_author(folder: Path) -> None:
     (folder / "deno.json").write_text('{"imports": {"flow/": "./mine/"}}')
     status, rows, said = generate(folder)
     assert (status, rows) == (0, [("created", TYPES), ("created", "derived.ts")])

@@ -139,7 +139,7 @@ def test_reading_reduced_needs_no_spark(folder: Path) -> None:
     assert not (folder / ".flow/logs/spark.log").exists()
 
 
-def test_who_interrupts_reading_reduced_is_told_no_more_than_that(folder: Path) -> None:
+def test_interrupted_reduced_reads_print_only_the_interruption(folder: Path) -> None:
     lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
     assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
 
@@ -210,7 +210,7 @@ def test_options_that_do_not_fit(folder: Path, arguments: list[str], message: st
     assert (status, err) == (2, f"error: {message}\n")
 
 
-def test_a_list_tells_who_holds_what(folder: Path) -> None:
+def test_list_reports_holders_of_capabilities(folder: Path) -> None:
     ingest(folder, 1, 2)
     store = Store(folder / ".flow")
     read = store.capabilities.keep("a/b", 2_500_000)

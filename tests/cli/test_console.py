@@ -123,7 +123,7 @@ def test_errors_that_come_again_are_a_line_after_ever_longer_times(
     assert capsys.readouterr().err == whole  # it had been well meanwhile
 
 
-def test_other_errors_are_told_whole_between_repeated_ones(capsys: Capture) -> None:
+def test_other_errors_are_reported_whole_between_repeated_ones(capsys: Capture) -> None:
     for message in ("first", "second", "first", "second"):
         print_repeated(FlowError(message))
 

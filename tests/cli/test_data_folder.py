@@ -100,9 +100,7 @@ def test_a_folder_that_holds_something_else_is_an_error(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [[], ["--data", "empty"]])
-def test_before_anything_is_stored_there_is_nothing_to_tell_and_nothing_is_created(
-    folder: Path, data: list[str]
-) -> None:
+def test_commands_report_and_create_nothing_before_anything_is_stored(folder: Path, data: list[str]) -> None:
     (folder / "empty").mkdir()
     before = entries(folder)
 
@@ -234,7 +232,7 @@ def test_a_user_who_may_only_read_sees_what_is_committed_meanwhile(readable: Pat
     world.store.close()
 
 
-def test_a_user_who_may_only_read_is_told_what_cannot_be_done(readable: Path) -> None:
+def test_read_only_user_gets_errors_for_writes(readable: Path) -> None:
     world = stored(readable)
     data = world.root
     may_only_be_read(data)
@@ -407,7 +405,9 @@ def test_every_command_refuses_and_nothing_is_removed(
 
 
 @pytest.mark.parametrize(("lose", "told"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
-def test_with_the_database_put_back_everything_goes_on(tmp_path: Path, lose: Callable[[Path], None], told: str) -> None:
+def test_with_the_database_put_back_everything_continues(
+    tmp_path: Path, lose: Callable[[Path], None], told: str
+) -> None:
     data = filled(tmp_path)
     (tmp_path / "backup").mkdir()
     for path in data.glob("metadata.db*"):
@@ -426,7 +426,7 @@ def test_with_the_database_put_back_everything_goes_on(tmp_path: Path, lose: Cal
 
 
 @pytest.mark.parametrize("trace", ["collections/a@/x.parquet", "state/a@/epoch", "folder-id", "sql.db", COMMITS])
-def test_each_trace_alone_tells_that_a_folder_is_not_new(tmp_path: Path, trace: str) -> None:
+def test_each_trace_alone_shows_that_a_folder_is_not_new(tmp_path: Path, trace: str) -> None:
     path = tmp_path / "data" / trace
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1")

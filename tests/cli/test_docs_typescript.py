@@ -81,7 +81,7 @@ def test_a_mistake_is_found_before_anything_runs(tmp_path: Path, command: list[s
 
 
 @pytest.mark.spark
-def test_what_was_tested_runs(tmp_path: Path) -> None:
+def test_tested_steps_of_the_documentation_run(tmp_path: Path) -> None:
     for name, content in steps():
         if name:
             (tmp_path / name).write_text(content, encoding="utf-8")

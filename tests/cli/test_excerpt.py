@@ -52,7 +52,7 @@ def test_all_issues_are_shown_in_file_order(catalog: Path) -> None:
     )
 
 
-def test_what_is_underlined_ends_with_the_line(catalog: Path) -> None:
+def test_underline_ends_with_the_line(catalog: Path) -> None:
     error = FlowError("odd", position=Position("flow.yaml", 1, 2, 40))
 
     assert render_error(error) == "error: odd\n  --> flow.yaml:1:2\n1 | a:\n  |  ^"
@@ -77,7 +77,7 @@ def test_without_the_line_the_hint_stands_alone(catalog: Path, position: Positio
     assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
 
 
-def test_letters_that_are_wide_or_take_no_room() -> None:
+def test_characters_that_are_wide_or_take_no_room() -> None:
     error = SqlError("42703", 'column "nope" does not exist', detail="It never did.", hint="look again")
     error.position = Position("-c", 3, 16, 4, "SELECT '日本e\u0301', nope")
 
@@ -90,7 +90,7 @@ def test_letters_that_are_wide_or_take_no_room() -> None:
     )
 
 
-def test_what_is_around_the_fault_in_a_long_line() -> None:
+def test_excerpt_of_a_long_line_surrounds_the_fault() -> None:
     error = SqlError("42703", "odd")
     error.position = Position("-c", 1, 301, 3, "a" * 300 + "bad" + "c" * 300)
 

@@ -20,7 +20,7 @@ from derive.testing.driver import run_tests
 NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]
 
 
-def test_it_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:
+def test_init_prints_written_files_and_next_steps(tmp_path: Path) -> None:
     status, out, err = flowctl(tmp_path, "init", "my shop")
 
     assert status == 0
@@ -37,7 +37,7 @@ def test_it_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:
     )
 
 
-def test_what_it_says_to_do_next_succeeds(tmp_path: Path) -> None:
+def test_next_steps_of_init_succeed(tmp_path: Path) -> None:
     assert flowctl(tmp_path, "init")[0] == 0
 
     assert flowctl(tmp_path, "check") == (0, "", "flow.yaml: 2 collections, 1 derivation, no errors\n")
@@ -47,7 +47,7 @@ def test_what_it_says_to_do_next_succeeds(tmp_path: Path) -> None:
     assert (status, " ".join(err.split()[:3])) == (0, "orders.jsonl 5 documents")
 
 
-def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
+def test_sample_of_init_derives_the_documents_of_its_readme(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     catalog = load(tmp_path / "flow.yaml")
     world = World(tmp_path / "data", catalog)
@@ -67,7 +67,7 @@ def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
     assert "\n".join(documents) in FILES["README.md"]
 
 
-def test_its_test_would_notice_a_wrong_lambda(tmp_path: Path) -> None:
+def test_test_of_init_fails_for_a_wrong_lambda(tmp_path: Path) -> None:
     write_files(tmp_path, {**FILES, "customers.sql": FILES["customers.sql"].replace("'placed'", "'cancelled'")})
     catalog = load(tmp_path / "flow.yaml")
 
@@ -76,7 +76,7 @@ def test_its_test_would_notice_a_wrong_lambda(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_written_where_a_file_of_this_name_exists(tmp_path: Path, name: str) -> None:
+def test_init_writes_nothing_where_a_file_exists(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
 
     status, out, err = flowctl(tmp_path, "init", ".")

@@ -56,7 +56,7 @@ def loaded_by(folder: Path, *arguments: str, given: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("arguments", [["check"], ["status"], ["collections", "list"], ["graph"]])
-def test_who_reads_no_documents_loads_neither_arrow_nor_numpy(folder: Path, arguments: list[str]) -> None:
+def test_commands_without_documents_load_neither_arrow_nor_numpy(folder: Path, arguments: list[str]) -> None:
     assert loaded_by(folder, *arguments) == []
 
 

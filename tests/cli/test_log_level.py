@@ -36,7 +36,7 @@ def test_debug_level_names_the_executor_and_the_extent_of_a_transaction(tmp_path
     assert any(line.startswith("engine.task: d/copies: extent up to ") for line in told)
 
 
-def test_debug_level_tells_how_sql_answers(tmp_path: Path) -> None:
+def test_debug_level_reports_how_sql_answers(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
 
     told = decisions(tmp_path, "sql", "-c", "CREATE TABLE t (a int)", "-c", "SELECT a FROM t")

@@ -133,7 +133,7 @@ def test_debug_shows_the_traceback(folder: Path) -> None:
         ("a/fails", 1, "1 failed, 0 passed in "),
     ],
 )
-def test_the_exit_code_tells_whether_tests_passed(folder: Path, name: str, status: int, last: str) -> None:
+def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, status: int, last: str) -> None:
     code, out, _ = flowctl(folder, "test", "--name", name)
 
     assert code == status
@@ -172,7 +172,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments
         (["not.jsonl.gz"], "not.jsonl.gz is not gzip, but its name says so"),
     ],
 )
-def test_what_cannot_be_ingested_is_told(folder: Path, arguments: list[str], said: str) -> None:
+def test_ingest_reports_unusable_inputs(folder: Path, arguments: list[str], said: str) -> None:
     (folder / "sub").mkdir()
     (folder / "a.parquet.gz").write_bytes(b"")
     (folder / "not.jsonl.gz").write_text('{"id":"x"}\n')
@@ -235,7 +235,7 @@ def test_ctrl_c_says_so_and_nothing_else(folder: Path) -> None:
         assert process.wait() == 130
 
 
-def test_check_tells_of_captures_that_are_not_run_here(folder: Path) -> None:
+def test_check_reports_captures_that_are_not_run_here(folder: Path) -> None:
     capture = "captures: {a/capture: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\n"
     (folder / "flow.yaml").write_text(CATALOG + capture)
 

@@ -86,7 +86,7 @@ def test_a_plan_as_json(folder: Path) -> None:
     assert "CREATE TABLE" in plan["action"]
 
 
-def test_what_cannot_be_planned_is_told_behind_what_can(folder: Path) -> None:
+def test_plan_prints_errors_behind_valid_plans(folder: Path) -> None:
     broken = CATALOG.replace(
         "  shop/later:",
         "  shop/wrong:\n"
@@ -175,7 +175,7 @@ def test_a_connector_ends_with_whoever_started_it_however_that_ends(folder: Path
         time.sleep(0.05)
 
 
-def test_editors_are_told_what_connectors_are_configured_with(folder: Path) -> None:
+def test_json_schema_describes_configurations_of_connectors(folder: Path) -> None:
     from jsonschema import Draft202012Validator
 
     from derive.catalog.language.yaml import parse_yaml

@@ -15,7 +15,7 @@ from derive.cli.run import _attempt
 from derive.errors import CatalogError, DiskFullError, UsageError
 
 
-def test_data_lies_beside_the_catalog_unless_told_otherwise() -> None:
+def test_data_lies_beside_the_catalog_by_default() -> None:
     assert data_folder(Path("/catalog/flow.yaml"), None) == Path("/catalog/.flow")
     assert data_folder(Path("/catalog/flow.yaml"), Path("/data")) == Path("/data")
 

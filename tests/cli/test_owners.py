@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_sql_writes_is_not_ingested_into(folder: Path) -> None:
+def test_ingest_refuses_relations_of_sql(folder: Path) -> None:
     makes = [
         "CREATE TABLE t (id bigint)",
         "INSERT INTO t VALUES (7)",
@@ -52,7 +52,7 @@ def test_what_sql_writes_is_not_ingested_into(folder: Path) -> None:
     assert flowctl(folder, "collections", "list", "-o", "json") == before
 
 
-def test_what_was_ingested_is_neither_derived_nor_reset(folder: Path) -> None:
+def test_ingested_collections_are_neither_derived_nor_reset(folder: Path) -> None:
     assert flowctl(folder, "ingest", "--collection", "o/x", "one.jsonl")[0] == 0
     write_catalog(folder, DERIVED)
     said = "'o/x' holds documents that were ingested, or are being ingested, so nothing can be derived into it"

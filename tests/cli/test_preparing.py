@@ -24,9 +24,7 @@ from derive.spark.executor import SparkExecutor
         ("always", False, True),
     ],
 )
-def test_it_is_done_where_a_person_watches_unless_told_otherwise(
-    setting: str | None, is_watched: bool, wanted: bool
-) -> None:
+def test_preparation_runs_on_a_terminal_by_default(setting: str | None, is_watched: bool, wanted: bool) -> None:
     environment = {} if setting is None else {"FLOW_PREPARE": setting}
 
     assert is_useful(environment, is_watched=is_watched) is wanted
@@ -51,7 +49,7 @@ while not Path("seen").exists():
 FLOWCTL = "import sys; from derive.spark.class_archive import prepare_in_background; prepare_in_background(sys.argv[1])"
 
 
-def test_what_is_done_in_the_background_outlives_a_run_and_keeps_nothing_of_it_open(tmp_path: Path) -> None:
+def test_background_preparation_outlives_a_run_and_keeps_none_of_its_files_open(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FLOWCTL, SCRIPT], capture_output=True, check=True, cwd=tmp_path)
 
     deadline = time.monotonic() + 60

@@ -266,7 +266,7 @@ def test_equal_values_have_one_hash_whatever_file_they_come_in(folder: Folder) -
     assert documents[4] == {name: documents[0][name] for name in ("count", "share")}
 
 
-def test_what_is_restored_goes_on_with_the_hashes_of_the_original(folder: Folder) -> None:
+def test_restored_folders_continue_with_the_hashes_of_the_original(folder: Folder) -> None:
     """A backup of a restored folder, too: values that come later meet the hashes of those that were there."""
     (folder.path / "flow.yaml").write_text(HASHED)
     data = [str(folder.path.parent / name) for name in ("data", "second", "third")]
@@ -284,7 +284,7 @@ def test_what_is_restored_goes_on_with_the_hashes_of_the_original(folder: Folder
     assert len({(Path(root) / "folder-id").read_text() for root in data}) == 3
 
 
-def test_nothing_is_hashed_without_a_salt(tmp_path: Path) -> None:
+def test_hashing_fails_without_a_salt(tmp_path: Path) -> None:
     write_catalog(tmp_path, HASHED)
     spec = load(tmp_path / "flow.yaml").collections["in/hashed"]
 
@@ -366,7 +366,7 @@ def test_a_time_that_is_none_is_not_printed(folder: Folder, value: str) -> None:
 
 @pytest.mark.deno
 @pytest.mark.parametrize("published", ['["SEC" + "RET"]', '[["SEC" + "RET"]]', '[{ id: "SEC" + "RET" }]'])
-def test_what_a_module_publishes_in_vain_is_not_printed(folder: Folder, published: str) -> None:
+def test_invalid_documents_of_modules_are_not_printed(folder: Folder, published: str) -> None:
     (folder.path / "astray.ts").write_text(ASTRAY.replace("PUBLISHED", published))
     (folder.path / "plain.jsonl").write_text('{"id":1,"bad":1}\n')
     folder.flowctl("ingest", "--collection", "in/plain", "plain.jsonl")

@@ -192,7 +192,7 @@ def reason_of(connection: psycopg.Connection[Any], expected: str) -> str:
     return rows[0][4]
 
 
-def test_an_instance_tells_what_it_kept(tmp_path: Path) -> None:
+def test_an_instance_reports_what_it_kept(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     data.mkdir()
     secret = tmp_path / "secret"
@@ -219,7 +219,7 @@ def test_an_instance_tells_what_it_kept(tmp_path: Path) -> None:
             assert ("kept public.v;" in entry["message"]) == kept
 
 
-def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:
+def test_unusable_instances_report_the_reason(tmp_path: Path) -> None:
     for name in ("mine", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / f"{name}.secret").write_text(name)
@@ -421,7 +421,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_what_is_misspelt_is_suggested(options: Served) -> None:
+def test_misspelt_replica_names_get_suggestions(options: Served) -> None:
     with psycopg.connect(options.address, autocommit=True) as connection:
         for statement, hint in (
             ("DROP REPLICA r11", 'Did you mean "r1"?'),
@@ -432,7 +432,7 @@ def test_what_is_misspelt_is_suggested(options: Served) -> None:
             assert failed.value.diag.message_hint == hint
 
 
-def test_one_that_an_option_names_and_a_statement_did_as_well(tmp_path: Path) -> None:
+def test_dropping_a_replica_of_an_option_warns_of_its_return(tmp_path: Path) -> None:
     """It was created before there was the option, by which it is back once it was dropped."""
     with serve(tmp_path) as served:
         execute(served, "CREATE REPLICA r1")
@@ -448,7 +448,7 @@ def test_one_that_an_option_names_and_a_statement_did_as_well(tmp_path: Path) ->
     ]
 
 
-def test_what_is_there_or_missing_may_be_welcome(tmp_path: Path) -> None:
+def test_if_exists_and_if_not_exists_skip_replicas_with_notices(tmp_path: Path) -> None:
     notices: list[str | None] = []
     with (
         serve(tmp_path, "--replicas", "1", "--instance", "127.0.0.1:9") as served,

@@ -111,14 +111,14 @@ def test_clients_write_and_read(served: Served) -> None:
         ("SELECT 1; /* SELECT nope */ PREPARE p AS SELECT nope", 49),
     ],
 )
-def test_errors_tell_where_they_are_in_what_was_sent(served: Served, text: str, position: int) -> None:
+def test_errors_report_their_position_in_the_statement(served: Served, text: str, position: int) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.UndefinedColumn) as failed:
             connection.execute(text)
         assert failed.value.diag.statement_position == str(position)
 
 
-def test_clients_are_told_of_collections_and_tables(served: Served) -> None:
+def test_clients_see_collections_and_tables(served: Served) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE told (id bigint NOT NULL, at timestamptz)")
         connection.execute('CREATE VIEW names AS SELECT name FROM "acme/people"')
@@ -145,7 +145,7 @@ def test_a_query_about_the_catalog_fails_in_a_failed_transaction(served: Served)
             connection.execute("SELECT * FROM pg_class")
 
 
-def test_one_process_serves_a_data_folder(served: Served, tmp_path: Path) -> None:
+def test_second_server_of_a_data_folder_is_refused(served: Served, tmp_path: Path) -> None:
     source = Path(served.process.args[served.process.args.index("--source") + 1])  # type: ignore[index, union-attr, arg-type]
     status, message = refused(tmp_path, "--data", str(source.parent / ".flow"))
 
@@ -435,7 +435,7 @@ def test_the_user_is_the_one_who_has_logged_in(logged_in: Served, expression: st
             assert connection.execute(text, prepare=True).fetchone() == (user,)
 
 
-def test_what_is_written_is_the_users(logged_in: Served) -> None:
+def test_rows_are_written_as_the_user(logged_in: Served) -> None:
     for user in ("ann", "ben"):
         with client(logged_in, user) as connection:
             connection.execute("DELETE FROM notes WHERE author = current_user")
@@ -451,7 +451,7 @@ def test_what_is_written_is_the_users(logged_in: Served) -> None:
                 connection.execute("CREATE MATERIALIZED VIEW m AS SELECT current_user AS u FROM notes")
 
 
-def test_nobody_becomes_another_user(logged_in: Served) -> None:
+def test_clients_cannot_become_another_user(logged_in: Served) -> None:
     for options in ({}, {"options": "-c session_authorization=ann"}, {"options": "-c session_authorization=flow"}):
         with client(logged_in, "ben", **options) as connection:
             for text in ("SET SESSION AUTHORIZATION ann", "SET session_authorization = 'ann'", "SET ROLE ann"):
@@ -573,7 +573,7 @@ def stop_between_commits(process: subprocess.Popen[str], data: Path) -> None:
         process.send_signal(signal.SIGCONT)
 
 
-def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
+def test_superseded_server_commits_nothing_and_ends(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     with serve(tmp_path) as first, psycopg.connect(first.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")
@@ -598,7 +598,7 @@ def test_it_commits_nothing_and_ends(tmp_path: Path) -> None:
             assert held(data) == {}
 
 
-def test_it_changes_no_names(tmp_path: Path) -> None:
+def test_superseded_server_changes_no_names(tmp_path: Path) -> None:
     with closing(Store(tmp_path, durable=False)) as old, closing(Store(tmp_path, durable=False)) as new:
         old.fence.begin()
         new.fence.begin()
@@ -631,7 +631,7 @@ def is_durable(data: Path, count: int) -> bool:
     return all(len(begun) == count and all(begun[id_] <= held[id_] for id_ in begun) for begun in instances)
 
 
-def test_nothing_is_worked_out_anew_when_the_server_was_killed(tmp_path: Path) -> None:
+def test_killed_server_recomputes_nothing_at_restart(tmp_path: Path) -> None:
     data, count = tmp_path / ".flow", 5
     with serve(tmp_path, "--replicas", "2") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")

@@ -21,7 +21,7 @@ collections:
 """
 
 
-def test_it_says_by_how_much_time_is_ahead_of_a_clock_that_was_set_back(tmp_path: Path) -> None:
+def test_status_reports_how_far_time_is_ahead_of_a_clock_set_back(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     store = Store(tmp_path / ".flow", wall=lambda: wall_clock() + 7_200_000_000, elapsed=since_boot)
     store.timeline.read()
@@ -34,7 +34,7 @@ def test_it_says_by_how_much_time_is_ahead_of_a_clock_that_was_set_back(tmp_path
     assert "ahead of this machine's clock, which was set back; the data folder's time continues from there" in err
 
 
-def test_it_says_nothing_of_time_that_is_as_the_clock_says(tmp_path: Path) -> None:
+def test_status_omits_time_that_agrees_with_the_clock(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     store = Store(tmp_path / ".flow")
     store.timeline.read()
@@ -72,7 +72,7 @@ def test_the_rate_is_that_of_the_last_transactions_since_a_reset(tmp_path: Path)
     assert rate(tmp_path) == 0.2
 
 
-def test_what_is_disabled_is_not_told_as_failed(tmp_path: Path) -> None:
+def test_status_does_not_report_disabled_tasks_as_failed(tmp_path: Path) -> None:
     text = DERIVED.replace("SELECT $id}", "SELECT 'x' AS id}")
     write_catalog(tmp_path, text)
     (tmp_path / "events.jsonl").write_text('{"id": 1}')
@@ -87,7 +87,7 @@ def test_what_is_disabled_is_not_told_as_failed(tmp_path: Path) -> None:
     assert "published an invalid document" in json.loads(out)["error"]
 
 
-def test_it_tells_for_which_transactions_an_edit_waits_and_since_when(tmp_path: Path) -> None:
+def test_status_reports_the_transactions_that_an_edit_awaits(tmp_path: Path) -> None:
     write_catalog(tmp_path, DERIVED)
     root = tmp_path / ".flow"
     Store(root).close()

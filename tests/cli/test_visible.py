@@ -26,7 +26,7 @@ SENT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u2
 
 
 @given(st.text())
-def test_nothing_is_sent_and_all_else_stays(text: str) -> None:
+def test_visible_escapes_control_characters_only(text: str) -> None:
     shown = visible(text)
 
     assert not SENT.search(shown)
@@ -36,7 +36,7 @@ def test_nothing_is_sent_and_all_else_stays(text: str) -> None:
         assert shown == text
 
 
-def test_what_was_hidden_can_be_read() -> None:
+def test_visible_shows_hidden_characters() -> None:
     assert visible(EVIL) == (r"\x1b[2J\x1b]0;owned\x07\r\b\x00\x7f\x85\x9b31m\u202egnol\u2066x\u2028y")
     assert visible("Ünïcødé 日本 🎉 e\u0301 \t\n") == "Ünïcødé 日本 🎉 e\u0301 \t\n"
     assert visible_line("one\ntwo\r\n") == r"one\ntwo\r\n"
@@ -101,7 +101,7 @@ def doors() -> Iterator[tuple[str, str]]:
                     yield path.name, ast.unparse(node)
 
 
-def test_there_is_no_door_that_is_not_known() -> None:
+def test_every_output_of_foreign_text_is_known() -> None:
     found = list(doors())
     assert len(found) > 15
     for file, text in found:

@@ -184,7 +184,7 @@ def test_edits_are_applied_under_a_run(tmp_path: Path) -> None:
         run.process.wait()
 
 
-def test_a_run_that_is_killed_while_it_applies_an_edit_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_while_it_applies_an_edit_continues(tmp_path: Path) -> None:
     write_catalog(tmp_path, NUMBERS + copies(), one__sql=ONE)
     run = Watched(tmp_path)
     try:

@@ -88,7 +88,7 @@ def test_columns_that_are_equated_begin_the_index_by_which_a_row_is_found(
         (Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),)), [0], ["a3(c0)"]),
     ],
 )
-def test_an_index_that_is_wished_from_the_beginning_begins_it_as_well(
+def test_index_requested_at_the_start_begins_it(
     tmp_path: Path, orders: Changing, customers: Changing, relation: Relation, columns: list[int], indexes: list[str]
 ) -> None:
     instance = Instance(tmp_path)
@@ -101,7 +101,7 @@ def test_an_index_that_is_wished_from_the_beginning_begins_it_as_well(
     assert indexes_of(tmp_path, table) == [f"CREATE INDEX {table}_row ON {text}" for text in indexes]
 
 
-def test_an_index_that_is_wished_later_is_one_of_its_own(tmp_path: Path, orders: Changing) -> None:
+def test_index_requested_later_is_separate(tmp_path: Path, orders: Changing) -> None:
     """In an instance that is opened anew as well, which finds out what there is."""
     groups = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
     instance = Instance(tmp_path)

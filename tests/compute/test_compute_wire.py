@@ -124,7 +124,7 @@ def test_errors_arrive(error: FlowError) -> None:
     assert response_of(response_message(Status(1, None, 7))) == Status(1, None, 7)
 
 
-def test_dataflows_of_one_identifier_are_told_apart() -> None:
+def test_dataflows_of_one_identifier_are_distinguished() -> None:
     dataflow = Dataflow(1, Get(2, (Type.BIGINT,)), (), Index(), 5, number=7)
     command = command_of(command_message(CreateDataflows((dataflow,))))
     response = FrontierUppers((Upper(1, 5, 6, 7),))
@@ -142,7 +142,7 @@ def test_to_write_a_table_or_to_move_a_line_of_the_catalog_makes_no_other_source
 
 
 @pytest.mark.parametrize("value", [("os.system", "true"), ("Get",), ("Type", "no such type"), 5])
-def test_nothing_else_is_made(value: object) -> None:
+def test_decode_refuses_unknown_values(value: object) -> None:
     import ormsgpack
 
     if value == 5:
@@ -152,7 +152,7 @@ def test_nothing_else_is_made(value: object) -> None:
         decode(ormsgpack.packb(value))
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_invalid_messages_are_refused() -> None:
     with pytest.raises(ProtocolError):
         command_of(pb.ComputeCommand())
     with pytest.raises(ProtocolError):

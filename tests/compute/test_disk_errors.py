@@ -30,7 +30,7 @@ def fill(connection: apsw.Connection) -> None:
             connection.execute("INSERT INTO large VALUES (zeroblob(10000))")
 
 
-def test_a_full_disk_is_told_though_sqlite_has_ended_the_transaction(connection: apsw.Connection) -> None:
+def test_a_full_disk_is_reported_though_sqlite_has_ended_the_transaction(connection: apsw.Connection) -> None:
     connection.pragma("max_page_count", 100)
     with pytest.raises(SqlError) as caught, translated():
         fill(connection)
@@ -54,7 +54,7 @@ def test_a_database_that_another_process_locks_is_busy(connection: apsw.Connecti
     fill(connection)
 
 
-def test_a_damaged_database_is_made_anew_and_one_that_is_no_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_database_is_recreated_and_one_that_is_no_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"this is no database, " * 1000)
     open_database(tmp_path).close()
     with closing(open_database(tmp_path)) as connection:

@@ -46,7 +46,7 @@ def fill(instance: Instance) -> None:
     connection.pragma("max_page_count", connection.pragma("page_count"))
 
 
-def test_what_is_taken_of_inputs_is_there_again(orders: Changing, customers: Changing, tmp_path: Path) -> None:
+def test_input_updates_survive_a_failure(orders: Changing, customers: Changing, tmp_path: Path) -> None:
     with closing(Instance(tmp_path)) as instance:
         instance.maintain(9, BY_NAME, 1, {1: orders.since(1)})
         instance.maintain(10, CUSTOMERS, 1, {2: customers.since(1)})
@@ -82,7 +82,7 @@ def test_what_is_taken_of_inputs_is_there_again(orders: Changing, customers: Cha
         assert rows_of(instance, view, 5)[names(10, 1)[0][0][1], 2] == 1
 
 
-def test_what_is_over_it_and_what_is_maintained_again_goes_on(orders: Changing, tmp_path: Path) -> None:
+def test_dependents_and_recreated_views_resume_after_a_failure(orders: Changing, tmp_path: Path) -> None:
     with closing(Instance(tmp_path)) as instance:
         above = Get(9, BY_NAME.types)
         instance.maintain(9, BY_NAME, 1, {1: orders.since(1)})
@@ -103,9 +103,7 @@ def test_what_is_over_it_and_what_is_maintained_again_goes_on(orders: Changing, 
         assert sum(rows_of(instance, Get(10, BY_NAME.types), 1).values()) == 3
 
 
-def test_what_begins_later_than_where_it_has_halted_waits_until_it_has_come_so_far(
-    orders: Changing, tmp_path: Path
-) -> None:
+def test_dependents_with_a_later_as_of_wait_for_a_failed_view(orders: Changing, tmp_path: Path) -> None:
     """What comes between these times is in its first rows already."""
     with closing(Instance(tmp_path)) as instance:
         instance.maintain(9, BY_NAME, 1, {1: orders.since(1)})

@@ -222,7 +222,7 @@ def children() -> list[int]:
     return [process.pid for process in multiprocessing.active_children() if process.pid is not None]
 
 
-def test_others_go_on_while_a_view_begins() -> None:
+def test_other_views_advance_during_a_hydration() -> None:
     """Ticks of others are not waited for, progress is told, and one begins after the other."""
     orders, few = many(), Changing((Type.BIGINT,))
     few.seal(2)
@@ -270,7 +270,7 @@ def test_a_dropped_view_is_not_hydrated() -> None:
     instance.close()
 
 
-def test_who_works_many_rows_out_gives_way_to_others() -> None:
+def test_hydration_processes_have_low_priority() -> None:
     instance = Instance(most_here=1_000)
     instance.maintain(9, COUNTS, 4, {1: many().movable(4)})
     instance.step()
@@ -301,7 +301,7 @@ def test_a_process_that_is_killed_is_begun_again() -> None:
     instance.close()
 
 
-def test_what_no_process_can_work_out() -> None:
+def test_hydration_keeps_row_errors_and_reports_input_errors() -> None:
     """An error of a row is there as it is in other views; one of an input is told."""
     orders = many()
     instance = Instance(most_here=1_000)

@@ -171,7 +171,7 @@ def test_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
     instance.close()
 
 
-def test_what_cannot_be_done_now_is_done_later(tmp_path: Path, orders: Changing) -> None:
+def test_instance_retries_after_a_full_disk(tmp_path: Path, orders: Changing) -> None:
     """The disk is full for a while."""
     with closing(Instance(tmp_path)) as instance:
         view = Get(7, ORDERS.types)
@@ -189,7 +189,7 @@ def test_what_cannot_be_done_now_is_done_later(tmp_path: Path, orders: Changing)
         assert instance.definitions() == {7: ("orders", "x" * 10_000)}
 
 
-def test_nothing_is_left_of_what_had_not_begun(tmp_path: Path) -> None:
+def test_unstarted_dataflows_leave_nothing(tmp_path: Path) -> None:
     """A view that waits for another one when an instance ends is wanted anew, or not at all."""
     instance = Instance(tmp_path)
     instance.maintain(9, Get(8, ORDERS.types), 2, {}, definition="over a view that is not there yet")
@@ -307,7 +307,7 @@ def test_prepared_peek_sees_what_has_come_since(orders: Changing) -> None:
 
 
 @pytest.mark.parametrize("arrives", ["with the first rows", "later"])
-def test_what_fails_as_nobody_foresaw_goes_no_further(orders: Changing, arrives: str) -> None:
+def test_internal_errors_stop_a_dataflow(orders: Changing, arrives: str) -> None:
     """Its updates were taken already: to go on without them would lose rows, and nobody would be told."""
     instance = Instance()
     odd: Any = object()  # no datum: SQLite does not take it

@@ -191,7 +191,7 @@ def test_fallible_predicates_come_last() -> None:
     assert caught.value.sqlstate == "22012"
 
 
-def test_nothing_is_fetched_that_is_not_read() -> None:
+def test_evaluation_fetches_only_rows_that_it_reads() -> None:
     """A query of one collection ends as soon as it has its rows."""
     fetched = []
 
@@ -229,7 +229,7 @@ def test_parameters_of_get() -> None:
     assert rows_of(Reduce(Get(1, ORDERS.types), (), (aggregate("count"),))) == [(6,)]
 
 
-def test_nothing_is_left_of_a_query_for_the_next() -> None:
+def test_reused_connections_keep_nothing_of_a_query() -> None:
     """Connections are used again: after queries that read, that fail, that end early, and by several threads."""
     numbers = Filter(NUMBERS, call(">", Column(0, Type.BIGINT), number(3)))
     fails = Project(NUMBERS, (call("/", number(1), call("-", Column(0, Type.BIGINT), number(5))),))

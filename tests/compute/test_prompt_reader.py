@@ -66,7 +66,7 @@ def test_rows_are_those_of_a_peek() -> None:
     instance.close()
 
 
-def test_what_takes_more_than_one_select_is_not_answered_at_once() -> None:
+def test_fast_path_leaves_queries_of_several_selects() -> None:
     orders = orders_of(8000)
     instance = maintaining(orders)
     query = prepared(BY_ID)
@@ -94,7 +94,7 @@ def test_what_takes_more_than_one_select_is_not_answered_at_once() -> None:
     instance.close()
 
 
-def test_what_is_read_leaves_the_log_to_others(tmp_path: Path) -> None:
+def test_reads_let_the_write_ahead_log_restart(tmp_path: Path) -> None:
     """Queries leave a transaction of SQLite open, but not for longer than up to the next step: the log begins anew."""
     orders = orders_of(5)
     instance = Instance(tmp_path)

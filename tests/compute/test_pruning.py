@@ -25,7 +25,7 @@ def test_large_columns_are_left_out() -> None:
     assert plan.terms[0].predicates == (call("=", Column(0, Type.BIGINT), Column(3, Type.BIGINT)),)
 
 
-def test_what_is_shown_stays() -> None:
+def test_pruning_keeps_columns_of_shown_relations() -> None:
     """A source that is read as it is, or that is a view, has all columns."""
     for relation, sources in ((DOCUMENTS, {1}), (JOINED, {1}), (Project(DOCUMENTS, (Column(1, Type.BIGINT),)), set())):
         plan = plan_of(relation)

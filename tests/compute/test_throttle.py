@@ -51,7 +51,7 @@ def test_where_others_wait_it_rests_for_as_long_as_it_went_on() -> None:
     assert machine.slept == pytest.approx(0.03)  # nobody waits any more
 
 
-def test_it_does_not_rest_for_long_after_a_long_step() -> None:
+def test_throttle_pauses_briefly_after_a_long_step() -> None:
     machine = Machine()
     throttle = machine.throttle(0.02)
     machine.work(throttle, 5.0, 1.0)
@@ -59,7 +59,7 @@ def test_it_does_not_rest_for_long_after_a_long_step() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.0001, 0.05), st.floats(0, 0.01))))
-def test_it_rests_for_no_more_than_half_of_the_time(steps: list[tuple[float, float]]) -> None:
+def test_throttle_pauses_at_most_half_of_the_time(steps: list[tuple[float, float]]) -> None:
     machine = Machine()
     throttle = machine.throttle(0.02)
     for seconds, waited in steps:
@@ -68,7 +68,7 @@ def test_it_rests_for_no_more_than_half_of_the_time(steps: list[tuple[float, flo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells")
-def test_linux_tells_for_how_long_a_thread_has_waited() -> None:
+def test_linux_reports_the_waiting_time_of_a_thread() -> None:
     before, is_over = waited_seconds(), threading.Event()
     deadline = time.monotonic() + 60
     others = [threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)]) for _ in range(2)]

@@ -69,7 +69,7 @@ def test_a_field_becomes_a_value(projection: ProjectionSpec, document: dict[str,
     assert type(bound[0]) is type(value) or value == 1
 
 
-def test_nothing_to_bind_is_an_empty_tuple_for_each_document() -> None:
+def test_binding_without_parameters_is_an_empty_tuple_for_each_document() -> None:
     assert list(compile_binding([]).feed([{}, {"x": 1}], [1, 2])) == [(), ()]
 
 

@@ -78,11 +78,11 @@ def test_a_statement_knows_its_parameters_and_columns() -> None:
         ("ROLLBACK TO a", "E525", Position("lambda.sql", 1, 1, 8)),
     ],
 )
-def test_what_may_not_run_is_an_issue_at_its_place(text: str, code: str, position: Position) -> None:
+def test_forbidden_statements_are_issues_at_their_positions(text: str, code: str, position: Position) -> None:
     issues = [each for each in read(text) if isinstance(each, Issue)]
     assert [(each.code, each.position) for each in issues] == [(code, position)]
 
 
-def test_reading_goes_on_behind_an_issue() -> None:
+def test_reading_continues_behind_an_issue() -> None:
     kinds = [each.code if isinstance(each, Issue) else each.text for each in read("SELECT x; COMMIT; SELECT 1;")]
     assert kinds == ["E522", "E525", " SELECT 1;"]

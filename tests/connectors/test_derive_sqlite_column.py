@@ -60,7 +60,7 @@ def test_a_closed_schema_refuses_what_it_does_not_name(
         ("SELECT 1 AS ordes", True),
     ],
 )
-def test_nothing_is_said_of_what_may_be_meant(sql: str, schema: Any) -> None:
+def test_check_accepts_plausible_columns(sql: str, schema: Any) -> None:
     assert check(sql, schema, "CREATE TABLE t (n)") == []
 
 

@@ -17,7 +17,7 @@ def check(*lambdas: str | None, migrations: tuple[str, ...] = ()) -> list[Issue]
     return connector.check([derivation(*lambdas, migrations=migrations)])
 
 
-def test_it_is_installed_under_its_name() -> None:
+def test_connector_is_installed_under_its_name() -> None:
     assert isinstance(find_authoring("sqlite"), SqliteConnector)
     assert isinstance(find_runtime("sqlite"), SqliteConnector)
 
@@ -56,13 +56,13 @@ def test_an_unknown_parameter_like_no_other_lists_what_there_is() -> None:
     assert issue.hint == "there are $amount, $flow_document, $flow_published_at, $id, $sender"
 
 
-def test_nothing_is_said_of_lambdas_where_the_tables_are_missing() -> None:
+def test_lambdas_are_not_checked_after_a_failed_migration() -> None:
     (issue,) = check("SELECT * FROM t", migrations=("CREATE TABEL t (a)",))
     assert (issue.code, issue.position) == ("E521", Position("0.sql", 1, 8, 5))
 
 
 @pytest.mark.parametrize("sql", ["SELECT x", "SELECT $x", "BEGIN", "SELECT '\0'"])
-def test_what_check_refuses_cannot_be_opened(sql: str) -> None:
+def test_lambdas_that_check_refuses_cannot_be_opened(sql: str) -> None:
     (issue,) = check(sql)
     with pytest.raises(LambdaError) as caught:
         SqliteConnector().open(derivation(sql), database(), say_nothing)

@@ -56,7 +56,7 @@ OWN = "in which the runtime keeps its own state"
         ),
     ],
 )  # fmt: skip
-def test_what_is_refused_in_a_lambda_and_in_a_migration(sql: str, message: str, column: int, length: int) -> None:
+def test_guard_refuses_statements_of_lambdas_and_migrations(sql: str, message: str, column: int, length: int) -> None:
     (issue,) = check(f"{sql};")
     expected = Issue("E525", f"the lambda of transform 'from0' {message}", Position("lambda.sql", 1, column, length))
     assert issue == expected
@@ -73,7 +73,7 @@ def test_what_is_refused_in_a_lambda_and_in_a_migration(sql: str, message: str, 
         ("CREATE VIEW v AS SELECT * FROM flow_migrations;", "SELECT * FROM v", "v"),
     ],
 )
-def test_what_is_done_by_way_of_a_trigger_or_a_view_is_refused(migration: str, sql: str, place: str) -> None:
+def test_guard_refuses_effects_of_triggers_and_views(migration: str, sql: str, place: str) -> None:
     (issue,) = check(sql, migrations=TABLES + migration)
     assert issue.code == "E525"
     assert issue.message.endswith(f"{OWN} (by way of '{place}')")
@@ -111,7 +111,7 @@ def test_conflicts_may_not_end_the_transaction(sql: str, column: int) -> None:
         "SELECT * FROM texts WHERE texts MATCH $sender; INSERT INTO texts VALUES ($sender)",
     ],
 )
-def test_what_stays_within_the_transaction_may_be_used(sql: str) -> None:
+def test_guard_allows_statements_within_the_transaction(sql: str) -> None:
     tables = f"{TABLES} CREATE VIRTUAL TABLE texts USING fts5(a);"
     assert check(sql, migrations=tables) == []
     session = SqliteConnector().open(derivation(sql, migrations=[tables]), database(), say_nothing)
@@ -173,7 +173,7 @@ def test_tables_that_are_the_same_everywhere_may_be_read(lambdas: list[str], shu
     assert check(*lambdas, migrations=migrations, shuffles=shuffles) == []
 
 
-def test_nothing_is_committed_while_the_guard_is_on() -> None:
+def test_guard_prevents_commits() -> None:
     db = apsw.Connection(":memory:")
     db.execute("CREATE TABLE t (a UNIQUE); BEGIN; INSERT INTO t VALUES (1)").fetchall()
     guard = Guard(db)

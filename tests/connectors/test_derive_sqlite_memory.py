@@ -73,7 +73,7 @@ def test_sql_that_takes_too_much_memory_fails_with_its_document(tmp_path: Path, 
         f"{ROWS} SELECT sum(w) AS x FROM (SELECT length(lag(b, 20) OVER ()) AS w FROM r)",
     ],
 )
-def test_what_sqlite_sets_aside_is_on_disk(tmp_path: Path, sql: str) -> None:
+def test_sqlite_spills_temporary_data_to_disk(tmp_path: Path, sql: str) -> None:
     before = apsw.memory_used()
     apsw.memory_high_water(True)
     with opened(tmp_path, sql) as session:
@@ -127,7 +127,7 @@ def test_a_session_releases_its_limit_even_if_its_database_is_closed(tmp_path: P
     assert apsw.hard_heap_limit(-1) == limit
 
 
-def test_shards_of_the_same_process_go_on(tmp_path: Path) -> None:
+def test_shards_of_the_same_process_continue(tmp_path: Path) -> None:
     """One shard's lambda fails for want of memory again and again; another's, in its thread, never does."""
     done = threading.Event()
     counted: list[int] = []

@@ -96,7 +96,7 @@ def statement(db: apsw.Connection, sql: str) -> Statement:
         ("INSERT INTO logged VALUES ($x) RETURNING $x", None),
     ],
 )  # fmt: skip
-def test_which_statements_are_two(sql: str, texts: list[str] | None) -> None:
+def test_returning_clauses_are_split_from_statements(sql: str, texts: list[str] | None) -> None:
     db = opened()
     parts = split_returning(db, statement(db, sql))
     assert [part.text for part in parts] == (texts or [sql])
@@ -152,7 +152,7 @@ TRANSFERS = [{"id": number, "sender": sender, "amount": 5} for number, sender in
 MIGRATIONS = ["CREATE TABLE seen (sender TEXT PRIMARY KEY CHECK (sender <> 'd'), n INTEGER)"]
 
 
-def test_documents_are_told_apart_beside_other_statements() -> None:
+def test_documents_are_distinguished_beside_other_statements() -> None:
     """Its neighbours count changes of their own."""
     sql = (
         "DELETE FROM seen WHERE $id = 3; INSERT INTO seen VALUES ($sender, $id) ON CONFLICT DO NOTHING"
@@ -166,7 +166,7 @@ def test_documents_are_told_apart_beside_other_statements() -> None:
     ]
 
 
-def test_the_document_that_fails_is_told() -> None:
+def test_the_document_that_fails_is_reported() -> None:
     sql = "DELETE FROM seen WHERE n < 0; INSERT INTO seen VALUES ($sender, $id) ON CONFLICT DO NOTHING RETURNING $id"
     with pytest.raises(LambdaError) as caught:
         run(derivation(sql, migrations=MIGRATIONS), TRANSFERS)

@@ -60,7 +60,7 @@ def test_a_parameter_selected_as_it_is_becomes_a_flat_property_named_like_its_fi
         (["string"], "[1]", "SELECT $flag || '' AS flag", {"flag": [1]}),  # computed
     ],
 )
-def test_what_is_passed_through_is_what_its_location_can_hold(
+def test_passed_values_have_the_type_of_their_location(
     types: list[str], value: Any, sql: str, published: dict[str, Any]
 ) -> None:
     made = publish(sql, {"flag": value}, field("flag", *types))

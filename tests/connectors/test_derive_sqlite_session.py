@@ -98,7 +98,7 @@ def test_flow_fields_are_the_document_and_its_clock() -> None:
         ("SELECT /* $amount */ $id  ,  $sender -- what it is", {"id": 1, "sender": "alice"}),
     ],
 )  # fmt: skip
-def test_what_is_called_by_its_text_is_called_as_it_is_written(sql: str, expected: Document) -> None:
+def test_columns_without_alias_are_named_by_their_text(sql: str, expected: Document) -> None:
     assert run(derivation(sql), TRANSFERS[:1]) == [(0, expected)]
 
 
@@ -170,7 +170,7 @@ def test_a_long_document_is_cut_in_the_message() -> None:
     assert caught.value.message.endswith("x…")
 
 
-def test_what_came_before_a_failure_is_published_before_it() -> None:
+def test_rows_before_a_failure_are_published_first() -> None:
     session = SqliteConnector().open(derivation("SELECT json_extract($sender, '$') AS x"), database(), say_nothing)
     rows = session.invoke(batch([{"id": 1, "sender": "[1]", "amount": 1}, {"id": 2, "sender": "no", "amount": 1}]))
     assert next(rows) == (0, {"x": [1]})
@@ -179,7 +179,7 @@ def test_what_came_before_a_failure_is_published_before_it() -> None:
     session.close()
 
 
-def test_nothing_is_run_once_the_transaction_has_ended() -> None:
+def test_statements_do_not_run_after_a_rollback() -> None:
     # State that an earlier version made: `flowctl check` refuses such a trigger.
     db = apsw.Connection(":memory:")
     db.execute(
@@ -324,7 +324,7 @@ def test_many_rows_come_in_parts() -> None:
     session.close()
 
 
-def test_what_cannot_be_a_document_is_told_before_what_failed_later() -> None:
+def test_invalid_documents_are_reported_before_later_failures() -> None:
     deep = "replace(hex(zeroblob(125)), '0', '[') || replace(hex(zeroblob(125)), '0', ']')"
     sql = f"SELECT CASE $id WHEN 2 THEN {deep} WHEN 3 THEN json_extract('no', '$') END AS x"
     with pytest.raises(LambdaError, match='nested more than 250 levels deep; the document was {"id":2'):

@@ -91,7 +91,7 @@ def test_a_document_without_such_a_key_is_named(
         ),
     ],
 )
-def test_what_can_be_known_before(sql: str, types: list[str], code: str, message: str) -> None:
+def test_shuffle_faults_are_reported_by_check(sql: str, types: list[str], code: str, message: str) -> None:
     spec = shuffled(sql, *types)
     (issue,) = check_shuffles(spec)
 

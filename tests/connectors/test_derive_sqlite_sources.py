@@ -222,7 +222,7 @@ KEPT = "may not ask for the present in an index, a CHECK or a generated column: 
         ("CREATE TABLE w (a DEFAULT (unixepoch('now')), CHECK (a > 0 AND [date]('NOW') > 1))", "date"),
     ],
 )
-def test_what_is_kept_may_not_ask_for_the_present(sql: str, name: str) -> None:
+def test_stored_expressions_may_not_read_the_clock(sql: str, name: str) -> None:
     (issue,) = check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql}")
     assert issue.code == "E521"
     assert issue.message == f"migration 0 of 'acme/out' {KEPT}"
@@ -236,7 +236,7 @@ def test_what_is_kept_may_not_ask_for_the_present(sql: str, name: str) -> None:
 
 @pytest.mark.parametrize("function", ["random()", "randomblob(4)", "current_date"])
 @pytest.mark.parametrize("sql", ["CREATE INDEX i ON t ({})", "CREATE TABLE w (a, b AS ({}))"])
-def test_what_is_kept_may_not_ask_for_chance(function: str, sql: str) -> None:
+def test_stored_expressions_may_not_use_random_values(function: str, sql: str) -> None:
     (issue,) = check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql.format(function)}")
     assert issue.code == "E521"
 
@@ -253,7 +253,7 @@ def test_what_is_kept_may_not_ask_for_chance(function: str, sql: str) -> None:
         "CREATE TRIGGER g AFTER INSERT ON t BEGIN UPDATE t SET a = unixepoch('now'); END",
     ],
 )
-def test_what_asks_when_it_is_run_may_ask_for_the_present(sql: str) -> None:
+def test_schema_statements_may_read_the_clock_when_they_run(sql: str) -> None:
     assert check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql}") == []
 
 
@@ -331,7 +331,7 @@ def test_changes_of_another_document_are_refused(sql: str, migrations: str) -> N
         ("ATTACH ':memory:' AS x", "may not use ATTACH"),
     ],
 )
-def test_what_is_refused_is_refused_however_it_is_spelled(sql: str, message: str) -> None:
+def test_forbidden_sources_are_refused_in_any_spelling(sql: str, message: str) -> None:
     (issue,) = check(f"{sql};")
     assert issue.code == "E525"
     assert issue.message.startswith(f"the lambda of transform 'from0' {message}")
@@ -359,7 +359,7 @@ def test_the_modules_own_work_is_not_refused(sql: str) -> None:
     assert check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql}") == []
 
 
-def test_what_a_schema_says_of_the_clock_is_found_at_its_place() -> None:
+def test_clock_functions_in_a_schema_are_reported_at_their_position() -> None:
     sql = "CREATE TABLE t (id, a);\n  CREATE INDEX i ON t (a) WHERE a > unixepoch('now')"
     (issue,) = check("SELECT 1 AS x", migrations=sql)
     assert issue.position == Position("0.sql", 2, 37, 9)

@@ -40,7 +40,7 @@ _WORDS = st.sampled_from(["'insert or rollback'", "[or]", '"or"', "rollback", "1
 
 
 @given(st.sampled_from(["ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE"]), st.lists(_BETWEEN, min_size=3), _WORDS)
-def test_what_is_found_ends_the_transaction_and_nothing_else_does(policy: str, between: list[str], value: str) -> None:
+def test_find_rollback_agrees_with_sqlite(policy: str, between: list[str], value: str) -> None:
     """The oracle is SQLite: a conflict, and whether the transaction is still there."""
     db = apsw.Connection(":memory:")
     db.execute(
@@ -95,7 +95,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(st.tuples(_PIECES, st.sampled_from(["", " ", "  ", "\n", "/* $a */", " -- x\n"])), max_size=8))
-def test_what_sqlite_makes_of_fewer_characters_is_the_same(pieces: list[tuple[str, str]]) -> None:
+def test_shortened_statements_compile_to_the_same_instructions(pieces: list[tuple[str, str]]) -> None:
     """The oracle is SQLite: the instructions that it makes of a statement."""
     sql = "SELECT " + "".join(piece + between for piece, between in pieces) + " FROM t WHERE c = $b"
     names: list[str] = []

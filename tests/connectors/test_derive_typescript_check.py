@@ -216,7 +216,7 @@ def of_text(text: str) -> DerivationSpec:
     return derivation(Script(text, text, Position("balances.ts")))
 
 
-def test_what_nothing_was_wrong_with_is_not_looked_at_again(tmp_path: Path) -> None:
+def test_sound_modules_are_not_checked_again(tmp_path: Path) -> None:
     """Told by modules that are wrong: what is remembered of them is believed."""
     documented, wrong, library = map(of_text, (DOCUMENTED, SENDR, f"import 'npm:left-pad@1.3.0';\n{DOCUMENTED}"))
     assert check_modules([documented], SoundModules(tmp_path)) == []

@@ -130,7 +130,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("body", "reason"), REFUSED)
-def test_what_cannot_be_published_is_told_in_the_words_of_documents(body: str, reason: str) -> None:
+def test_columns_report_invalid_documents_as_documents_do(body: str, reason: str) -> None:
     spec = lambdas(f"if (read.doc.id === 2) {{ {body} }} return [{{ id: 1 }}];")
     with pytest.raises(LambdaError) as alone:
         run(spec, [{"id": 1}, {"id": 2}])

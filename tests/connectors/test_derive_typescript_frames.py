@@ -53,7 +53,7 @@ WROTE = "wrote to standard output, which is reserved for the runtime, so its pro
         "\\0".replace("\\0", "\\u0000") * 23,
     ],
 )
-def test_what_a_module_writes_to_the_pipe_is_no_frame(text: str) -> None:
+def test_module_output_on_the_pipe_is_no_frame(text: str) -> None:
     body = f"const w = new net.Socket({{ fd: 1 }}); await new Promise((done) => w.end('{text}', done)); return [{{ id: 1 }}];"
     with pytest.raises(LambdaError) as caught:
         answer(body, SOCKET)
@@ -72,7 +72,7 @@ def test_a_text_without_an_end_is_not_kept() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
-def test_what_is_written_to_standard_descriptors_goes_to_the_log() -> None:
+def test_output_on_standard_descriptors_is_logged() -> None:
     reporting: list[tuple[str, str]] = []
     body = "fs.writeSync(1, 'one\\n'); fs.writeFileSync(2, 'two'); fs.writeSync(1, new Uint8Array([65, 66, 67]), 1, 1); return [{ id: 1 }];"
     text = f"{HEAD}{FILES}\nexport class Derivation extends IDerivation {{\n    fromIn(read: any) {{ {body} }}\n}}\n"
@@ -125,7 +125,7 @@ def test_the_harness_has_nothing_to_import(expression: str, head: str, keys: lis
 
 
 @pytest.mark.parametrize("file", ["absent.ts", "frames.ts", "present.ts", "main.ts?again", "main.ts#again", "check.ts"])
-def test_what_is_not_loaded_cannot_be_imported(file: str) -> None:
+def test_unloaded_modules_cannot_be_imported(file: str) -> None:
     url = f"new URL('../'.repeat(9) + '{file}', import.meta.url).href"
     if "#" in file:
         return  # a fragment names the same module, which has nothing
@@ -260,6 +260,6 @@ def test_a_frame_that_ends_with_the_process_is_none(data: bytes) -> None:
     "text",
     ["import x from './a.ts';\n", "export default 1;\n", "export * from './a.ts';\n", "import * as x from './a.ts';\n"],
 )
-def test_a_harness_that_cannot_be_bundled_is_told(text: str) -> None:
+def test_a_harness_that_cannot_be_bundled_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be bundled"):
         bundle({"a": "export const one = 1;\n", "main": text})

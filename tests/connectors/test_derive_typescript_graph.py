@@ -95,7 +95,7 @@ NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"
 
 
 @pytest.mark.parametrize(("head", "reporting"), OUTSIDE)
-def test_what_is_not_the_projects_is_refused_before_it_is_read(tmp_path: Path, head: str, reporting: str) -> None:
+def test_files_outside_the_project_are_refused_unread(tmp_path: Path, head: str, reporting: str) -> None:
     source = write_project(tmp_path, head, imports=NAMES)
     reporting = f"'{reporting.replace('FOLDER', str(tmp_path))}' is not a file of the project's, and no library"
     issues = check_catalog(source).issues
@@ -121,14 +121,14 @@ COMPUTED = [
 
 
 @pytest.mark.parametrize("value", COMPUTED)
-def test_what_is_not_in_the_graph_is_not_read_either(tmp_path: Path, value: str) -> None:
+def test_imports_outside_the_module_graph_are_not_read(tmp_path: Path, value: str) -> None:
     code = 'import s from "file://FOLDER/secret.txt" with { type: "text" }; export default s'
     source = write_project(tmp_path, "", value.replace("DATA", code))
     with pytest.raises(LambdaError, match=r"Requires read access|createObjectURL"):
         derived(source)
 
 
-def test_what_is_the_projects_is_there_by_every_name(tmp_path: Path) -> None:
+def test_project_files_are_imported_by_every_name(tmp_path: Path) -> None:
     head = f"""\
 import a from './beside.txt' {TEXT};
 import b from '../above.json' with {{ type: 'json' }};
@@ -154,7 +154,7 @@ def test_a_project_that_was_refused_is_looked_into_again(tmp_path: Path) -> None
             derived(source, data)
 
 
-def test_one_module_that_is_refused_hides_nothing_of_the_others(tmp_path: Path) -> None:
+def test_refused_module_hides_no_issues_of_others(tmp_path: Path) -> None:
     source = write_project(tmp_path, f"import s from 'FOLDER/secret.txt' {TEXT};")
     other = CATALOG.replace("p/out", "p/other").replace("code/deno.json, code/mod.ts", "other.ts")
     (source.parent / "other.ts").write_text(HEAD.replace("p/out", "p/other") + BODY.replace("VALUE", "read.doc.idd"))

@@ -18,7 +18,7 @@ from derive.protocol.specs import LambdaLimits
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
-def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
+def test_heap_exhaustion_of_a_module_reports_the_heap_size() -> None:
     with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
         run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
 
@@ -60,7 +60,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize(("head", "body", "reason"), GARBAGE)
-def test_answers_that_are_none_are_told_as_what_they_are(head: str, body: str, reason: str | None) -> None:
+def test_invalid_answers_are_reported_as_such(head: str, body: str, reason: str | None) -> None:
     text = (
         f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n"
         f"    fromIn(read: any) {{ {body} return [{{ id: 1, list: [1] }}]; }}\n}}\n"

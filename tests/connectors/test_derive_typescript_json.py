@@ -62,7 +62,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("document", "message"), REFUSED)
-def test_what_json_cannot_hold_is_refused_with_its_document(document: str, message: str) -> None:
+def test_values_without_json_form_are_refused_with_their_document(document: str, message: str) -> None:
     spec = lambdas(f"return read.doc.id === 2 ? [{{ id: 7 }}, {document}] : [{{ id: 1 }}];")
     failures = []
     for as_columns in (False, True):
@@ -115,7 +115,7 @@ TAKEN: list[tuple[str, JSON]] = [
 
 
 @pytest.mark.parametrize(("expression", "value"), TAKEN)
-def test_what_json_can_hold_is_published(expression: str, value: JSON) -> None:
+def test_values_with_json_form_are_published(expression: str, value: JSON) -> None:
     spec = lambdas(f"return [{{ id: 1, value: {expression} }}];")
     assert run(spec, [{"id": 1}]) == [(0, {"id": 1, "value": value})]
     session = open_session(spec)
@@ -168,7 +168,7 @@ def test_a_flush_that_json_cannot_hold_is_refused(document: str, message: str) -
 
 
 @pytest.mark.parametrize("thrown", ["new Error('x' + '😀'.slice(0, 1))", "'😀'.slice(0, 1)", "{ a: '😀'.slice(1) }"])
-def test_an_error_with_half_a_character_is_told(thrown: str) -> None:
+def test_an_error_with_half_a_character_is_reported(thrown: str) -> None:
     with pytest.raises(LambdaError, match=r"transform 'fromIn' of 'acme/out' failed: .*the document was"):
         run(lambdas(f"throw {thrown};"), [{"id": 1}])
 

@@ -87,7 +87,7 @@ SPIES = [
 
 
 @pytest.mark.parametrize(("spying", "seen"), SPIES)
-def test_nothing_is_seen_by_replacing_what_is_called(spying: str, seen: str) -> None:
+def test_replaced_builtins_see_no_calls_of_the_harness(spying: str, seen: str) -> None:
     assert answer(f"let seen: any; {spying}; return [{{ value: {seen} ?? 'nothing' }}];") == "nothing"
 
 

@@ -34,7 +34,7 @@ PRESENT = [
 
 
 @pytest.mark.parametrize(("expression", "value"), PRESENT)
-def test_nothing_tells_another_time_or_machine(expression: str, value: object) -> None:
+def test_modules_cannot_observe_time_or_machine(expression: str, value: object) -> None:
     assert run(lambdas(f"return [{{ value: {expression} }}];"), [{"id": 1}]) == [(0, {"value": value})]
 
 
@@ -114,7 +114,7 @@ def test_timers_end_with_their_document() -> None:
     assert {each["fired"] for _, each in run(spec, [{"id": number} for number in range(300)])} == {0}
 
 
-def test_there_is_no_chance_at_the_end_of_a_tick() -> None:
+def test_random_values_are_refused_in_flush() -> None:
     text = f"{HEAD}export class Derivation extends IDerivation {{ fromIn() {{ return []; }}\n flush(): any {{ return [{{ id: Math.random() }}]; }} }}"
     spec = derivation(text)
     with pytest.raises(LambdaError) as caught:

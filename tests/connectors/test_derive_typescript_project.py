@@ -104,9 +104,7 @@ def test_errors_in_imported_files_stand_where_they_are_written(tmp_path: Path, m
     assert "'number' is not assignable to parameter of type 'string'" in issue.message
 
 
-def test_a_module_that_is_not_there_is_told_where_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_module_is_reported_at_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     catalog(Path(), "import { lib } from './missing.ts';\n", "lib()")
     [issue] = check_catalog("flow.yaml").issues
@@ -189,7 +187,7 @@ BEYOND = [
 
 
 @pytest.mark.parametrize(("permissions", "value", "reason"), BEYOND)
-def test_nothing_beyond_what_is_listed_is_given(tmp_path: Path, permissions: str, value: str, reason: str) -> None:
+def test_permissions_beyond_the_list_are_denied(tmp_path: Path, permissions: str, value: str, reason: str) -> None:
     spec = catalog(tmp_path, "", value, f", permissions: {permissions}").within(LambdaLimits(allows_permissions=True))
     with pytest.raises(LambdaError, match=reason):
         values(spec, tmp_path)

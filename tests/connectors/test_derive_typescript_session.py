@@ -130,7 +130,7 @@ def test_chance_depends_on_the_document_and_its_clock_alone() -> None:
     assert len(set(alone[0][1]["dice"])) == 2
 
 
-def test_what_a_module_says_goes_to_the_log_with_its_level(capfd: pytest.CaptureFixture[str]) -> None:
+def test_console_output_is_logged_with_its_level(capfd: pytest.CaptureFixture[str]) -> None:
     spec = lambdas(
         "console.debug('%s is %d%%', 'it', 5, { deep: [1] }); console.log('seen', read.doc.id); console.info(null);"
         " console.warn('a\\nb'); console.error(new Error('bad').message); console.dir([1]); console.count('c');"

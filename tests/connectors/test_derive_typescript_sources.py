@@ -117,7 +117,7 @@ def test_the_table_and_its_tests_have_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("begin", [begin for begin, row in ROWS.items() if row is not None])
-def test_what_the_table_says_holds(begin: str) -> None:
+def test_sources_behave_as_the_table_states(begin: str) -> None:
     expression, head, expected = ROWS[begin] or ("", "", "")
     value = str(answer(expression, head=head))
     assert value.startswith(expected)

@@ -210,7 +210,7 @@ def test_shards_have_processes_and_states_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.deno
 @pytest.mark.parametrize(("text", "expected"), [(PLAIN, [(1, 1)]), (RESET, [(1, 101)])])
-def test_a_new_task_begins_anew_with_reset_or_another_process(
+def test_a_new_task_starts_over_with_reset_or_another_process(
     tmp_path: Path, text: str, expected: list[tuple[int, int]]
 ) -> None:
     """As between catalog tests, each of which has a data folder of its own."""

@@ -33,7 +33,7 @@ def oracle(group: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("group", ["derive.connectors", "console_scripts", "pytest11", "no.such.group"])
-def test_those_of_this_environment_are_found(group: str) -> None:
+def test_entry_points_of_the_environment_are_found(group: str) -> None:
     assert entry_points_of(group) == oracle(group)
 
 
@@ -43,7 +43,7 @@ def installed(folder: Path, name: str, text: str | None) -> None:
         (folder / name / "entry_points.txt").write_text(text)
 
 
-def test_they_are_read_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path / "first", "odd-1.0.dist-info", TEXT)
     installed(tmp_path / "first", "old.egg-info", "[derive.connectors]\nold = old:Old\n")
     (tmp_path / "first" / "older-1.egg-info").write_text("no folder")
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_read_has_none(unreadable: str, monkeypatch: pyt
     assert entry_points_of("derive.connectors") == {}
 
 
-def test_those_of_packages_in_archives_are_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_of_archives_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "packed.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("odd-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
@@ -97,7 +97,7 @@ def test_those_of_packages_in_archives_are_found_too(tmp_path: Path, monkeypatch
     assert entry_points_of("derive.connectors") == {"odd": "odd:Odd"}
 
 
-def test_what_they_stand_for_is_loaded() -> None:
+def test_entry_points_load_their_objects() -> None:
     assert load("derive.protocol.entry_points : load_all [extra]") is load_all
 
     load_all("connectors.derive_sqlite:SqliteConnector")
@@ -133,7 +133,7 @@ def on_site(site: Path, catalog: str, *arguments: str) -> tuple[int, str, str]:
     return flowctl(site, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])})
 
 
-def test_its_catalogs_are_checked_and_their_tests_pass(site: Path) -> None:
+def test_catalogs_of_an_external_connector_pass_check_and_test(site: Path) -> None:
     status, _, err = on_site(site, blocks("yaml"), "check")
     assert (status, err) == (0, "flow.yaml: 2 collections, 1 derivation, no errors\n")
     status, _, err = on_site(site, blocks("yaml"), "test")
@@ -158,7 +158,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "code", "line", "message"), WRONG)
-def test_what_is_wrong_is_said_where_it_is(
+def test_external_connector_issues_have_positions(
     site: Path, right: str, wrong: str, code: str, line: int, message: str
 ) -> None:
     status, out, _ = on_site(site, blocks("yaml").replace(right, wrong), "check", "-o", "json")
@@ -174,7 +174,7 @@ def test_a_lambda_that_fails_is_located(site: Path) -> None:
     assert "flow.yaml:11:" in out
 
 
-def test_one_that_cannot_be_loaded_is_named(site: Path) -> None:
+def test_unloadable_connector_is_named(site: Path) -> None:
     (site / "pick.py").write_text("raise RuntimeError('broken')")
     status, _, err = on_site(site, blocks("yaml"), "check")
     assert status == 1

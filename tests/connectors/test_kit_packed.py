@@ -30,7 +30,7 @@ def identical(values: list[list[Value]]) -> list[list[tuple[type, str]]]:
 
 
 @given(st.integers(1, 5).flatmap(lambda width: st.lists(st.lists(SCALARS, min_size=width, max_size=width), min_size=1)))
-def test_what_was_packed_comes_out(rows: list[list[Value]]) -> None:
+def test_unpacked_tuples_equal_packed_ones(rows: list[list[Value]]) -> None:
     packed = [fdb.tuple.pack(tuple(row)) for row in rows]
 
     columns = unpack_columns(packed, len(rows[0]))
@@ -89,7 +89,7 @@ def test_no_fields_at_all() -> None:
         (b"\x14\x02\xc3\x28\x00", "a packed text is not UTF-8: b'\\xc3('"),
     ],
 )
-def test_what_is_not_a_tuple(packed: bytes, error: str) -> None:
+def test_invalid_tuples_are_refused(packed: bytes, error: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         unpack_columns([pack([1, "a"]), packed], 2)
 

@@ -149,7 +149,7 @@ def held(*requests: pb.TransactionRequest, until: threading.Event) -> Iterator[p
     until.wait(DEADLINE)
 
 
-def test_what_a_connector_is_asked_with() -> None:
+def test_connector_receives_the_opening() -> None:
     connector = Connector()
     with serving(connector) as client:
         list(client.transactions(iter([OPEN]), timeout=DEADLINE))
@@ -173,7 +173,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("raised", "kind", "message", "code"), ERRORS)
-def test_what_a_connector_raises_is_what_the_runtime_has(
+def test_connector_errors_reach_the_runtime(
     raised: Exception, kind: type[FlowError], message: str, code: grpc.StatusCode
 ) -> None:
     application = pb.ApplyRequest(materialization=materialization(), version="v1")
@@ -203,7 +203,7 @@ def test_a_connector_that_validates_too_few_bindings() -> None:
 
 
 @pytest.mark.parametrize("error", [FencedError("another one"), OSError("disk")])
-def test_a_commit_that_fails_is_told_at_once(error: Exception) -> None:
+def test_a_commit_that_fails_is_reported_at_once(error: Exception) -> None:
     class Failing(Idle):
         @override
         def commit(self) -> None:
@@ -288,7 +288,7 @@ def test_a_client_that_does_not_read_costs_no_memory() -> None:
         done.set()
 
 
-def test_a_session_is_told_that_its_stream_has_ended_whatever_it_does() -> None:
+def test_session_is_notified_of_the_end_of_its_stream() -> None:
     class Waiting(Idle):
         def __init__(self) -> None:
             super().__init__()
@@ -418,7 +418,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("arguments", "status", "message"), FAILURES)
-def test_what_cannot_be_served(site: Path, arguments: tuple[str, ...], status: int, message: str) -> None:
+def test_unservable_connectors_are_refused(site: Path, arguments: tuple[str, ...], status: int, message: str) -> None:
     process = flowctl(site, *arguments, stdin=subprocess.PIPE)
 
     out, err = process.communicate(timeout=DEADLINE)

@@ -26,7 +26,7 @@ def test_rows_without_other_fields() -> None:
     assert list(rows.rows(with_document=False)) == [("a",), ("b",)]
 
 
-def test_those_that_have_a_flag() -> None:
+def test_stored_rows_are_selected_by_flags() -> None:
     there = ROWS.where(ROWS.exists)
 
     assert there is not None

@@ -113,7 +113,7 @@ def test_columns_of_parquet_are_typed(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_tells_an_absent_value_from_an_empty_text(tmp_path: Path) -> None:
+def test_csv_distinguishes_absent_values_from_empty_texts(tmp_path: Path) -> None:
     transact(opened(tmp_path, "csv"), b"1")
 
     (path,) = outputs(tmp_path, "csv")
@@ -164,7 +164,7 @@ def test_large_transactions_are_one_file_of_several_groups(tmp_path: Path) -> No
     assert query(groups) == [(0, 2 * many), (1, 2 * many)]
 
 
-def test_an_integer_beyond_64_bits_is_told(tmp_path: Path) -> None:
+def test_an_integer_beyond_64_bits_is_reported(tmp_path: Path) -> None:
     session = opened(tmp_path)
     session.prepare(b"1")
 
@@ -272,7 +272,7 @@ def test_a_sleeper_wakes_up_behind_its_commit(tmp_path: Path) -> None:
         transact(sleeper, b"3", one(3))
 
 
-def test_those_who_come_later_leave_what_is_staged_for_other_keys(tmp_path: Path) -> None:
+def test_later_sessions_keep_staged_files_of_other_key_ranges(tmp_path: Path) -> None:
     left = opened(tmp_path, end=5)
     left.prepare(b"1")
     left.store(0, one(1))

@@ -67,7 +67,7 @@ def test_many_shards_commit_side_by_side(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) < 101
 
 
-def test_of_sessions_that_race_one_commits(tmp_path: Path) -> None:
+def test_racing_sessions_leave_one_that_commits(tmp_path: Path) -> None:
     def work(number: int) -> int:
         manifest = Manifest(tmp_path, "a/m")
         shard = own(manifest.open(0, 9, f"session {number}"))
@@ -123,7 +123,7 @@ def test_a_sleeper_cannot_commit_where_versions_were_removed(tmp_path: Path, com
 
 
 @pytest.mark.parametrize("commits", [1, 120])
-def test_a_sleeper_goes_on_beside_others(tmp_path: Path, commits: int) -> None:
+def test_a_sleeper_continues_beside_others(tmp_path: Path, commits: int) -> None:
     sleeper, other = Sleeping(tmp_path, "a/m"), Manifest(tmp_path, "a/m")
     shard = own(sleeper.open(0, 4, "sleeper"), 0, 4)
 
@@ -140,7 +140,7 @@ def test_a_sleeper_goes_on_beside_others(tmp_path: Path, commits: int) -> None:
     assert own(other.read(), 5, 9).checkpoint == "bb"
 
 
-def test_a_damaged_version_is_told(tmp_path: Path) -> None:
+def test_a_damaged_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "000000000001.json").write_text('{"shards": [{}]}')
 
     with pytest.raises(EndpointError, match="000000000001.json is damaged"):

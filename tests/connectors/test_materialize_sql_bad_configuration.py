@@ -64,7 +64,7 @@ def in_postgres(tmp_path: Path) -> Database:
         ({"address": "host:port"}, EndpointError, "has no port after its colon", "host:port"),
     ],
 )
-def test_nobody_is_let_in(
+def test_refused_logins_are_reported_with_hints(
     in_postgres: Database, config: dict[str, str], kind: type[FlowError], message: str, hint: str
 ) -> None:
     error = refusal(in_postgres, **config)
@@ -109,7 +109,7 @@ def test_a_server_that_only_reads(in_postgres: Database) -> None:
         reader.open(BINDING)
 
 
-def test_what_is_called_so_is_no_table(in_postgres: Database) -> None:
+def test_view_in_place_of_a_table_is_refused(in_postgres: Database) -> None:
     in_postgres.apply(BINDING)
     in_postgres.query("CREATE VIEW summary AS SELECT * FROM balances")
 

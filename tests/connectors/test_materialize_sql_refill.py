@@ -106,7 +106,7 @@ def test_refill_of_another_generation_begins_from_nothing(database: Database) ->
     assert balances(database) == {}
 
 
-def test_refill_is_dropped_if_the_rows_are_wanted_again(database: Database) -> None:
+def test_refill_is_dropped_if_the_rows_are_requested_again(database: Database) -> None:
     refilled(database)
     applied = apply(database, binding())
     assert (applied.refilling, applied.contents) == (frozenset(), ("",))
@@ -192,7 +192,7 @@ def test_table_whose_checkpoints_are_lost_is_refilled(database: Database) -> Non
     assert balances(database) == {}
 
 
-def test_long_names_are_told_apart(database: Database) -> None:
+def test_long_names_are_distinguished(database: Database) -> None:
     """A refill's table has a name of its own, whatever the database's limit."""
     name = "b" * 63
     one, identity = refilled(database, table=name)

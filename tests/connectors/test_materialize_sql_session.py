@@ -36,7 +36,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return DATABASES[request.param](tmp_path)
 
 
-def test_what_is_stored_is_there_and_is_loaded(database: Database) -> None:
+def test_stored_rows_are_kept_and_loaded(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as session:
@@ -111,7 +111,7 @@ def test_delta_updates_may_leave_out_documents(database: Database) -> None:
     assert database.query("SELECT * FROM balances") == [("ann", 3, None)]
 
 
-def test_what_is_not_committed_is_not_there(database: Database) -> None:
+def test_uncommitted_rows_are_absent(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as session:
@@ -134,7 +134,7 @@ def test_an_empty_transaction_commits_its_checkpoint(database: Database) -> None
         assert session.checkpoint == b"\0\xff"
 
 
-def test_who_opens_later_fences_off_who_was_there(database: Database) -> None:
+def test_later_sessions_fence_earlier_ones(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as first:
@@ -164,7 +164,7 @@ def test_ranges_beside_one_another_do_not_fence(database: Database) -> None:
     assert sorted(database.query("SELECT account FROM balances")) == [("ann",), ("bob",), ("cat",)]
 
 
-def test_a_range_that_was_split_goes_on_from_where_it_was(database: Database) -> None:
+def test_a_range_that_was_split_continues_from_where_it_was(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as before:
@@ -334,7 +334,7 @@ def test_a_hundred_kills(name: str, stops: bool, tmp_path: Path) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(DATABASES))
-def test_of_two_at_once_one_goes_on(name: str, tmp_path: Path) -> None:
+def test_concurrent_workers_leave_one_unfenced(name: str, tmp_path: Path) -> None:
     database = DATABASES[name](tmp_path)
     database.apply(BINDING)
     first = Worker(name, database)
@@ -493,7 +493,7 @@ def test_a_table_holds_every_row_as_it_was_stored(duckdb_database: Database, his
 
 @settings(max_examples=4)  # each opens the file many times
 @given(history=versions())
-def test_so_does_one_of_duckdb(duckdb: Database, history: list[Version]) -> None:
+def test_table_of_duckdb_evolves(duckdb: Database, history: list[Version]) -> None:
     exact = [replace(version, rows=[row for row in version.rows if _are_doubles(row)]) for version in history]
     evolve(duckdb, f"table {next(_tables)}", exact)
 

@@ -78,7 +78,7 @@ def test_kinds_of_keys_keep_keys_apart() -> None:
         (Kind.JSON, [True, None, "a", 2**70, b'{"a":1}'], ["true", None, '"a"', str(2**70), '{"a":1}']),
     ],
 )
-def test_what_fits(kind: Kind, values: list[Any], encoded: list[Any]) -> None:
+def test_values_that_fit_are_encoded(kind: Kind, values: list[Any], encoded: list[Any]) -> None:
     assert list(encoder(kind)(values)) == encoded
 
 
@@ -113,7 +113,7 @@ def test_what_fits(kind: Kind, values: list[Any], encoded: list[Any]) -> None:
         (Kind.TIMESTAMP, "2026-02-28"),
     ],
 )
-def test_what_does_not_fit(kind: Kind, value: Any) -> None:
+def test_values_that_do_not_fit_are_refused_with_their_row(kind: Kind, value: Any) -> None:
     with pytest.raises(Unfit) as unfit:
         encoder(kind)([None, value, value])
 
@@ -213,7 +213,7 @@ def test_a_value_is_stored_or_refused(
 
 
 @pytest.mark.parametrize("seconds", ["0.0000005", "1.0000015", "2.1234565", "59.9999995", "60", "60.4999995"])
-def test_moments_are_rounded_as_postgres_rounds(seconds: str, tmp_path: Path) -> None:
+def test_timestamps_are_rounded_as_postgres_rounds(seconds: str, tmp_path: Path) -> None:
     """A stored moment is the moment that PostgreSQL makes of its text."""
     database = DATABASES["postgres"](tmp_path)
     text = f"2024-01-01T00:00:{seconds.zfill(2) if '.' not in seconds else seconds.zfill(len(seconds) + (seconds[1] == '.'))}Z"

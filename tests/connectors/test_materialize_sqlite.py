@@ -16,7 +16,7 @@ def database(tmp_path: Path) -> Database:
     return sqlite(tmp_path)
 
 
-def test_what_belongs_to_a_table_stays(database: Database) -> None:
+def test_indexes_and_triggers_of_a_table_stay(database: Database) -> None:
     database.apply(BEFORE)
     database.query("CREATE INDEX by_balance ON balances (balance)")
     database.query("CREATE TABLE noted (account)")
@@ -60,7 +60,7 @@ def test_texts_may_have_nul(database: Database) -> None:
     assert database.query("SELECT account, note FROM balances") == [("a\0b", "\0")]
 
 
-def test_what_waits_in_memory_is_bounded(database: Database) -> None:
+def test_waiting_rows_in_memory_are_bounded(database: Database) -> None:
     database.apply(AFTER)
     large = "x" * (33 << 20)
     with database.session(AFTER) as session:

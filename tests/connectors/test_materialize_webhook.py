@@ -91,7 +91,7 @@ def test_documents_are_posted_as_arrays(hook: Hook) -> None:
     assert len(hook.connections) == 1
 
 
-def test_nothing_is_posted_before_the_commit(hook: Hook) -> None:
+def test_webhook_posts_nothing_before_the_commit(hook: Hook) -> None:
     session = opened(hook)
     session.prepare(b"1")
     session.store(0, rows(1))
@@ -181,7 +181,7 @@ def sender(hook: Hook, time: Time, **config: Any) -> Sender:
 
 
 @pytest.mark.parametrize("status", [0, 408, 425, 429, 500, 502, 503, 504])
-def test_what_may_do_later_is_repeated(hook: Hook, status: int) -> None:
+def test_retryable_requests_are_repeated(hook: Hook, status: int) -> None:
     hook.answers.extend([(status, {})] * 3)
     time = Time()
 
@@ -209,7 +209,7 @@ def test_pauses_grow_up_to_a_minute_and_end(hook: Hook) -> None:
     assert max(time.pauses) <= 60
 
 
-def test_nothing_is_repeated_where_that_is_not_wished(hook: Hook) -> None:
+def test_requests_are_not_repeated_where_retries_are_disabled(hook: Hook) -> None:
     hook.answers.append((500, {}))
     time = Time()
 
@@ -255,9 +255,7 @@ def test_the_host_may_say_when_by_a_date(hook: Hook) -> None:
         (403, DeniedError, "denied access: 403 Forbidden: it says why"),
     ],
 )
-def test_what_would_be_refused_again_is_not_repeated(
-    hook: Hook, status: int, kind: type[EndpointError], message: str
-) -> None:
+def test_permanent_refusals_are_not_repeated(hook: Hook, status: int, kind: type[EndpointError], message: str) -> None:
     hook.answers.append((status, {}))
 
     with pytest.raises(kind, match=message) as caught:
@@ -312,7 +310,7 @@ def test_a_connection_that_was_ended_meanwhile(hook: Hook) -> None:
     assert hook.documents("/b") == [{"id": 1}, 2]
 
 
-def test_who_stops_repeats_nothing(hook: Hook) -> None:
+def test_stopped_sender_repeats_nothing(hook: Hook) -> None:
     hook.answers.append((503, {}))
     time = Time()
     time.is_over = True
@@ -345,7 +343,7 @@ def test_a_stream_that_ends_interrupts_what_is_posted(hook: Hook) -> None:
     assert hook.posts == []
 
 
-def test_what_a_failed_commit_has_posted_is_posted_again(hook: Hook) -> None:
+def test_requests_of_a_failed_commit_are_posted_again(hook: Hook) -> None:
     hook.answers.extend([(200, {}), (400, {})])
     with pytest.raises(EndpointError):
         transact(opened(hook, batch_documents=1), b"1", rows(1, 2))

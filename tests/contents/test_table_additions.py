@@ -142,7 +142,7 @@ def test_a_row_that_is_taken_away_is_noticed(store: Store) -> None:
     assert snapshot_of(store, table, BASE + 2, (0,)) == {(1, "one"): 1, (2, "two"): 1}
 
 
-def test_columns_that_are_not_wanted_are_not_read(store: Store) -> None:
+def test_columns_that_are_not_requested_are_not_read(store: Store) -> None:
     """Nor are documents, of what is in files."""
     table = store.tables.create("sql/public/t", (*COLUMNS[:2], COLUMNS[3]))
     store.tables.append(BASE + 1, {table.id: TableRows(table).changes([((1, "one", 0.5), 1), ((2, None, "NaN"), 2)])})

@@ -105,7 +105,7 @@ def test_rows_are_those_that_are_found_among_all(
         store.close()
 
 
-def test_of_row_groups_without_rows_that_are_wanted_nothing_is_read(tmp_path: Path) -> None:
+def test_row_groups_without_requested_rows_are_not_read(tmp_path: Path) -> None:
     """What is damaged there is not even noticed."""
     store = Store(tmp_path, wall=lambda: BASE, durable=False)
     table = store.tables.create("sql/public/t", COLUMNS[:2])

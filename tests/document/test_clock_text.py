@@ -45,7 +45,7 @@ def test_times(text: str, clock: int) -> None:
         "2024-01-01T00:00:00Z\n",
     ],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="RFC 3339|month|second"):
         parse_rfc3339(text)
 
@@ -68,7 +68,7 @@ def test_durations(text: str, micros: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "15", "h", "1x", "-1s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)
 
@@ -100,7 +100,7 @@ def test_clocks_as_text(clock: int, text: str) -> None:
     assert parse_rfc3339(text) == clock
 
 
-def test_the_uuid_tells_documents_of_one_clock_apart() -> None:
+def test_uuid_distinguishes_documents_of_one_timestamp() -> None:
     made = {document_uuid(0, seq, key) for seq in (0, 1) for key in (b"a", b"b")}
 
     assert len(made) == 4

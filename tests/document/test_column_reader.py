@@ -33,7 +33,7 @@ def test_columns_of_arrays_hold_their_values(arrays: list[list[JSON]]) -> None:
 @example('"","",""', 3)
 @example('","', 1)
 @example('","",', 2)
-def test_what_is_no_array_of_so_many_values_is_refused(inside: str, count: int) -> None:
+def test_arrays_of_a_wrong_length_are_refused(inside: str, count: int) -> None:
     text = f"[{inside}]".encode()
     try:
         values = parse_exact(text)
@@ -74,7 +74,7 @@ def test_values_of_these_are_parsed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b'["\xff"]', b'["\x01"]', b"{}", b"7", b"[1]]", b"[01]", b"[1.]", b"[.5]", b"[-]"])
-def test_what_is_not_json_is_refused(text: bytes) -> None:
+def test_invalid_json_is_refused_by_the_column_reader(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_column([text], 1)
 

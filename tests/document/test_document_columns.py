@@ -99,7 +99,7 @@ def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) 
         ([True, False], False),
     ],
 )
-def test_keys_that_are_told_apart_by_their_values(values: list[object], are_distinct: bool) -> None:
+def test_keys_that_are_distinguished_by_their_values(values: list[object], are_distinct: bool) -> None:
     assert KeyColumns(["/a"], [None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
     assert KeyColumns(["/b", "/a"], ["b", None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
 

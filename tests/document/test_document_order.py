@@ -61,6 +61,6 @@ def test_an_integer_equals_its_float() -> None:
 
 
 @given(VALUES, VALUES, VALUES)
-def test_it_is_a_total_order(a: object, b: object, c: object) -> None:
+def test_document_order_is_total(a: object, b: object, c: object) -> None:
     assert compare(a, b) == -compare(b, a)
     assert not (compare(a, b) <= 0 and compare(b, c) <= 0) or compare(a, c) <= 0

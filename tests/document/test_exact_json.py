@@ -35,7 +35,7 @@ def same(left: JSON, right: JSON) -> bool:
 
 
 @given(VALUES)
-def test_what_is_written_is_read(value: JSON) -> None:
+def test_written_json_is_read_back(value: JSON) -> None:
     assert same(parse_exact(dump_exact(value)), value)
 
 
@@ -90,7 +90,7 @@ def test_values(text: bytes, value: JSON) -> None:
     ],
 )
 @pytest.mark.parametrize("length", [0, 10_000, 10_001, 10_002, 10_003])
-def test_which_texts_have_a_wide_integer(text: bytes, wide: bool, length: int) -> None:
+def test_wide_integers_are_detected(text: bytes, wide: bool, length: int) -> None:
     assert has_wide_integer(b" " * length + text) is wide
     assert has_wide_integer(text + b"\n" * length) is wide
 
@@ -111,7 +111,7 @@ def test_which_texts_have_a_wide_integer(text: bytes, wide: bool, length: int) -
         (b"{]", "expected"),
     ],
 )
-def test_what_is_not_json(text: bytes, message: str) -> None:
+def test_invalid_json_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_exact(text)
 
@@ -132,7 +132,7 @@ def test_texts(value: JSON, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": {1}}, [WIDE, object()], {1: 2}])
-def test_what_is_no_json_value(value: object) -> None:
+def test_values_without_json_form_are_refused(value: object) -> None:
     with pytest.raises(TypeError, match="not JSON serializable|must be str"):
         dump_exact(value)
 
@@ -160,7 +160,7 @@ def nested(levels: int, value: JSON) -> JSON:
 
 @pytest.mark.parametrize("inner", [1, 2**70])
 @pytest.mark.parametrize("levels", [251, 300, 901])
-def test_a_value_that_is_too_deep_is_told(levels: int, inner: int) -> None:
+def test_a_value_that_is_too_deep_is_reported(levels: int, inner: int) -> None:
     assert is_too_deep(nested(levels, inner))
     assert not is_too_deep(nested(250, inner))
     assert parse_exact(dump_exact(nested(250, inner))) == nested(250, inner)

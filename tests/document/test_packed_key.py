@@ -97,7 +97,7 @@ def test_an_integer_too_wide_for_a_key() -> None:
 
 
 @pytest.mark.parametrize("packed", [b"\x30", b"\x02a\x00\xfe", b"\x0a"])
-def test_what_is_no_packed_key(packed: bytes) -> None:
+def test_invalid_packed_keys_are_refused(packed: bytes) -> None:
     with pytest.raises(ValueError, match="not a packed key: code 0x"):
         unpack(packed)
 

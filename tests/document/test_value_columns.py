@@ -31,7 +31,7 @@ def test_arrays_are_packed_as_their_values_are(kind: pa.DataType, values: st.Sea
     check()
 
 
-def test_what_has_no_column_is_packed_one_by_one() -> None:
+def test_values_without_a_column_are_packed_one_by_one() -> None:
     assert pack_values([{"a": 1}, 1.0, None]).to_pylist() == [b'\x01{"a":1}\0', pack((1.0,)), b"\0"]
 
 

@@ -23,7 +23,7 @@ from derive.errors import FencedError, StorageError
 TWO = (("copies", "numbers", 1), ("again", "copies", 10))
 
 
-def test_only_what_changed_begins_anew(tmp_path: Path) -> None:
+def test_only_changed_tasks_start_over(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
     run, reconciler = changing(world)
     before = dict(run.tasks)
@@ -44,7 +44,7 @@ def test_only_what_changed_begins_anew(tmp_path: Path) -> None:
     assert world.store.task_capabilities.is_running("a/again")
 
 
-def test_a_task_whose_key_does_not_fit_stops_alone_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+def test_a_task_whose_key_does_not_fit_stops_alone_and_continues_once_it_is_mended(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
     run, reconciler = changing(world)
     go_on(world, 0)
@@ -89,7 +89,7 @@ def test_two_runs_of_different_catalogs_take_over_by_epoch(tmp_path: Path) -> No
     assert len(one.rows("a/copies")) == 10
 
 
-def test_a_task_is_changed_between_transactions_while_others_go_on(tmp_path: Path) -> None:
+def test_a_task_is_changed_between_transactions_while_others_continue(tmp_path: Path) -> None:
     three = (*TWO, ("third", "numbers", 3))
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*three)), wall=BASE)
     executor = Waits()
@@ -166,7 +166,7 @@ def test_edits_of_a_run_publish_what_restarts_publish(
         restarted.store.close()
 
 
-def test_who_else_runs_a_task_is_told_from_what_is_done_to_it(tmp_path: Path) -> None:
+def test_superseding_runs_are_distinguished_from_resets(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
     run, reconciler = changing(world)
     assert reconciler.find_superseded(run) == {}

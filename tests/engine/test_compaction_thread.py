@@ -14,7 +14,7 @@ LONG = 60.0
 """Seconds that no test is meant to take."""
 
 
-def test_it_tidies_again_and_again_beside_whoever_is_at_work() -> None:
+def test_compaction_thread_runs_repeatedly() -> None:
     times = threading.Semaphore(0)
     interval = sys.getswitchinterval()
     with CompactionThread(times.release, every=0.001) as tidying:
@@ -25,7 +25,7 @@ def test_it_tidies_again_and_again_beside_whoever_is_at_work() -> None:
     assert sys.getswitchinterval() == interval
 
 
-def test_what_goes_wrong_is_raised_once_and_does_not_end_it() -> None:
+def test_compaction_failure_is_raised_once_and_does_not_end_the_thread() -> None:
     tidied, failed = threading.Semaphore(0), threading.Event()
 
     def compact() -> None:

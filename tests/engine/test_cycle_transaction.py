@@ -98,7 +98,7 @@ def cut_histories(draw: st.DrawFn) -> tuple[Documents, list[int]]:
 
 @SLOW
 @given(cyclic_catalogs(priorities=True), cut_histories(), st.sampled_from([1, 1, 2, 3]))
-def test_l1_a_cycle_that_goes_on_jointly_does_what_its_tasks_do_one_by_one(
+def test_l1_a_cycle_that_continues_jointly_does_what_its_tasks_do_one_by_one(
     text: str, history: tuple[Documents, list[int]], shards: int
 ) -> None:
     documents, cuts = history
@@ -209,7 +209,7 @@ class Loses(InProcessExecutor):
         return super().execute(plan, progress)
 
 
-def test_where_joint_transactions_are_lost_tasks_go_on_by_themselves_more_and_more_often(tmp_path: Path) -> None:
+def test_where_joint_transactions_are_lost_tasks_continue_by_themselves_more_and_more_often(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data", PING_PONG)
     hourly(world, *[0] * 9)
     executor = Loses()
@@ -241,7 +241,7 @@ class Told:
         self.notes.append(("failed", task))
 
 
-def test_people_are_told_of_each_task(tmp_path: Path) -> None:
+def test_messages_name_each_task(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data", PING_PONG)
     hourly(world, 1, 0)
     told = Told()

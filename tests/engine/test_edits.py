@@ -69,7 +69,7 @@ def shown(world: World) -> list[tuple[str, int | None]]:
 EDITED = "the lambda of 'copy' was edited, and documents published before stay as they are"
 
 
-def test_an_edited_lambda_is_told_once_and_shown_until_the_task_starts_over(world: World) -> None:
+def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert shown(world) == [(EDITED, None)]
     assert told(world) == [EDITED]
@@ -89,7 +89,7 @@ def test_a_raised_backfill_settles_it(world: World) -> None:
     assert told(world) == []
 
 
-def test_what_comes_back_is_another_edit(world: World) -> None:
+def test_reverted_edit_is_another_edit(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     told(world)
     world.wall += 2_000_000
@@ -130,7 +130,7 @@ def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None
     assert [edit.hint for edit in state.edits] == [f"to remove them, {RESET}"]
 
 
-def test_edited_reductions_are_told_once_and_shown(world: World) -> None:
+def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
     text = (world.root.parent / "flow.yaml").read_text()
     edited = text.replace("    schema: *schema\n", "    schema: {<<: *schema, reduce: {strategy: firstWriteWins}}\n")
     assert edited != text
@@ -141,7 +141,7 @@ def test_edited_reductions_are_told_once_and_shown(world: World) -> None:
     assert [text for text, _ in shown(world)] == [message]
 
 
-def test_without_output_nothing_is_told(tmp_path: Path) -> None:
+def test_without_output_nothing_is_reported(tmp_path: Path) -> None:
     text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     assert told(world) == []
@@ -150,7 +150,7 @@ def test_without_output_nothing_is_told(tmp_path: Path) -> None:
     assert shown(world) == []
 
 
-def test_what_cannot_run_has_edited_nothing(world: World) -> None:
+def test_failing_tasks_record_no_edits(world: World) -> None:
     """Where names were swapped and swapped back, both tasks have failed in between, and derived nothing by it."""
     before = world.catalog
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)

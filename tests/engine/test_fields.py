@@ -187,7 +187,7 @@ def test_a_document_without_a_key_to_be_shuffled_by_is_shown(shards: int, tmp_pa
             world.step(shards=shards)
 
 
-def test_an_integer_that_sqlite_does_not_have_is_told(tmp_path: Path) -> None:
+def test_an_integer_that_sqlite_does_not_have_is_reported(tmp_path: Path) -> None:
     world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", "SELECT $a;"))
     world.ingest("f/one", timed([{"a": 1}, {"a": 2**64, "more": 1}]))
 

@@ -61,13 +61,13 @@ def known_to(world: World) -> set[str]:
     return {file for name in world.catalog.collections for file in world.store.garbage.known(name)}
 
 
-def test_there_is_a_data_folder_of_each_format_that_can_be_upgraded() -> None:
+def test_every_upgradable_format_has_a_data_folder() -> None:
     assert set(VERSIONS) >= set(range(9, FORMAT))
 
 
 @pytest.mark.deno
 @pytest.mark.parametrize("version", VERSIONS)
-def test_l1_and_l3_work_goes_on_with_a_data_folder_of_a_format(version: int, tmp_path: Path) -> None:
+def test_l1_and_l3_work_continues_with_a_data_folder_of_a_format(version: int, tmp_path: Path) -> None:
     world = unpacked(version, tmp_path)
     unnamed = files_of(world) - known_to(world)
     scratch = from_scratch(world, DONE)

@@ -148,7 +148,7 @@ def test_a_tick_of_one_shard_is_spilled_and_waits_for_nobody(tmp_path: Path) -> 
     assert spark.done == []
 
 
-def test_what_is_lost_here_is_done_by_spark(tmp_path: Path) -> None:
+def test_spark_runs_transactions_lost_by_this_process(tmp_path: Path) -> None:
     class Forgetful(InProcessExecutor):
         @override
         def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:

@@ -101,7 +101,7 @@ def ids(world: World) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("looks", range(6))
-def test_what_one_derivation_of_a_cycle_has_not_seen_none_of_them_goes_beyond(tmp_path: Path, looks: int) -> None:
+def test_cycle_advances_no_further_than_each_derivation_has_seen(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)
     ingested = [{"id": 2 + place, "at": format_rfc3339(BASE + (3 + 3 * place) * SECOND)} for place in range(2)]
     store.interrupt = begin_ingesting(world, ingested)

@@ -189,7 +189,7 @@ def test_spark_gives_the_same_bytes_with_little_memory(spark: SparkExecutor) -> 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", ["sliced", "single", "loop"])
-def test_what_is_in_memory_does_not_grow_with_the_tick(shape: str) -> None:
+def test_memory_does_not_grow_with_the_tick(shape: str) -> None:
     script = Path(__file__).with_name("peak_memory.py")
     found = subprocess.run([sys.executable, str(script), shape], capture_output=True, text=True, check=True)
 
@@ -197,7 +197,7 @@ def test_what_is_in_memory_does_not_grow_with_the_tick(shape: str) -> None:
     assert int(found.stdout) < 75
 
 
-def test_what_is_in_memory_does_not_grow_with_the_length_of_ingested_documents() -> None:
+def test_memory_does_not_grow_with_the_length_of_ingested_documents() -> None:
     script = Path(__file__).with_name("peak_memory.py")
     found = subprocess.run([sys.executable, str(script), "ingest"], capture_output=True, text=True, check=True)
 
@@ -231,7 +231,7 @@ collections:
         ("{key: [/n]}", 2, "transform 'fromSource' of 'l/target' cannot shuffle a document: an integer of 256 bytes"),
     ],
 )
-def test_a_derived_key_that_is_too_large_is_told_with_its_document(
+def test_a_derived_key_that_is_too_large_is_reported_with_its_document(
     shuffle: str, shards: int, message: str, tmp_path: Path
 ) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG.replace("SHUFFLE", shuffle))))
@@ -244,7 +244,7 @@ def test_a_derived_key_that_is_too_large_is_told_with_its_document(
     assert caught.value.position is not None
 
 
-def test_an_ingested_key_that_is_too_large_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_ingested_key_that_is_too_large_is_reported_with_its_line(tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG.replace("SHUFFLE", "any"))))
     with pytest.raises(DocumentError) as caught:
         world.ingest(

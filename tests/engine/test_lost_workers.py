@@ -156,7 +156,7 @@ class Corrupts(InProcessExecutor):
         return run_alone(replace(plan, clamp="yesterday"), 0, 0)  # type: ignore[arg-type]
 
 
-def test_a_defect_in_a_worker_is_told_as_one_and_not_tried_again(tmp_path: Path) -> None:
+def test_a_defect_in_a_worker_is_reported_as_one_and_not_tried_again(tmp_path: Path) -> None:
     world = world_of(tmp_path, apart=1)
     run = world.run(Corrupts())
     run.step()

@@ -51,7 +51,7 @@ def test_tables_hold_what_collections_hold(world: World) -> None:
     check(world)
 
 
-def test_a_new_run_goes_on_where_the_endpoint_is(world: World) -> None:
+def test_a_new_run_continues_where_the_endpoint_is(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     close_streams()
@@ -80,7 +80,7 @@ def test_any_number_of_shards_and_any_cut(world: World, shards: int) -> None:
         check(world)
 
 
-def test_a_split_goes_on_from_the_checkpoint_of_what_was_split(world: World) -> None:
+def test_a_split_continues_from_the_checkpoint_of_what_was_split(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     assert split(world.store, "shop/view", is_materialized=True) == 2
@@ -104,7 +104,7 @@ def test_a_run_that_was_superseded_stores_nothing_more(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_reset", [True, False])
-def test_a_table_that_was_dropped_is_not_made_anew_without_what_it_had(
+def test_a_table_that_was_dropped_is_not_recreated_without_what_it_had(
     world: World, tmp_path: Path, *, is_reset: bool
 ) -> None:
     ingest(world, 0, 100)
@@ -128,7 +128,7 @@ def test_a_table_that_was_dropped_is_not_made_anew_without_what_it_had(
     check(world)
 
 
-def test_what_it_has_not_read_is_kept(world: World) -> None:
+def test_unread_history_of_a_materialization_is_kept(world: World) -> None:
     ingest(world, 0, 10)
     world.step()
     position = min(world.store.task("shop/view").positions.values())  # type: ignore[union-attr]
@@ -163,7 +163,7 @@ def test_starting_over_with_what_is_read_leaves_nothing_of_before(world: World) 
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_binding_that_comes_back_goes_on_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
+def test_a_binding_that_comes_back_continues_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
     whole = world.catalog
     view = whole.materializations["shop/view"]
     others = {"shop/view": replace(view, bindings=view.bindings[:1])}

@@ -158,7 +158,7 @@ def test_l1_what_is_derived_is_there_as_early_as_if_it_looked_all_the_time(lives
     assert len(watching.looks) < len(always.looks) / 4
 
 
-def test_what_waits_for_an_ingestion_at_work_goes_on_once_that_is_done(lives: tuple[Life, Life]) -> None:
+def test_waiting_tasks_resume_once_an_ingestion_ends(lives: tuple[Life, Life]) -> None:
     watching, _ = lives
     capability = watching.other.store.acquire_write("n/left")
     watching.ingest("n/left", 1)

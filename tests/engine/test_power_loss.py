@@ -235,7 +235,7 @@ def test_a_file_with_two_names_is_one_file(tmp_path: Path) -> None:
         (remove_and_write_anew, {"old": "one"}),
     ],
 )
-def test_what_was_not_synced_is_gone(work: Callable[[Path], None], expected: dict[str, str], tmp_path: Path) -> None:
+def test_unsynced_writes_are_lost(work: Callable[[Path], None], expected: dict[str, str], tmp_path: Path) -> None:
     assert left(tmp_path, after(tmp_path, work)) == expected
 
 

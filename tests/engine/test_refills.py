@@ -334,7 +334,7 @@ def test_a_table_keeps_what_people_have_made_of_it(shop: Shop) -> None:
     assert sorted(shop.database.query('SELECT "id" FROM "large"')) == [("k10",), ("k11",)]
 
 
-def test_the_log_and_the_status_tell_of_a_refill(table: Shop) -> None:
+def test_the_log_and_the_status_report_a_refill(table: Shop) -> None:
     table.ingest(*FIRST)
     table.world.step()
     table.edit(LEAST="60")
@@ -408,7 +408,7 @@ def shown(shop: Shop, *command: str) -> str:
     return f"{out}{error}"
 
 
-def test_status_and_plan_tell_of_the_rows_that_stay(tmp_path: Path) -> None:
+def test_status_and_plan_report_the_rows_that_stay(tmp_path: Path) -> None:
     """They say so from the reset on, and what to do, until the binding starts over by a raised `backfill`."""
     commands = ("status",), ("materialize", "plan", VIEW)
     stale, remedy = "'shop/sums -> sums' starts over, and the connector cannot refill it", "empty the resource"

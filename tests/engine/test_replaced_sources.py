@@ -341,7 +341,7 @@ def test_a_new_table_is_not_called_compacted(world: World) -> None:
     assert len(world.rows("t/stops")) == 1
 
 
-def test_a_follower_goes_on_with_a_table_that_is_altered_or_renamed(world: World) -> None:
+def test_a_follower_continues_with_a_table_that_is_altered_or_renamed(world: World) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
     seen, error = Follower(world, ITEMS).play(
@@ -411,7 +411,7 @@ class KilledError(BaseException):
     pass
 
 
-def test_a_run_that_is_killed_at_the_end_of_a_switch_leaves_a_task_that_goes_on(
+def test_a_run_that_is_killed_at_the_end_of_a_switch_leaves_a_task_that_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The former relation is gone once nobody reads it, which may be before the task has recorded that it has left it."""

@@ -156,7 +156,7 @@ GOES_ON = [
 
 
 @pytest.mark.parametrize(("after", "times"), GOES_ON)
-def test_an_edit_goes_on_that_counts_nothing_unasked(after: str, times: int, tmp_path: Path) -> None:
+def test_edit_that_counts_nothing_unasked_continues(after: str, times: int, tmp_path: Path) -> None:
     """Documents of `x` are counted as many times as somebody asked for; later ones by each transform that reads them."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 4)

@@ -73,7 +73,7 @@ def numbers(world: World, *values: int) -> None:
     world.wall += 10_000_000
 
 
-def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> None:
+def test_retryable_failures_are_retried_with_backoff(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     numbers(world, 1, 12)
     now = 0.0
@@ -94,7 +94,7 @@ def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> N
     assert state.error is None
 
 
-def test_a_task_that_fails_stops_alone_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+def test_a_task_that_fails_stops_alone_and_continues_once_it_is_mended(tmp_path: Path) -> None:
     broken = CATALOG.replace("WHERE $n / DIVISOR IS NOT NULL", "WHERE abs($n - 12 - 9223372036854775807 - 1) > 0")
     world = world_of(tmp_path, broken)
     numbers(world, 1, 12)
@@ -117,7 +117,7 @@ def test_a_task_that_fails_stops_alone_and_goes_on_once_it_is_mended(tmp_path: P
     assert [row[3] for row in mended.rows("r/tens")] == [row[3] for row in undisturbed.rows("r/tens")]
 
 
-def test_what_another_catalog_has_read_is_not_reset_under_it(tmp_path: Path) -> None:
+def test_source_read_by_another_catalog_is_not_reset(tmp_path: Path) -> None:
     """It would read again what is derived anew, as soon as its own run has sealed the empty collection."""
     world = world_of(tmp_path)
     here = world.catalog
@@ -205,7 +205,7 @@ def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:
         run.step()
 
 
-def test_a_split_task_has_twice_the_shards_and_goes_on_as_if_it_always_had(tmp_path: Path) -> None:
+def test_a_split_task_has_twice_the_shards_and_continues_as_if_it_always_had(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     documents = [{"id": place, "n": place % 7} for place in range(40)]
     world.ingest("r/numbers", documents, clock=None)

@@ -77,7 +77,7 @@ def test_every_setting_of_the_metadata_is_made(tmp_path: Path) -> None:
         store.close()
 
 
-def test_what_is_prepared_changes_no_byte_of_the_file(folder: Path) -> None:
+def test_prepared_transactions_do_not_change_the_state_file(folder: Path) -> None:
     append(folder, None, "a")
     before = fold(folder, attempt=attempt("b"), committed="a-0").read_bytes()
     append(folder, "a-0", "c")
@@ -95,7 +95,7 @@ def test_the_metadata_decides_what_becomes_of_it(folder: Path) -> None:
     assert added(folder, "d-0") == ["a-0", "b-0", "d-0"]
 
 
-def test_what_was_not_committed_leaves_nothing(folder: Path) -> None:
+def test_uncommitted_transactions_leave_nothing(folder: Path) -> None:
     append(folder, None, "a")
     append(folder, "a-0", "b")
 
@@ -156,7 +156,7 @@ def test_without_a_commit_nothing_is_left(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wins", [0, 1])
-def test_of_two_attempts_at_a_transaction_either_may_be_committed(wins: int, folder: Path) -> None:
+def test_either_attempt_at_a_transaction_may_be_committed(wins: int, folder: Path) -> None:
     """Spark may take what either of them said."""
     append(folder, None, "a")
     append(folder, "a-0", "b", 0)
@@ -271,7 +271,7 @@ def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
         db.execute("CREATE TABLE mine (n INTEGER)")
 
 
-def test_a_folder_that_was_copied_without_its_hard_links_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path, tmp_path: Path) -> None:
     """As most ways to make and restore a backup copy it."""
     append(folder, None, "a")
     append(folder, "a-0", "b")

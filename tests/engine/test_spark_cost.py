@@ -50,7 +50,7 @@ def test_a_job_is_worth_less(waiting: list[Work], cost_model: bool) -> None:
     st.floats(0.1, 60),
     st.lists(st.builds(work, st.floats(0, 100), st.integers(1, 64)), min_size=1, max_size=4),
 )
-def test_what_is_worth_its_start_is_done_earlier(cores: int, start: float, waiting: list[Work]) -> None:
+def test_spark_starts_where_it_ends_earlier(cores: int, start: float, waiting: list[Work]) -> None:
     """The oracle lets the time pass, in small steps."""
     left = total = sum(work.seconds for work in waiting)
     gain = EFFICIENCY * min(cores, sum(work.parts for work in waiting))

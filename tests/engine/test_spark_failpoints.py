@@ -96,7 +96,7 @@ def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
     assert stored == world.store.garbage.known("w/counts")
 
 
-def test_l2_a_failpoint_of_a_worker_ends_flowctl_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_l2_a_failpoint_of_a_worker_ends_flowctl_and_the_next_run_continues(tmp_path: Path) -> None:
     expected = loaded(tmp_path, "expected")
     expected.step(shards=2)
     world = loaded(tmp_path, "disturbed")

@@ -109,7 +109,7 @@ def test_a_lambda_that_fails_leaves_nothing(sql: str, reason: str, shards: int, 
         "EXPLAIN PRAGMA journal_mode = DELETE;",
     ],
 )
-def test_what_is_not_to_be_touched_is_refused_at_run_time_too(sql: str, tmp_path: Path) -> None:
+def test_forbidden_tables_are_refused_at_run_time(sql: str, tmp_path: Path) -> None:
     world = world_of(tmp_path, f"{sql} SELECT $id;")
     ingest(world, {"id": 1})
     with pytest.raises(LambdaError, match="the lambda of transform 'fromSource' may not"):
@@ -117,7 +117,7 @@ def test_what_is_not_to_be_touched_is_refused_at_run_time_too(sql: str, tmp_path
     assert published(world) == []
 
 
-def test_what_a_lambda_makes_as_it_runs_can_touch_nothing_either(tmp_path: Path) -> None:
+def test_triggers_made_by_a_lambda_cannot_touch_forbidden_tables(tmp_path: Path) -> None:
     trigger = "CREATE TRIGGER IF NOT EXISTS t AFTER INSERT ON log BEGIN DELETE FROM flow_shard; END;"
     world = world_of(tmp_path, f"{trigger} SELECT $id;")
     ingest(world, {"id": 1}, {"id": 2})

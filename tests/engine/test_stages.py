@@ -70,7 +70,7 @@ def stored(name: str, path: str, source: str = "numbers") -> str:
         ),
     ],
 )
-def test_who_waits_for_the_transactions_of_which_task(tmp_path: Path, present: str, edited: str, waiting: str) -> None:
+def test_edits_wait_for_transactions_of_affected_tasks(tmp_path: Path, present: str, edited: str, waiting: str) -> None:
     before, after = (catalog_of(tmp_path, text) for text in (present, edited))
     names = find_waiting(before, after, {"a/busy" if "a/busy" in before.tasks else "a/copies"})
     assert sorted(names) == [f"a/{name}" for name in waiting.split()]

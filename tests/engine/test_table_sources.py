@@ -114,7 +114,7 @@ def texts(world: World, name: str) -> list[str]:
     return [text for _, _, _, text in world.rows(name)]
 
 
-def test_what_is_stored_decides_what_a_table_comes_to(world: World) -> None:
+def test_stored_rows_decide_the_contents_of_a_table(world: World) -> None:
     table = world.store.tables.create(ORDERS, COLUMNS)
     append(world, table, ((1, 2.5), 1), ((2, 4.0), 1))
     append(world, table, ((1, 2.5), -1))
@@ -317,7 +317,7 @@ def test_a_source_that_is_reset_while_it_is_read_is_looked_at_again(tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: SparkExecutor, tmp_path: Path) -> None:
+def test_spark_workers_report_damaged_files_as_this_process_does(spark: SparkExecutor, tmp_path: Path) -> None:
     world = world_of(tmp_path)
     file = files_of(world, "d/numbers")[1]
     file.write_bytes(file.read_bytes()[:-50])
@@ -348,7 +348,7 @@ def read_through(world: World, collection: str, spark: SparkExecutor | None) -> 
     ],
 )
 @pytest.mark.parametrize("on_spark", [True, False])
-def test_reading_reduced_tells_of_damaged_files(
+def test_reading_reduced_reports_damaged_files(
     damage: Callable[[bytes], bytes] | None,
     kind: type[FlowError],
     told: str,
@@ -372,7 +372,9 @@ def test_reading_reduced_tells_of_damaged_files(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("on_spark", [True, False])
-def test_reading_reduced_tells_what_cannot_be_reduced(on_spark: bool, spark: SparkExecutor, tmp_path: Path) -> None:
+def test_reading_reduced_reports_documents_that_cannot_be_reduced(
+    on_spark: bool, spark: SparkExecutor, tmp_path: Path
+) -> None:
     text = """
     collections:
       d/sums:

@@ -77,7 +77,7 @@ def test_a_full_disk_stops_no_task(tmp_path: Path) -> None:
     assert (tmp_path / "logs").read_text() == "a file where the folder should be"
 
 
-def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_reader_continues_where_it_stopped(tmp_path: Path) -> None:
     log, seen = TaskLog(tmp_path, TASK, most_bytes=500), []
     with closing(LogReader(tmp_path, TASK)) as reader:
         for number in range(30):
@@ -107,7 +107,7 @@ def test_recent_entries_are_the_last_ones(tmp_path: Path) -> None:
     assert 5 <= len(recent) <= 15
 
 
-def test_whoever_follows_logs_is_told_of_what_is_added(tmp_path: Path) -> None:
+def test_log_followers_wake_for_new_entries(tmp_path: Path) -> None:
     changes = LogChanges(tmp_path, [TASK])
     changes.begin()
     changes.wait()  # there is no folder yet

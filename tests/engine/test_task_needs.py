@@ -90,7 +90,7 @@ def test_history_goes_once_it_is_processed_and_what_is_derived_stays_the_same(tm
     assert len(compacted.rows(NAME)) == 3 + 10
 
 
-def test_a_stopped_task_keeps_its_right(tmp_path: Path) -> None:
+def test_stopped_task_keeps_its_capability(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
     world.ingest(NAME, [{"k": "a", "n": 2}], None)
@@ -207,7 +207,7 @@ def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Pa
     assert since_of(world, 1_000_000_000) == 6_000_000
 
 
-def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
+def test_task_of_an_older_version_receives_its_capability(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
     world.store.task_capabilities.release_inputs("n/totals")
@@ -328,7 +328,7 @@ def test_only_segments_with_selected_documents_are_opened(
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_was_processed_is_not_opened_again(shards: int, tmp_path: Path) -> None:
+def test_processed_segments_are_not_opened_again(shards: int, tmp_path: Path) -> None:
     world = skipping_world(tmp_path, NOTHING)
     for first in range(3):
         load_batch(world, first)

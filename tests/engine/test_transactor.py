@@ -112,7 +112,7 @@ def second(world: World, run: Run, *numbers: int) -> None:
     run.step()
 
 
-def test_a_task_that_writes_no_collection_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_task_that_writes_no_collection_continues_where_it_was(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     first = ledger_of(world)
     run = run_of(world, first)
@@ -128,7 +128,7 @@ def test_a_task_that_writes_no_collection_goes_on_where_it_was(tmp_path: Path) -
     assert (state.documents_in, state.documents_out, state.transactions) == (6, 0, 2)
 
 
-def test_it_honours_delays_and_says_what_waits(tmp_path: Path) -> None:
+def test_transactor_honours_delays_and_reports_waiting_documents(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     ledger = ledger_of(world, delay=5 * SECOND)
     run = run_of(world, ledger)
@@ -157,7 +157,7 @@ def test_the_higher_priority_has_a_transaction_of_its_own_first(
     assert state.transactions == 2
 
 
-def test_it_takes_on_less_after_a_loss_and_stops_alone(tmp_path: Path) -> None:
+def test_transactor_takes_smaller_transactions_after_a_loss_and_stops_alone(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     ledger = ledger_of(world, most=2)
     run = run_of(world, ledger)

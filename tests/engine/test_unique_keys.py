@@ -63,7 +63,7 @@ def read(world: World, begin: int, end: int) -> SourceRead:
     return SourceRead(0, 0, begin, end, segments).within(begin, end)
 
 
-def test_a_second_row_of_a_key_is_told_with_both_rows_and_the_time(world: World) -> None:
+def test_a_second_row_of_a_key_is_reported_with_both_rows_and_the_time(world: World) -> None:
     table = world.store.tables.create(ITEMS, COLUMNS)
     first = append(world, table, ((1, 2.5), 1), ((2, 2.5), 1))
     second = append(world, table, ((1, 3.5), 1))
@@ -98,7 +98,7 @@ def test_a_row_that_takes_the_place_of_another_one_is_the_only_one_of_its_key(wo
     cuts=st.sets(st.integers(0, 8)),
     skipped=st.integers(0, 3),
 )
-def test_a_key_with_two_rows_is_told_whenever_it_has_them(
+def test_a_key_with_two_rows_is_reported_whenever_it_has_them(
     commits: list[list[tuple[int, int, bool]]],
     cuts: set[int],
     skipped: int,
@@ -135,7 +135,7 @@ def test_a_key_with_two_rows_is_told_whenever_it_has_them(
 NUMBERS: tuple[float | str, ...] = (1.5, "NaN", float("inf"), float("-inf"))
 
 
-def test_numbers_that_json_has_not_are_told_with_the_way_out_and_lose_nothing(world: World, tmp_path: Path) -> None:
+def test_numbers_without_json_form_are_reported_with_a_hint_and_lose_nothing(world: World, tmp_path: Path) -> None:
     table = world.store.tables.create(ITEMS, COLUMNS)
     append(world, table, *(((key, value), 1) for key, value in enumerate(NUMBERS)))
     world.wall += 2_000_000
@@ -167,7 +167,7 @@ materializations:
 """
 
 
-def test_check_tells_of_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
+def test_check_reports_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
     """They are an error for a binding with one row per key, as in a run, and none for delta updates."""
     path = tmp_path / "flow.yaml"
     path.write_text(CHECKED.replace("IS_DELTA", "false"))

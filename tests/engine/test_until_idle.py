@@ -79,7 +79,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
     assert part.digest() == whole.digest()
 
 
-def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path) -> None:
+def test_until_idle_ends_where_others_do_not_continue(tmp_path: Path) -> None:
     world = loop_of(tmp_path)
     run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
     naps: list[float] = []
@@ -175,7 +175,7 @@ SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
         (["root", "d"], {"root": "root", "d": "d", "x": "root", "c": "root"}),
     ],
 )
-def test_what_a_task_reads_is_to_blame_for_it(stopped: list[str], expected: dict[str, str]) -> None:
+def test_tasks_are_blamed_on_their_stopped_sources(stopped: list[str], expected: dict[str, str]) -> None:
     assert find_blamed(stopped, SOURCES) == expected
 
 

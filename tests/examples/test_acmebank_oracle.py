@@ -124,7 +124,7 @@ def test_a_denied_transfer_credits_nobody() -> None:
 
 
 @given(transfers())
-def test_what_is_expected_breaks_no_rule(given_transfers: list[dict[str, Any]]) -> None:
+def test_expected_outcomes_break_no_rule(given_transfers: list[dict[str, Any]]) -> None:
     assert violations(given_transfers, expected_outcomes(given_transfers)) == []
 
 
@@ -180,7 +180,7 @@ def test_ids_count_up_and_more_transfers_begin_with_the_fewer() -> None:
     assert _transfers(20) == many[:20]
 
 
-def test_nobody_sends_to_themselves_even_among_two() -> None:
+def test_transfers_have_distinct_parties() -> None:
     assert all(each["sender"] != each["recipient"] for each in _transfers(500, accounts=2))
 
 

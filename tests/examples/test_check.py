@@ -20,11 +20,11 @@ WRONG = [
 ]
 
 
-def test_what_is_right_has_no_differences() -> None:
+def test_right_documents_have_no_differences() -> None:
     assert check.differences(RIGHT, EXPECTED, "k", "n") == []
     assert check.differences([{"k": "a"}], {"a": {"k": "a"}}, "k") == []
 
 
 @pytest.mark.parametrize(("found", "told"), WRONG)
-def test_what_is_wrong_is_told(found: list[dict[str, object]], told: list[str]) -> None:
+def test_wrong_documents_are_reported(found: list[dict[str, object]], told: list[str]) -> None:
     assert check.differences(found, EXPECTED, "k", "n") == told

@@ -60,7 +60,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     ],
     ids=["run --watch", "run", "sql serve", "read --follow"],
 )
-def test_a_command_that_goes_on_ends_well_where_interrupts_are_ignored(
+def test_running_command_ends_well_where_interrupts_are_ignored(
     tmp_path: Path, arguments: list[str], begun: str, ended: str
 ) -> None:
     with start(tmp_path, "ingest", "--collection", "a/events", "-") as ingesting:
@@ -76,7 +76,7 @@ def test_a_command_that_goes_on_ends_well_where_interrupts_are_ignored(
         assert (process.returncode, ended in process.stderr.read()) == (0, True)
 
 
-def test_what_does_not_end_is_killed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_that_do_not_end_are_killed(capsys: pytest.CaptureFixture[str]) -> None:
     deaf = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
     )

@@ -60,7 +60,7 @@ def test_idle_is_who_does_not_depart_within_a_day(following: dict[str, Any], sin
     assert list(found) == [("N1", f"2013-01-{each}:00Z") for each in since]
 
 
-def test_of_two_departures_at_one_time_the_latter_is_the_last() -> None:
+def test_later_of_two_simultaneous_departures_counts() -> None:
     found = expected_idle([_flight(1, "01T10:00", "ORD"), _flight(2, "01T10:00", "MIA")])
     key = ("N1", "2013-01-01T10:00:00Z")
     assert found == {key: {"tailnum": "N1", "since": "2013-01-01T10:00:00Z", "place": "MIA"}}
@@ -188,7 +188,7 @@ def test_new_york_time_becomes_utc(columns: dict[str, str], scheduled: str, date
     assert (found["scheduled"], found["date"]) == (scheduled, date)
 
 
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_fields_are_absent() -> None:
     unknown = dict.fromkeys(["tailnum", "dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"], "NA")
     found = load.flight({**ROW, **unknown})
     assert found["cancelled"] is True

@@ -58,7 +58,7 @@ def test_operators_are_resolved(symbol: str, types: tuple[Type, ...], function: 
     assert (resolution.function, resolution.result_type) == (function, result)
 
 
-def test_what_is_not_there() -> None:
+def test_missing_names_are_refused() -> None:
     with pytest.raises(SqlError, match=r"operator does not exist: integer \+ text") as raised:
         resolve_operator("+", (I, T), 7)
     assert (raised.value.sqlstate, raised.value.offset) == ("42883", 7)

@@ -127,7 +127,7 @@ def test_functions_are_those_of_postgresql(
 
 @settings(max_examples=examples(400), deadline=None)
 @given(st.text(st.sampled_from(r"ab1(){}[]*+?|.^$\,-:=#! dwsyZmx<>"), max_size=8), TEXTS)
-def test_what_is_no_expression_fails_as_in_postgresql(expression: str, text: str) -> None:
+def test_invalid_expressions_fail_as_in_postgresql(expression: str, text: str) -> None:
     ours, theirs = _outcomes("~", text, expression)
     if ours.sqlstate != "0A000":
         assert (ours.datum, ours.sqlstate) == (theirs.datum, theirs.sqlstate), (
@@ -197,7 +197,7 @@ def test_expressions_that_are_refused(expression: str, sqlstate: str) -> None:
     assert raised.value.sqlstate == sqlstate
 
 
-def test_what_is_too_long_is_not_even_read() -> None:
+def test_overlong_expressions_are_refused() -> None:
     with pytest.raises(SqlError) as raised:
         regular_expression("(" + "a" * 100_000)  # it is not closed, either
     assert raised.value.message == "invalid regular expression: regular expression is too complex"
@@ -211,7 +211,7 @@ def test_long_patterns_of_like(pattern: str) -> None:
     assert (raised.value.sqlstate, raised.value.message) == ("54001", "LIKE pattern is too long")
 
 
-def test_what_is_not_supported_says_what_to_do_instead() -> None:
+def test_unsupported_expressions_have_hints() -> None:
     with pytest.raises(SqlError) as raised:
         regular_expression(r"(a)\1")
     assert raised.value.hint == "Take the parts out with regexp_substr, and compare them with =."
@@ -232,14 +232,14 @@ def test_what_is_not_supported_says_what_to_do_instead() -> None:
         ("regexp_replace", ("a" * 2_000 + "c", "^(.*?)(a|b|c)$", r"\2"), "c"),
     ],
 )
-def test_nothing_takes_long(name: str, arguments: tuple[str, ...], expected: Argument) -> None:
+def test_regular_expressions_take_bounded_time(name: str, arguments: tuple[str, ...], expected: Argument) -> None:
     begin = time.perf_counter()
 
     assert evaluate(_call(name, *arguments)) == expected
     assert time.perf_counter() - begin < 60
 
 
-def test_what_would_take_too_long_is_refused() -> None:
+def test_overlong_matches_are_refused() -> None:
     with pytest.raises(SqlError) as raised:
         evaluate(_call("~", "a" * 20_000_000, "a{250}b{250}c{250}"))
     assert raised.value.sqlstate == "54000"
@@ -257,7 +257,7 @@ def test_many_matches_in_one_text_can_be_cancelled() -> None:
     assert raised.value.sqlstate == "57014"
 
 
-def test_letters_that_are_told_apart_may_be_many() -> None:
+def test_characters_that_are_distinguished_may_be_many() -> None:
     letters = string.ascii_letters + string.digits
 
     assert evaluate(_call("regexp_replace", f"ä{letters}ö", f"({letters})", "<>")) == "ä<>ö"
@@ -314,6 +314,6 @@ def test_numbers_are_read(text: str, template: str) -> None:
         ("2020-01-01 00:00:00.123456", "YYYY-MM-DD HH24:MI:SS.US"),
     ],
 )
-def test_moments_are_read(text: str, template: str) -> None:
+def test_timestamps_are_read(text: str, template: str) -> None:
     same("to_timestamp", [(text, Type.TEXT), (template, Type.TEXT)])
     same("to_date", [(text, Type.TEXT), (template, Type.TEXT)])

@@ -136,7 +136,7 @@ def of_ours(function: str, *arguments: tuple[object, Type]) -> int:
     return value
 
 
-def test_there_are_many_zones_with_many_changes() -> None:
+def test_time_zones_are_many_with_many_changes() -> None:
     assert len(zone_names()) > 300
     assert sum(len(changes(name)) for name in zone_names()) > 15_000
 

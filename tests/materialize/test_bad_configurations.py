@@ -102,7 +102,7 @@ def status(project: Project) -> str:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_wrong_is_told_and_mended_while_the_run_goes_on(name: str, tmp_path: Path) -> None:
+def test_bad_configurations_are_reported_and_mended_during_a_run(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     project = Project(tmp_path / "project", fault.break_it(postgres()))
     project.ingest(sales(0, 300))

@@ -30,7 +30,7 @@ def checked(endpoint: EndpointSpec, *bindings: Any, disabled: bool = False) -> l
     return [(issue.code, issue.message, issue.position.line, issue.hint) for issue in issues]
 
 
-def test_what_is_right(address: str) -> None:
+def test_right_materializations_pass_the_check(address: str) -> None:
     assert checked(AddressEndpoint(address, config(), AT)) == []
 
 
@@ -50,7 +50,7 @@ def test_an_image_that_is_not_ours_is_a_note(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_what_is_disabled_is_left_alone() -> None:
+def test_disabled_materializations_are_not_checked() -> None:
     assert checked(AddressEndpoint("127.0.0.1:9", config(), AT), disabled=True) == []
 
 

@@ -63,7 +63,7 @@ def test_compaction_beside_a_run(project: Project) -> None:
         end(running)
 
 
-def test_what_an_endpoint_has_lost_is_told_where_history_is_compacted(project: Project, tmp_path: Path) -> None:
+def test_rows_lost_by_an_endpoint_are_reported_after_compaction(project: Project, tmp_path: Path) -> None:
     project.ingest(sales(0, 250))
     run(project)
     backup = (tmp_path / "out.db").read_bytes()

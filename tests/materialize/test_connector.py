@@ -86,7 +86,7 @@ def test_a_program_is_started_once_for_all_that_it_serves(connectors: Connectors
     assert first.schemas().documentation_url == "https://toys.example"
 
 
-def test_one_that_takes_long_to_start_keeps_nobody_from_another(connectors: Connectors) -> None:
+def test_slow_connector_delays_no_other(connectors: Connectors) -> None:
     def start_slowly() -> None:
         with pytest.raises(TaskError):
             connectors.connect(local(env={"TOY": "sleep"}))
@@ -140,7 +140,7 @@ def test_no_program_is_left_behind() -> None:
     assert connector.has_ended
 
 
-def test_an_image_that_nobody_has_installed(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninstalled_image_is_reported(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "derive.materialize.connector.installed_materialize_connectors",
         lambda: {"materialize-sqlite": "x:Y", "mine": "z:Z"},
@@ -300,7 +300,7 @@ def test_bindings_that_go_to_the_same_place(connectors: Connectors, address: str
     ]
 
 
-def test_what_a_connector_says_shows_no_secret(connectors: Connectors, address: str) -> None:
+def test_connector_messages_show_no_secrets(connectors: Connectors, address: str) -> None:
     error = failed(connectors, materialization(AddressEndpoint(address, config(mode="refuse", key="s3cret"), AT)))
 
     assert type(error) is EndpointError
@@ -379,7 +379,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_it_is_known_by_the_address_that_it_prints() -> None:
+def test_connector_process_prints_its_address() -> None:
     process = start(TOY)
 
     assert process.address.startswith("127.0.0.1:")
@@ -390,7 +390,7 @@ def test_it_is_known_by_the_address_that_it_prints() -> None:
     assert process.ended is not None
 
 
-def test_it_shares_our_processors_and_not_our_signals() -> None:
+def test_connector_process_shares_the_session_and_not_the_process_group() -> None:
     process = start(SLEEPER)
     (child,) = [
         int(pid)
@@ -404,14 +404,14 @@ def test_it_shares_our_processors_and_not_our_signals() -> None:
     process.close()
 
 
-def test_one_that_ends_before_it_is_ready_is_told_with_its_last_words() -> None:
+def test_connector_that_ends_before_ready_is_reported_with_its_output() -> None:
     with pytest.raises(TaskError) as caught:
         start(TOY, TOY="fail")
 
     assert caught.value.message == "the toy ended before it was ready (exit code 7):\ncannot play\nwith fail"
 
 
-def test_one_that_is_never_ready_is_told_with_its_last_words() -> None:
+def test_connector_that_is_never_ready_is_reported_with_its_output() -> None:
     with pytest.raises(TaskError) as caught:
         start(TOY, 2.5, TOY="slow")
 
@@ -494,7 +494,7 @@ def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
     process.close()
 
 
-def test_one_that_is_not_ready_is_not_waited_for_once_it_is_wanted_no_more() -> None:
+def test_connector_that_is_not_needed_any_more_is_not_awaited() -> None:
     asked = iter((True, False))
     silent = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(TaskError, match="did not print its address"):

@@ -33,11 +33,11 @@ SECRET = {"type": "string", "secret": True}
         (True, {"a": "x"}, set()),
     ],
 )  # fmt: skip
-def test_what_a_schema_marks_as_secret(schema: Any, value: Any, secrets: set[str]) -> None:
+def test_marked_secrets_are_found(schema: Any, value: Any, secrets: set[str]) -> None:
     assert set(marked_secrets(value, schema)) == secrets
 
 
-def test_a_schema_of_a_dialect_that_nobody_knows() -> None:
+def test_unknown_schema_dialect_is_refused() -> None:
     schema = {"$schema": "http://json-schema.example/draft/2099-01/schema", "required": ["path"]}
 
     schemas = parse_schemas("it", pb.SpecResponse(endpoint_spec_schema_json=json.dumps(schema)))

@@ -133,7 +133,7 @@ def test_a_field_that_the_connector_is_silent_about_is_not_materialized() -> Non
     assert issue.message == "the field 'a' is wanted, and the connector refuses it: it does not say that it can take it"
 
 
-def test_what_the_author_tells_of_fields_goes_along() -> None:
+def test_field_settings_are_part_of_the_selection() -> None:
     spec = FieldsSpec(AT, include={"a": {"size": 5}, "not-there": {}})
 
     selection = select(spec)

@@ -23,7 +23,7 @@ def stored(known: KeyFilter, numbers: set[int]) -> None:
 
 
 @given(st.lists(NUMBERS, max_size=4), NUMBERS, st.booleans(), st.sampled_from([None, b"", pack((20,))]))
-def test_what_was_stored_may_be_there(
+def test_key_filter_keeps_stored_keys(
     transactions: list[set[int]], asked: set[int], is_empty: bool, largest: bytes | None
 ) -> None:
     known = KeyFilter(largest, is_empty=is_empty)
@@ -42,7 +42,7 @@ def test_keys_beyond_the_largest_are_new() -> None:
     assert known.may_be_there(keys({25, 31})).tolist() == [True, False]
 
 
-def test_of_an_empty_endpoint_nearly_all_absent_keys_are_known() -> None:
+def test_key_filter_skips_loads_for_absent_keys() -> None:
     known = KeyFilter(is_empty=True)
     for begin in range(0, 40_000, 10_000):
         stored(known, set(range(begin, begin + 10_000, 2)))

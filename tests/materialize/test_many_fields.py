@@ -76,7 +76,7 @@ def selection(most: int, stored: tuple[str, ...] = (), include: tuple[str, ...] 
         (2, (), (), (), ("c", "d", "a/b")),
     ],
 )
-def test_what_is_stored_or_asked_for_comes_before_what_lies_deep(
+def test_stored_and_requested_fields_precede_deep_ones(
     most: int, stored: tuple[str, ...], include: tuple[str, ...], values: tuple[str, ...], left_out: tuple[str, ...]
 ) -> None:
     selected = selection(most, stored, include)

@@ -47,14 +47,14 @@ def written(token: str, **positions: int) -> bytes:
         (b"", written("b", b0=40, b1=40), "c", {"b0": 40, "b1": 40}, set(), {}),
     ],
 )
-def test_where_a_shard_goes_on(
+def test_where_a_shard_continues(
     opened: bytes, kept: bytes, token: str | None, positions: dict[str, int], empty: set[str], largest: dict[str, bytes]
 ) -> None:
     resumed = resume(opened, ShardData(kept), BINDINGS, KNOWN, token)
     assert (resumed.positions, set(resumed.empty), resumed.largest) == (positions, empty, largest)
 
 
-def test_a_binding_of_another_source_begins_anew() -> None:
+def test_a_binding_of_another_source_starts_over() -> None:
     moved = ShardCheckpoint("a", {"b0": ("c/other", 40), "b1": ("c/two", 60)}).to_bytes()
     assert resume(moved, ShardData(), BINDINGS, {"b0": 0, "b1": 60}, "b").positions == {"b0": 0, "b1": 60}
 
@@ -93,7 +93,7 @@ def test_merge_patches(value: Any, patch: Any, merged: Any) -> None:
         (FROM_NOTHING, "a", {}, {"b0", "b1"}),
     ],
 )
-def test_what_is_cleared_after_a_reset(
+def test_reset_marker_decides_which_bindings_are_cleared(
     opened: bytes, token: str | None, clearing: dict[str, int], empty: set[str]
 ) -> None:
     restart = ResetMarker("now", {"b0": ("c/one", 70), "b1": ("c/other", 80)})

@@ -127,7 +127,7 @@ def reduced(strategy: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", STRATEGIES)
-def test_an_edited_reduction_waits_until_rows_are_stored_anew(before: str, table: Endpoint) -> None:
+def test_an_edited_reduction_waits_until_rows_are_stored_again(before: str, table: Endpoint) -> None:
     """From a reduction to each other one: raising `backfill`, or a reset, gives what the collection has."""
     afters = {f"o{number}": after for number, after in enumerate(STRATEGIES)}
     table.edit({name: reduced(before) for name in afters})
@@ -210,7 +210,7 @@ ONWARD = {
 
 
 @pytest.mark.parametrize("what", ONWARD)
-def test_other_edits_of_a_schema_go_on(what: str, table: Endpoint) -> None:
+def test_other_edits_of_a_schema_continue(what: str, table: Endpoint) -> None:
     table.edit({"o": reduced("sum")})
     table.ingest("o", [{"k": 1, "v": 5}])
     assert table.run() == {"o": None}

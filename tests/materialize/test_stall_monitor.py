@@ -14,7 +14,7 @@ from real_runs import Project, connector_of, end, sales, sqlite, until
 from derive.materialize.streams import Stall, StallMonitor
 
 
-def test_silence_is_told_of_ever_less_often() -> None:
+def test_stalls_are_reported_at_growing_intervals() -> None:
     told: list[str] = []
     stall = StallMonitor(0.01).add(Stall("the connector", told.append, 0.1))
     with stall.waiting():
@@ -38,7 +38,7 @@ def test_an_error_is_no_answer() -> None:
     assert len(told) == 1
 
 
-def test_a_watch_goes_on_when_some_are_gone() -> None:
+def test_a_watch_continues_when_some_are_gone() -> None:
     told: list[str] = []
     watch = StallMonitor(0.01)
     watch.add(Stall("gone", told.append, 0.0))

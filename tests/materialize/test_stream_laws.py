@@ -165,7 +165,7 @@ def test_any_cuts_and_crashes_give_the_table_of_one_fold(
     st.lists(st.sampled_from(["", "", "reset", "restore"]), min_size=8, max_size=8),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_so_do_resets_and_an_endpoint_that_is_restored(
+def test_stream_laws_hold_with_resets_and_restored_endpoints(
     schemas: list[str],
     documents: list[tuple[int, int, Any]],
     steps: list[tuple[int, int, int, bool, bool]],

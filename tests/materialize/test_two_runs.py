@@ -67,7 +67,7 @@ def divide(project: Project) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_split", [False, True])
-def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: bool) -> None:
+def test_the_later_one_continues_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
         project.wait_until_stored()
         if is_split:
@@ -85,7 +85,7 @@ def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("failpoint", ["materialize.committing", "materialize.committed"])
-def test_one_that_wakes_up_late_stores_nothing_more(project: Project, failpoint: str, is_split: bool) -> None:
+def test_superseded_run_stores_nothing_after_a_pause(project: Project, failpoint: str, is_split: bool) -> None:
     """It is paused in its third transaction: rows are on their way, or are committed and not yet noted."""
     with project.run(*LIMITS, failpoint=f"{failpoint}:3:pause") as earlier:
         wait_until_paused(project, earlier)

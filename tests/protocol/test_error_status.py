@@ -109,7 +109,7 @@ def test_codes_are_those_that_other_clients_and_connectors_mean(kind: type[FlowE
     assert arrived.message == f"the connector has failed ({code.name}): it would not"
 
 
-def test_what_heals_is_worth_another_try() -> None:
+def test_retryable_errors_have_status_unavailable() -> None:
     class FullError(FlowError):
         @property
         @override

@@ -49,7 +49,7 @@ def play(messages: list[str]) -> StreamOrder:
         [*OPENED, "prepare", "<prepared", "commit", "load", "prepare", "<committed", "<loaded", "<prepared", "commit"],
     ],
 )
-def test_what_is_in_order(messages: list[str]) -> None:
+def test_messages_in_order_are_accepted(messages: list[str]) -> None:
     play(messages)
 
 
@@ -78,7 +78,7 @@ def test_what_is_in_order(messages: list[str]) -> None:
         ([*OPENED, "load", "prepare", "<prepared", "commit", "<committed", "<loaded"], "Loaded was sent in a transaction without Load"),
     ],
 )  # fmt: skip
-def test_what_is_out_of_place(messages: list[str], error: str) -> None:
+def test_messages_out_of_order_are_refused(messages: list[str], error: str) -> None:
     *before, last = messages
     play(before)
 
@@ -89,7 +89,7 @@ def test_what_is_out_of_place(messages: list[str], error: str) -> None:
     assert last
 
 
-def test_it_knows_whether_a_transaction_is_storing() -> None:
+def test_order_tracks_whether_a_transaction_is_storing() -> None:
     states = [play([*OPENED, "prepare", "<prepared", "commit"][:count]).is_storing for count in range(6)]
 
     assert states == [False, False, False, True, True, False]

@@ -45,7 +45,7 @@ def test_references_to_the_environment(written: object, expected: object, monkey
     assert revealed(written) == expected
 
 
-def test_what_stands_for_a_reference_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revealed_references_are_not_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "${env:HOME}")
 
     assert revealed("${env:PASSWORD}") == "${env:HOME}"
@@ -61,7 +61,7 @@ def test_a_file_without_its_last_line_s_end(content: str, expected: str, tmp_pat
     assert revealed(f"${{file:{tmp_path}/password}}") == expected
 
 
-def test_a_variable_that_is_not_set_is_told_where_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_set_is_reported_where_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DB_PASSWORD", raising=False)
 
     with pytest.raises(TaskError) as caught:
@@ -112,7 +112,7 @@ def test_the_references_of_a_text() -> None:
         ({"headers": {"Authorization": "Bearer abc", "auth_token": 5}}, {"Bearer abc"}),
     ],
 )
-def test_what_is_hidden(config: object, secrets: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_texts_are_found(config: object, secrets: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOST", "db-host")
     monkeypatch.delenv("UNSET", raising=False)
 
@@ -193,5 +193,5 @@ def test_an_image_is_a_connector_by_the_last_of_its_name(image: str, connector: 
         lambda of: st.lists(of) | st.dictionaries(st.text(max_size=3), of),
     )
 )
-def test_what_is_escaped_is_revealed_as_it_was(value: object) -> None:
+def test_escaped_values_are_revealed_unchanged(value: object) -> None:
     assert revealed(escaped(value)) == value

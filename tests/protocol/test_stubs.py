@@ -199,7 +199,7 @@ def materialization() -> MaterializationSpec:
 PLACE = Position("flow.yaml", 9, 9)
 
 
-def test_it_is_a_task() -> None:
+def test_materialization_is_a_task() -> None:
     task: TaskSpec = materialization()
 
     assert task.name == "a/view"

@@ -65,7 +65,7 @@ def test_merging_onto_another_kind_takes_the_later_value() -> None:
     assert combiner.partial([{"a": 1}, [1], [2, 3], {"b": 1}]) == [{"a": 1}, [2, 3], {"b": 1}]
 
 
-def test_what_is_not_associative_stays_separate_in_part() -> None:
+def test_partial_reductions_keep_non_associative_documents_separate() -> None:
     combiner = Combiner({"reduce": {"strategy": "lastWriteWins", "associative": False}})
 
     assert combiner.partial([{"a": 1}, {"a": 1}, {"a": 2}]) == [{"a": 1}, {"a": 2}]

@@ -113,7 +113,7 @@ def test_changes_are_combined_up_to_a_deletion_and_not_over_it() -> None:
     assert combiner.full([create, delete, update]) == update
 
 
-def test_what_would_choose_another_strategy_once_reduced_stays_apart() -> None:
+def test_partial_reductions_keep_documents_that_choose_strategies_separate() -> None:
     combiner = Combiner({"if": {"const": 1}, "then": {"reduce": {"strategy": "sum"}}})
 
     assert combiner.full([1, 1, 1]) == 3
@@ -132,7 +132,7 @@ def test_a_reset_keeps_what_is_to_be_deleted_or_removed_later_apart() -> None:
     assert Combiner(schema).partial(documents) == [{"reset": 1}, {"a": 1}]  # as one, a would be there in full
 
 
-def test_what_was_deleted_does_not_have_to_fit() -> None:
+def test_deleted_documents_need_not_match_a_branch() -> None:
     schema = {
         "oneOf": [
             {"type": "integer", "reduce": {"strategy": "sum"}},
@@ -255,7 +255,7 @@ def test_an_annotation_beside_a_reference_stands_for_those_it_leads_to(
     assert combiner.full(documents) == {"v": expected}
 
 
-def test_what_stands_for_a_conditional_annotation_reduces_a_part_of_a_history() -> None:
+def test_overriding_annotation_reduces_a_part_of_a_history() -> None:
     combiner = Combiner({"$ref": "#/$defs/count", **MAXIMIZE, "$defs": SHARED})
 
     assert combiner.partial([3, None, 5, 4]) == [5]

@@ -87,7 +87,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(SCHEMAS, min_size=2, max_size=3), st.lists(VALUES, max_size=8))
-def test_what_any_schema_allows_the_union_does(schemas: list[Any], values: list[Any]) -> None:
+def test_union_accepts_values_of_every_schema(schemas: list[Any], values: list[Any]) -> None:
     union = MERGE.full(schemas)
 
     for value in values:

@@ -58,7 +58,7 @@ def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
 
 
 @given(associative_histories())
-def test_what_is_associative_becomes_one_document(history: tuple[Any, list[Any]]) -> None:
+def test_associative_histories_reduce_to_one_document(history: tuple[Any, list[Any]]) -> None:
     schema, documents = history
     combiner = Combiner(schema)
     partial = combiner.partial(documents)

@@ -24,7 +24,7 @@ def reduced(combiner: Combiner, documents: list[Any]) -> bytes | None:
 
 
 @given(st.booleans().flatmap(lambda fitting: histories(fitting=fitting)))
-def test_what_is_said_of_a_schema_holds_for_every_document(drawn: tuple[Any, list[Any]]) -> None:
+def test_schema_properties_hold_for_every_document(drawn: tuple[Any, list[Any]]) -> None:
     schema, values = drawn
     root = {"reduce": MERGE, "properties": {"v": schema}, "$defs": schema["$defs"]}
     for combiner, documents in ((Combiner(root), [{"v": value} for value in values]), (Combiner(schema), values)):
@@ -54,7 +54,7 @@ def test_what_is_said_of_a_schema_holds_for_every_document(drawn: tuple[Any, lis
         ({"if": {"required": ["n"]}, "then": {"reduce": {"strategy": "lastWriteWins", "delete": True}}}, False, False),
     ],
 )
-def test_what_a_schema_does_to_single_documents(schema: Any, takes_last: bool, keeps_single: bool) -> None:
+def test_schemas_state_their_effect_on_single_documents(schema: Any, takes_last: bool, keeps_single: bool) -> None:
     combiner = Combiner(schema)
 
     assert (combiner.takes_last, combiner.keeps_single) == (takes_last, keeps_single)

@@ -114,7 +114,7 @@ def test_rows_are_reduced_documents(world: World) -> None:
     st.sets(st.sampled_from(["x", "y", "z", None])),
 )
 @settings(max_examples=30, deadline=None)
-def test_only_rows_of_wanted_keys_are_read(
+def test_only_rows_of_requested_keys_are_read(
     documents: list[tuple[int, str, bool]], numbers: set[int], texts: set[str | None]
 ) -> None:
     """Those whose columns of the key are what they must be; all, unless that is said of the whole key."""
@@ -137,7 +137,7 @@ def test_only_rows_of_wanted_keys_are_read(
         world.store.close()
 
 
-def test_only_wanted_columns_are_made(world: World) -> None:
+def test_only_requested_columns_are_made(world: World) -> None:
     as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
     ((row,),) = contents_at(world.store, world.catalog.collections[NAME], as_of, {0})
 
@@ -179,7 +179,7 @@ def test_other_columns_of_a_document_with_such_a_value_can_be_read(world: World)
     assert compile_rows(columns, {index})([{"b": 1 << 63, "a": "x"}], [1])[0][index] == "x"
 
 
-def test_an_input_tells_what_comes_once(world: World) -> None:
+def test_input_reports_each_insertion_once(world: World) -> None:
     as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
     with closing(ReducedInput(world.store, world.catalog.collections[NAME], as_of)) as source:
         snapshot = [row for batch in source.snapshot(as_of) for row in batch]

@@ -92,7 +92,7 @@ def columns_of(values: dict[str, list[Any]]) -> Columns:
 
 
 @given(OBJECTS, COLUMNS)
-def test_what_is_proven_is_valid(schema: Any, values: dict[str, list[Any]]) -> None:
+def test_proven_columns_are_valid(schema: Any, values: dict[str, list[Any]]) -> None:
     schema = {**schema, "$defs": {"leaf": True, "none": False, **schema.get("$defs", {})}}
     columns = columns_of(values)
     is_proven = FlatSchema(schema).proves(columns)
@@ -118,7 +118,7 @@ FLAT = st.fixed_dictionaries(
 
 
 @given(FLAT, COLUMNS)
-def test_what_is_valid_under_a_flat_schema_is_proven(schema: Any, values: dict[str, list[Any]]) -> None:
+def test_valid_columns_of_flat_schemas_are_proven(schema: Any, values: dict[str, list[Any]]) -> None:
     columns = columns_of(values)
     floats = [value for column in columns.values for value in column if type(value) is float]
     is_valid = all(map(compile_validator(schema, name="it").is_valid, columns.documents()))
@@ -169,5 +169,5 @@ def test_schemas_that_say_more_than_columns_show(schema: Any) -> None:
     assert not FlatSchema(schema).proves(columns_of({"a": [1]}))
 
 
-def test_anything_goes_under_no_schema() -> None:
+def test_every_column_is_valid_without_a_schema() -> None:
     assert FlatSchema(True).proves(columns_of({"a": [1, "x", None]}))

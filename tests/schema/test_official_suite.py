@@ -96,7 +96,7 @@ def test_the_official_suite_bundled(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(TESTS))
-def test_what_the_official_suite_calls_valid_matches_the_shape(file: str) -> None:
+def test_valid_instances_of_the_official_suite_match_the_shape(file: str) -> None:
     for case in TESTS[file]:
         if not is_dynamic(case["schema"]):
             schema = bundle(case["schema"], "http://localhost:1234/root.json", load)
@@ -109,7 +109,7 @@ def test_what_the_official_suite_calls_valid_matches_the_shape(file: str) -> Non
             assert (case["description"], unsound) == (case["description"], [])
 
 
-def test_what_cannot_be_bundled() -> None:
+def test_dynamic_references_cannot_be_bundled() -> None:
     refused = Counter(file for file, cases in TESTS.items() for case in cases if is_dynamic(case["schema"]))
 
     assert refused == {
@@ -129,7 +129,7 @@ def is_dynamic(schema: JSON) -> bool:
     return False
 
 
-def test_how_much_of_it_there_is() -> None:
+def test_official_suite_is_complete() -> None:
     cases = [case for file in TESTS.values() for case in file]
 
     assert (len(TESTS), len(cases), sum(len(case["tests"]) for case in cases)) == (80, 438, 1906)

@@ -69,7 +69,7 @@ def test_a_document_is_redacted(schema: JSON, document: JSON, redacted: JSON) ->
     assert compile_validator(redacted_schema(schema), name="x").is_valid(redacted)
 
 
-def test_what_is_stored_has_the_type_of_a_hash_and_needs_nothing_that_is_removed() -> None:
+def test_redacted_schema_has_hash_types_and_requires_no_removed_property() -> None:
     schema = {
         "type": "object",
         "required": ["a", "b", "c"],

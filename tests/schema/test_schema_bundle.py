@@ -167,7 +167,7 @@ def test_a_file_known_by_its_place_is_not_loaded_by_an_id() -> None:
     assert found["properties"]["y"] == {"allOf": [{"$ref": "#/$defs/bank.yaml"}]}
 
 
-def test_files_of_one_name_are_told_apart() -> None:
+def test_files_of_one_name_are_distinguished() -> None:
     files = {"/c/a/x y.yaml": {"type": "integer"}, "/c/b/x y.yaml": {"type": "string"}}
     schema = {"properties": {"p": {"$ref": "a/x y.yaml"}, "q": {"$ref": "b/x y.yaml"}}, "$defs": {"x_y.yaml": True}}
 
@@ -207,7 +207,7 @@ def test_names_behind_unknown_keywords_are_none() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "http://[x"}, {"not": {"$ref": "http://[x"}}, {"$id": "http://[x"}])
-def test_what_is_no_url(schema: JSON) -> None:
+def test_invalid_urls_are_refused(schema: JSON) -> None:
     with pytest.raises(SchemaError, match="'http://\\[x' is not a URL: Invalid IPv6 URL"):
         bundled(schema)
 

@@ -217,7 +217,7 @@ def test_locations(schema: JSON, path: str, exists: str, types: list[str] | str)
     assert (found[1], sorted(found[0].types)) == (exists, sorted(ALL) if types == "ANY" else types)
 
 
-def test_what_is_recorded_of_a_field() -> None:
+def test_projections_record_constraints_of_fields() -> None:
     text = {"type": "string", "contentMediaType": "text/csv", "maxLength": 9, "secret": True}
     number = {"type": "number", "exclusiveMinimum": 1, "minimum": 0.5, "maximum": 10}
     tuples = {

@@ -28,7 +28,7 @@ from derive.schema.shape import serialize
         {"type": "array", "minItems": 1, "maxItems": 0, "prefixItems": [True], "items": {"type": "string"}},
     ],
 )
-def test_what_is_inferred_is_written_again(schema: dict[str, Any]) -> None:
+def test_inferred_shapes_are_serialized_unchanged(schema: dict[str, Any]) -> None:
     assert serialize(infer(schema)) == schema
 
 
@@ -36,5 +36,5 @@ def test_fractional_numbers_alone_are_numbers() -> None:
     assert serialize(infer({"const": 0.5})) == {"type": "number"}
 
 
-def test_what_cannot_be_there_is_not_written() -> None:
+def test_impossible_keywords_are_not_serialized() -> None:
     assert serialize(infer({"type": "string", "properties": {"a": {}}, "items": {}})) == {"type": "string"}

@@ -115,7 +115,7 @@ def test_union_and_intersect_are_commutative(left: Shape, right: Shape) -> None:
 
 
 @given(SHAPES)
-def test_anything_and_nothing_absorb_or_change_nothing(shape: Shape) -> None:
+def test_union_and_intersection_have_neutral_and_absorbing_shapes(shape: Shape) -> None:
     assert union(shape, ANYTHING) == union(ANYTHING, shape) == ANYTHING
     assert union(shape, NOTHING) == union(NOTHING, shape) == shape
     assert intersect(shape, NOTHING) == intersect(NOTHING, shape) == NOTHING

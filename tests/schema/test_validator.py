@@ -41,7 +41,7 @@ SCHEMA = {
         ({"id": 1, "count": 3}, True),
     ],
 )
-def test_what_is_valid(document: object, valid: bool) -> None:
+def test_validator_accepts_valid_documents_only(document: object, valid: bool) -> None:
     assert compile_validator(SCHEMA, name="a/b").is_valid(document) is valid
 
 
@@ -111,7 +111,7 @@ def test_a_violation_of_alternatives_is_that_of_the_one_that_was_meant(
     assert str(compile_validator(schema, name="a/b").violation(document)).endswith(where)
 
 
-def test_a_valid_document_has_no_violation_to_tell_of() -> None:
+def test_a_valid_document_has_no_violation_to_report() -> None:
     assert str(compile_validator(True, name="a/b").violation({}, key="[1]")) == "document [1] of 'a/b' is not valid"
 
 
@@ -139,7 +139,7 @@ def test_a_long_violation_is_cut() -> None:
         ({"properties": {"a": {"type": ["string", None]}}}, "at '/properties/a/type', .*must be quoted"),
     ],
 )
-def test_what_is_no_schema(schema: object, message: str) -> None:
+def test_invalid_schemas_are_refused(schema: object, message: str) -> None:
     with pytest.raises(SchemaError, match=message) as caught:
         compile_validator(schema, name="a/b")
 
@@ -207,7 +207,7 @@ def test_a_part_of_no_schema() -> None:
         ({"x-str-maximum": "1"}, 2, True),  # of text alone
     ],
 )
-def test_what_is_asserted_beyond_the_draft(schema: object, value: object, valid: bool) -> None:
+def test_validator_asserts_keywords_beyond_the_draft(schema: object, value: object, valid: bool) -> None:
     assert compile_validator(schema, name="a/b").is_valid(value) is valid
 
 

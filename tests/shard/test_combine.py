@@ -112,7 +112,7 @@ def test_rows_of_a_tick_are_there_when_documents_of_another_come() -> None:
     assert shown(last) == [(10, 0, pack([1]), '{"k":1}')]
 
 
-def test_documents_that_cannot_be_combined_are_told() -> None:
+def test_documents_that_cannot_be_combined_are_reported() -> None:
     documents: Documents = [(1, {"k": 1, "n": "text"}), (1, {"k": 1, "n": 1})]
 
     with pytest.raises(ReductionError, match=r"documents of \[1\] in .*sum"):

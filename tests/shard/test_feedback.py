@@ -65,7 +65,7 @@ def run(
     return rows, lambdas, member
 
 
-def test_what_a_tick_publishes_is_read_a_tick_later() -> None:
+def test_feedback_is_read_a_tick_later() -> None:
     rows, lambdas, member = run([(1, {"k": 1}), (12, {"k": 1})], end=1000)
 
     assert shown(rows) == [
@@ -76,7 +76,7 @@ def test_what_a_tick_publishes_is_read_a_tick_later() -> None:
     assert (member.counter.total, member.positions, member.upper) == (4, {0: 1000, 1: 1000}, 1000)
 
 
-def test_what_is_due_behind_the_end_is_left_to_the_next_transaction() -> None:
+def test_feedback_due_behind_the_end_is_left_to_the_next_transaction() -> None:
     rows, lambdas, member = run([(1, {"k": 1}), (5, {"k": 2})], end=10)
 
     assert shown(rows) == [(1, 0, pack([1]), '{"k":1,"n":1}'), (5, 0, pack([2]), '{"k":2,"n":1}')]

@@ -155,7 +155,7 @@ NUMBERS, TEXTS = ({"type": "object", "properties": {"k": {"type": kind}}} for ki
 
 
 @pytest.mark.parametrize("read", [NUMBERS, TEXTS])
-def test_what_a_derivation_feeds_back_to_itself_is_validated_where_it_is_read_by_another_schema(read: object) -> None:
+def test_feedback_is_validated_where_its_read_schema_differs(read: object) -> None:
     sources = {name: replace(collection(name, read), write_schema=NUMBERS) for name in ("s/in", "s/out")}
     spec = replace(derivation("s/in", "s/out"), sources=sources)
     reading = reading_of_documents(spec)

@@ -151,7 +151,7 @@ def test_the_same_comes_out_as_of_a_single_shard(keys: list[int], shards: int) -
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
-def test_one_process_tells_as_well_whether_keys_are_shared(keys: list[int], shards: int) -> None:
+def test_single_process_reports_shared_keys(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         messages = run_alone(plan_of(Path(folder), keys, shards), 0, 1)
 
@@ -170,7 +170,7 @@ def test_a_tick_with_too_many_keys_to_compare_is_combined(tmp_path: Path) -> Non
     assert ids == [f'{{"k":{number},"ids":[{number}]}}' for number in range(12)]
 
 
-def test_what_fails_in_one_shard_is_told_and_leaves_no_file_of_it(tmp_path: Path) -> None:
+def test_shard_failure_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [1, 2, 3], 2)
     broken = replace(plan, reads=plan.reads * 2)  # each document comes twice
 

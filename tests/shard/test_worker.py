@@ -108,7 +108,7 @@ def test_a_slice_reads_its_span_and_keeps_no_state(plan_of: MakePlan) -> None:
     assert not list((plan.root / "state" / "w" / "out@").glob("*-*"))
 
 
-def test_what_fails_says_so_and_leaves_no_file(plan_of: MakePlan) -> None:
+def test_worker_failure_is_reported_and_leaves_no_file(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8])
     broken = replace(plan, spec=replace(plan.spec, tick=SECOND), reads=plan.reads * 2)  # each document comes twice
 
@@ -129,7 +129,7 @@ def test_an_attempt_that_is_outdated_says_nothing(plan_of: MakePlan) -> None:
     assert published(plan, later.segments) != []
 
 
-def test_a_run_that_was_superseded_is_told(plan_of: MakePlan) -> None:
+def test_a_run_that_was_superseded_is_reported(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8])
     with publish_epoch(plan.root, "w/out", 2):
         pass

@@ -40,7 +40,7 @@ def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
     assert "archived already" in flowctl("prepare")
 
 
-def test_what_a_process_that_was_killed_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_remains_of_a_killed_preparation_are_removed_by_the_next(tmp_path: Path) -> None:
     """An environment of its own, in which Java makes no archive."""
     left = tmp_path / "var" / "flowctl" / "prepare-left"
     left.mkdir(parents=True)

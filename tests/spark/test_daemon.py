@@ -9,7 +9,7 @@ import pytest
 from derive.spark.daemon import unheard
 
 
-def test_an_answer_that_nobody_takes_is_no_error() -> None:
+def test_answer_without_a_reader_is_no_error() -> None:
     errors: list[OSError] = [OSError(5, "Input/output error"), BrokenPipeError(32, "Broken pipe")]
 
     def work(sock: socket, authenticated: bool) -> int:

@@ -84,7 +84,7 @@ def test_a_collection_is_read_at_a_time_and_followed(world: World, spark: SparkE
     assert follow() == [*first, ("cid", 3.0)]
 
 
-def test_a_stream_goes_on_by_its_clock_and_holds_it(world: World) -> None:
+def test_stream_resumes_by_its_capability_and_keeps_it(world: World) -> None:
     from derive.spark.source import FlowOptions, FlowStreamReader
 
     ingest(world, {"who": "ann", "amount": 1.0})
@@ -107,7 +107,7 @@ def test_a_stream_goes_on_by_its_clock_and_holds_it(world: World) -> None:
     reader.stop()
 
 
-def test_a_stream_of_a_table_tells_what_is_taken_away(world: World) -> None:
+def test_stream_of_a_table_reports_retractions(world: World) -> None:
     from derive.spark.source import FlowOptions, FlowStreamReader
 
     table = world.store.tables.create("sql/public/t", [TableColumn("n", "bigint")])

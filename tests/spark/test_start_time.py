@@ -7,14 +7,14 @@ from pathlib import Path
 from derive.spark.start_time import forget_starts, remember_start, start_seconds
 
 
-def test_what_nobody_has_measured_depends_on_whether_there_is_an_archive(tmp_path: Path) -> None:
+def test_unmeasured_start_time_depends_on_the_class_archive(tmp_path: Path) -> None:
     assert start_seconds(None, tmp_path) == 10.5
     assert start_seconds(None, tmp_path / "missing") == 10.5
     (tmp_path / "spark-01234567.jsa").touch()
     assert start_seconds(None, tmp_path) == 6.0
 
 
-def test_one_slow_start_does_not_count_for_all(tmp_path: Path) -> None:
+def test_single_slow_start_is_damped(tmp_path: Path) -> None:
     folder = tmp_path / "var"
     seen = []
     for seconds in (6.0, 10.0, 60.0, 5.0):
@@ -27,7 +27,7 @@ def test_one_slow_start_does_not_count_for_all(tmp_path: Path) -> None:
     assert start_seconds(None, folder) == 10.5
 
 
-def test_what_is_damaged_or_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
+def test_damaged_or_unwritable_measurements_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "spark-start.json").write_text("[1")
     assert start_seconds(None, tmp_path) == 10.5
     remember_start(None, 3.0, tmp_path)

@@ -77,7 +77,7 @@ def test_locks_are_given_in_the_order_in_which_they_are_asked_for() -> None:
     asyncio.run(work())
 
 
-def test_who_waits_no_longer_holds_nobody_up() -> None:
+def test_cancelled_lock_requests_block_no_others() -> None:
     async def work() -> None:
         locks = AdvisoryLocks()
         assert take(locks, "ann", shared=True)
@@ -94,7 +94,7 @@ def test_who_waits_no_longer_holds_nobody_up() -> None:
     asyncio.run(work())
 
 
-def test_those_who_wait_for_one_another_are_told() -> None:
+def test_deadlocks_are_reported() -> None:
     async def work() -> None:
         locks = AdvisoryLocks()
         assert take(locks, "ann", 1)

@@ -95,13 +95,13 @@ def test_arrays_are_read_as_they_are_written(elements: list[str | None]) -> None
 
 
 @given(st.text(max_size=12))
-def test_what_is_read_as_an_array_can_be_written(text: str) -> None:
+def test_array_literals_round_trip(text: str) -> None:
     with suppress(SqlError):
         elements = texts_of_literal(f"{{{text}}}")
         assert texts_of_literal(literal_of_texts(elements)) == tuple(elements)
 
 
 @pytest.mark.parametrize("text", ["a", "{1", "{}1", '{"a"b}'])
-def test_what_is_no_array_is_refused(text: str) -> None:
+def test_invalid_array_literals_are_refused(text: str) -> None:
     with pytest.raises(SqlError, match="malformed array literal"):
         texts_of_literal(text)

@@ -132,7 +132,7 @@ def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
 
 
 @pytest.mark.parametrize("change", ["{type: [number, string]}", "{type: [number, boolean]}"])
-def test_what_does_not_fit_stays_listed_with_its_error_until_it_fits_again(world: SqlWorld, change: str) -> None:
+def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, change: str) -> None:
     """Listed in SHOW MAINTENANCE, for `flowctl status`, and logged; with what is defined over it, and nothing else."""
 
     async def define(coordinator: Coordinator) -> None:
@@ -304,7 +304,7 @@ async def other_of(coordinator: Coordinator, name: str) -> None:
     await Client(coordinator, transaction_isolation="serializable")(f"SUBSCRIBE {name}")
 
 
-def test_documents_of_another_catalog_fail_only_who_reads_what_is_different(world: SqlWorld) -> None:
+def test_documents_of_another_catalog_fail_only_readers_of_differences(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         coordinator.own()
         client = Client(coordinator, statement_timeout="20s")

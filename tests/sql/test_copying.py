@@ -107,9 +107,7 @@ LINES = st.lists(
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 @settings(max_examples=EXAMPLES, derandomize=SAME, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=LINES)
-def test_what_is_no_such_form_is_refused_as_postgresql_refuses_it(
-    form: CopyFormat, postgres: Connection, text: bytes
-) -> None:
+def test_invalid_copy_texts_are_refused_as_in_postgresql(form: CopyFormat, postgres: Connection, text: bytes) -> None:
     expected: list[Row] | str | None
     try:
         with postgres.cursor() as cursor, cursor.copy(sql.SQL("COPY t FROM STDIN") + options(form)) as copy:
@@ -125,7 +123,7 @@ def test_what_is_no_such_form_is_refused_as_postgresql_refuses_it(
     assert actual == expected or (actual in not_text and expected in not_text)
 
 
-def test_an_error_tells_line_and_column() -> None:
+def test_an_error_reports_line_and_column() -> None:
     with pytest.raises(SqlError) as caught:
         read(CopyFormat("csv", ",", "", has_header=True), [b"a,b,c\nx,1,t\n", b'"y\nz",1O,t\n'])
     assert (caught.value.sqlstate, caught.value.detail) == ("22P02", 'COPY t, line 3, column b c: "1O"')
@@ -230,7 +228,7 @@ def test_rows_go_out_and_in(binary_postgres: Connection, rows: list[Row], cuts: 
 
 @LAW
 @given(rows=BINARY_ROWS, at=st.integers(0, 400), byte=st.binary(max_size=2), cuts=CUTS)
-def test_what_is_damaged_is_refused_as_postgresql_refuses_it(
+def test_damaged_binary_copies_are_refused_as_in_postgresql(
     binary_postgres: Connection, rows: list[Row], at: int, byte: bytes, cuts: list[int]
 ) -> None:
     columns = BINARY_COLUMNS[:3]  # whose values have little form of their own
@@ -246,7 +244,7 @@ def test_what_is_damaged_is_refused_as_postgresql_refuses_it(
     assert actual == expected or (isinstance(actual, str) and isinstance(expected, str))
 
 
-def test_an_error_tells_row_and_column() -> None:
+def test_an_error_reports_row_and_column() -> None:
     columns = BINARY_COLUMNS[:2]
     out = BinaryCopyOut(columns)
     data = b"".join(out.lines([("a", 1), ("b", 2)])).replace(b"\0\0\0\x04\0\0\0\x02", b"\0\0\0\x03\0\0\x02")

@@ -15,7 +15,7 @@ def stored(coordinator: Coordinator) -> set[str]:
     return {table.name for table in coordinator.store.tables.all() if table.name.startswith("sql/")}
 
 
-def test_what_is_defined_is_there_in_its_transaction_and_for_others_after_commit(world: SqlWorld) -> None:
+def test_definitions_are_visible_in_their_transaction_and_after_commit(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("BEGIN")
@@ -117,7 +117,7 @@ def test_tables_change_places(world: SqlWorld) -> None:
     assert world.script("SELECT a.x, b.x, c.y FROM a, b, c") == [[("2", "1", "new")]]
 
 
-def test_what_is_written_and_defined_happens_together(world: SqlWorld) -> None:
+def test_writes_and_definitions_commit_together(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("CREATE TABLE t (a int)")
@@ -249,7 +249,7 @@ def test_many_sessions_define_at_once(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_cannot_be_in_a_block(world: SqlWorld) -> None:
+def test_some_statements_are_refused_in_a_transaction_block(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

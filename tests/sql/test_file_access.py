@@ -75,7 +75,7 @@ def test_paths_that_lead_elsewhere(tmp_path: Path, written: str) -> None:
     assert sqlstate_of(FileAccess([]), tmp_path / written) == "42501"
 
 
-def test_what_is_exchanged_while_it_is_opened_leads_nowhere_else(tmp_path: Path) -> None:
+def test_folders_exchanged_during_opening_lead_nowhere_else(tmp_path: Path) -> None:
     """A folder is now itself and now a link to another one, again and again: no byte from there is ever read."""
     for name in ("inside/now", "outside"):
         (tmp_path / name).mkdir(parents=True)

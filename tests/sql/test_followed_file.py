@@ -28,7 +28,7 @@ def poll_all(form: FileFormat, position: FilePosition) -> tuple[list[Row], FileP
 
 @settings(max_examples=50, deadline=None)
 @given(names=st.lists(NAMES, max_size=8), cuts=st.lists(st.integers(1, 30)), is_csv=st.booleans())
-def test_however_a_file_grows_each_line_is_a_row_once(
+def test_growing_files_yield_each_line_once(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], cuts: list[int], is_csv: bool
 ) -> None:
     path = tmp_path_factory.mktemp("followed") / "names"
@@ -145,7 +145,7 @@ def test_positions_of_earlier_versions_are_those_of_the_same_file(tmp_path: Path
     assert (len(rows), position.offset, position.lines) == (1_000, 10_000, 5_000)
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_irregular_files_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, reason in (("pipe", "not a regular file"), (".", "not a regular file"), ("none", "No such file")):
         with pytest.raises(SqlError, match=reason) as caught:
@@ -153,7 +153,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         assert caught.value.sqlstate == "58P01"
 
 
-def test_a_first_line_that_does_not_end_is_told(tmp_path: Path) -> None:
+def test_a_first_line_that_does_not_end_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
         file.truncate(300 << 20)  # which takes no space

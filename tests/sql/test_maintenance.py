@@ -56,7 +56,7 @@ def test_work_that_fails_is_tried_again(error: Exception, tmp_path: Path) -> Non
     assert reports == [error, None]
 
 
-def test_it_is_said_what_keeps_views_from_being_kept_up_to_date(tmp_path: Path) -> None:
+def test_maintenance_failures_of_views_are_reported(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -52,7 +52,7 @@ def test_a_transaction_that_defines_something_costs_others_no_plan(tmp_path: Pat
     SqlWorld(tmp_path).within(work)
 
 
-def test_what_is_used_often_stays_planned(tmp_path: Path) -> None:
+def test_frequent_statements_stay_planned(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         session = Client(coordinator).session
         often = (await session.prepare("SELECT 'often'", ())).plan
@@ -91,7 +91,7 @@ def test_errors_are_not_remembered(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(work)
 
 
-def test_what_a_statement_says_of_its_session_is_not_remembered(tmp_path: Path) -> None:
+def test_session_values_of_a_statement_are_not_cached(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, other = Client(coordinator), Client(coordinator)
         await one("PREPARE p AS SELECT 1 AS a")

@@ -46,7 +46,7 @@ def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_is_dropped_is_held_no_more(world: SqlWorld) -> None:
+def test_dropped_relations_release_capabilities(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

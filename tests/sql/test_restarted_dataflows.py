@@ -56,7 +56,7 @@ def storage(world: SqlWorld) -> Iterator[Store]:
         yield store
 
 
-def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_path: Path) -> None:
+def test_inputs_of_a_view_are_kept_from_a_late_start_of_a_replica(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -82,7 +82,7 @@ def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_
     SqlWorld(tmp_path).within(work)
 
 
-def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
+def test_dataflows_are_not_requested_before_their_capabilities(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     ids: list[int] = []
 
@@ -117,7 +117,7 @@ def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
     world.within(restart)
 
 
-def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) -> None:
+def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: Path) -> None:
     async def work() -> None:
         nowhere = Instances(replicas=1, command=lambda folder, token_file: ["false"])  # so that nothing is ever written
         coordinator = Coordinator(tmp_path, None, instances=nowhere)
@@ -140,7 +140,7 @@ def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) ->
     asyncio.run(work())
 
 
-def test_an_index_that_is_dropped_before_it_was_wanted_again_is_held_no_more(tmp_path: Path) -> None:
+def test_an_index_that_is_dropped_before_it_was_requested_again_is_held_no_more(tmp_path: Path) -> None:
     with storage(SqlWorld(tmp_path)) as store:
         table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
         store.task_capabilities.acquire_dataflow_inputs({}, {one: ([table.name], 100) for one in (7, 8, 9)})

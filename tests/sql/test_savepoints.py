@@ -11,7 +11,7 @@ from sql_world import Client, SqlWorld
 from derive.sql.coordinator import Coordinator
 
 
-def test_what_came_behind_a_savepoint_is_taken_back(world: SqlWorld) -> None:
+def test_rollback_to_a_savepoint_undoes_later_statements(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -27,7 +27,7 @@ def test_collections_are_relations(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_nothing_derives_is_read_as_far_as_it_is_known(world: SqlWorld) -> None:
+def test_serializable_reads_use_the_frontier_of_underived_collections(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         strict, client = Client(coordinator), Client(coordinator, transaction_isolation="serializable")
         ingest(coordinator, [(1, "ann", 10.0)], year=2024)
@@ -96,7 +96,7 @@ def test_names(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_set_transaction_says_nothing_about_remains(world: SqlWorld) -> None:
+def test_set_transaction_keeps_unnamed_settings(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

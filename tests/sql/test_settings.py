@@ -8,7 +8,7 @@ from derive.errors import SqlError
 from derive.sql.execution.settings import Settings
 
 
-def test_clients_are_told_of_what_is_set_now() -> None:
+def test_clients_are_notified_of_changed_settings() -> None:
     settings = Settings({"application_name": "begun"})
     assert settings.reported["application_name"] == "begun"
     settings.set("application_name", "changed")
@@ -72,7 +72,7 @@ def test_values_that_cannot_be(name: str, value: str, sqlstate: str) -> None:
     assert settings.all() == Settings({}).all()
 
 
-def test_nobody_has_a_name_with_a_dot_before_it_is_set() -> None:
+def test_dotted_settings_are_unknown_before_they_are_set() -> None:
     settings = Settings({})
     with pytest.raises(SqlError, match="unrecognized"):
         settings.get("myapp.user")
@@ -98,7 +98,7 @@ def test_a_transaction_that_is_rolled_back_has_set_nothing() -> None:
     assert settings.get("application_name") == "kept"
 
 
-def test_what_is_set_for_the_session_holds_also_behind_what_was_set_for_the_transaction() -> None:
+def test_session_settings_replace_earlier_transaction_settings() -> None:
     settings = Settings({})
     settings.set("application_name", "local", is_local=True)
     settings.set("application_name", "session")

@@ -97,7 +97,7 @@ def looked(data: Path, work: Callable[[Client], Awaitable[T]]) -> T:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["metadata.committing", "metadata.committed"])
-def test_wherever_a_process_is_killed_each_line_is_a_row_once(point: str, tmp_path: Path) -> None:
+def test_killed_ingestion_yields_each_line_once(point: str, tmp_path: Path) -> None:
     path, data = tmp_path / "numbers", tmp_path / "data"
     path.write_text("")
     looked(data, lambda client: client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON"))
@@ -116,7 +116,7 @@ def test_wherever_a_process_is_killed_each_line_is_a_row_once(point: str, tmp_pa
     assert killed
 
 
-def test_one_server_after_the_other_goes_on_where_the_last_one_was_killed(tmp_path: Path) -> None:
+def test_successive_servers_resume_a_source_after_kills(tmp_path: Path) -> None:
     path, data, random = tmp_path / "numbers", tmp_path / "data", Random(7)
     path.write_text("")
     looked(data, lambda client: client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON"))

@@ -116,7 +116,7 @@ def test_a_server_that_begins_again_waits_for_what_was_there_at_first(world: Sql
     world.within(restarted)
 
 
-def test_what_is_waited_for_in_vain(world: SqlWorld) -> None:
+def test_reads_of_failing_sources_report_the_error(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE SOURCE none (a text) FROM FILE '/no/such/file' FORMAT CSV")

@@ -106,7 +106,7 @@ def test_processes_that_no_controller_has_come_to_have_are_ended(tmp_path: Path)
     asyncio.run(work())
 
 
-def test_a_right_that_was_taken_over_is_released_once(tmp_path: Path) -> None:
+def test_inherited_ownership_is_released_once(tmp_path: Path) -> None:
     first, second, other = Ownership(tmp_path), Ownership(tmp_path), Ownership(tmp_path)
     assert not first.was_ever_held
     first.require()
@@ -201,7 +201,7 @@ def test_a_query_of_what_was_maintained_waits_for_an_instance(tmp_path: Path) ->
     restarted(tmp_path, work)
 
 
-def test_a_query_waits_for_an_instance_that_has_to_begin_anew_no_longer_than_until_it_says_so(tmp_path: Path) -> None:
+def test_query_is_evaluated_once_an_instance_reports_a_rebuild(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
         controller, link = coordinator.computing.controller, Link()
         controller.attach("one", link)
@@ -223,7 +223,7 @@ def test_a_query_does_not_wait_for_long_for_an_instance_that_does_not_come(tmp_p
     restarted(tmp_path, work)
 
 
-def test_what_no_instance_is_to_have_is_read_at_once(tmp_path: Path) -> None:
+def test_relations_without_an_instance_are_read_at_once(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
         client = Client(coordinator)
         assert await client("SELECT a FROM t") == [("1",)]
@@ -291,7 +291,7 @@ def test_an_answer_in_parts_is_of_one_replica() -> None:
     assert rows_of(later.take(there, part(2, is_last=True), [here, there])) == [(1,), (2,)]
 
 
-def test_others_begin_once_no_snapshot_is_being_handed_on(tmp_path: Path) -> None:
+def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, CATALOG)
     begun, go_on = threading.Event(), threading.Event()
 

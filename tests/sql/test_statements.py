@@ -64,7 +64,7 @@ def test_subscriptions(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_subscription_goes_on_where_another_has_ended(world: SqlWorld) -> None:
+def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> int:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -103,7 +103,7 @@ async def progressed(client: Client, progress: int | None, until: Counter[Row]) 
                 return int(time or 0), updates
 
 
-def test_a_subscription_goes_on_from_any_progress(world: SqlWorld) -> None:
+def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
     """With one server after the other: each update comes once, also where only the first progress was seen."""
     seen: Counter[Row] = Counter()
     progress: int | None = None
@@ -234,7 +234,7 @@ def test_old_plans_notice(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_tools_send_beside(world: SqlWorld) -> None:
+def test_statements_of_tools_are_accepted(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -267,7 +267,7 @@ def test_what_tools_send_beside(world: SqlWorld) -> None:
         ("SELECT '1'::xml", "Take text"),
     ],
 )
-def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str) -> None:
+def test_unsupported_statements_have_hints(world: SqlWorld, text: str, hint: str) -> None:
     with pytest.raises(SqlError) as raised:
         world.script(text)
 
@@ -276,7 +276,7 @@ def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str)
     assert hint in raised.value.hint
 
 
-def test_what_was_probably_meant(world: SqlWorld) -> None:
+def test_misspelt_names_get_suggestions(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE orders (a int)")
@@ -359,6 +359,6 @@ def test_arrays_name_their_elements() -> None:
     assert all(array == f"_{element}" for array, element in arrays.items())
 
 
-def test_what_is_not_known_has_no_type() -> None:
+def test_unknown_oids_have_no_type() -> None:
     assert type_of_oid(0) is None
     assert type_of_oid(999_999) is None

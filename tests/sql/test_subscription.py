@@ -91,7 +91,7 @@ def sent(
 
 
 @given(HISTORIES, st.integers(0, 21), st.lists(st.integers(0, 25), max_size=6), st.none() | st.integers(0, 25))
-def test_what_was_sent_adds_up_to_the_relation_at_each_time(
+def test_sent_updates_sum_to_the_relation_at_each_time(
     changes: list[Update], as_of: int, frontiers: list[int], up_to: int | None
 ) -> None:
     history = History(valid(changes), as_of, frontiers)
@@ -122,7 +122,7 @@ def test_what_was_sent_adds_up_to_the_relation_at_each_time(
     st.lists(st.integers(0, 25), min_size=1, max_size=5),
     st.lists(st.integers(0, 8), max_size=4),
 )
-def test_those_that_go_on_at_any_progress_send_each_update_once(
+def test_resumed_subscriptions_send_each_update_once(
     changes: list[Update], as_of: int, frontiers: list[int], counts: list[int]
 ) -> None:
     """Of each but the last so many progresses are seen, and what comes behind the last of these is lost."""
@@ -140,7 +140,7 @@ def test_those_that_go_on_at_any_progress_send_each_update_once(
     assert sorted(map(repr, whole)) == sorted(repr((row[0], *row[2:])) for row in seen)
 
 
-def test_a_row_that_comes_and_goes_at_one_time_is_not_sent() -> None:
+def test_row_inserted_and_deleted_at_one_time_is_not_sent() -> None:
     row = (1, "a")
     history = History([(5, row, 1), (5, row, -1), (6, row, 1), (6, (2, "b"), -1)], 1, [7])
     rows, _ = sent(history, 1, has_snapshot=False, has_progress=False)
@@ -155,7 +155,7 @@ def followed(coordinator: Coordinator) -> int:
     return sum(identifier >= FIRST_TRANSIENT_ID for identifier in coordinator.computing.controller.ids())
 
 
-def test_cursors_that_nobody_fetches_from_hold_nobody_up(world: SqlWorld) -> None:
+def test_idle_cursors_block_no_other_client(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a bigint)")
@@ -178,7 +178,7 @@ def test_cursors_that_nobody_fetches_from_hold_nobody_up(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_leases_of_subscriptions_move_together_and_each_to_its_own_time(world: SqlWorld) -> None:
+def test_capabilities_of_subscriptions_move_together_and_each_to_its_own_time(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         for name in "tu":
@@ -205,7 +205,7 @@ def test_leases_of_subscriptions_move_together_and_each_to_its_own_time(world: S
     world.within(work)
 
 
-def test_who_cancels_as_a_subscription_begins_leaves_nothing_behind(world: SqlWorld) -> None:
+def test_subscription_cancelled_at_its_start_leaves_nothing(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a bigint)")

@@ -76,7 +76,7 @@ def test_a_time_that_is_forgotten_fails(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_subscription_ends_where_it_is_told_to(world: SqlWorld) -> None:
+def test_subscription_ends_at_its_up_to(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -92,7 +92,7 @@ def test_a_subscription_ends_where_it_is_told_to(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_read_goes_on_when_an_ingestion_has_ended_before_its_time(world: SqlWorld) -> None:
+def test_a_read_continues_when_an_ingestion_has_ended_before_its_time(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -106,7 +106,7 @@ def test_a_read_goes_on_when_an_ingestion_has_ended_before_its_time(world: SqlWo
     world.within(work)
 
 
-def test_what_was_defined_later_is_worked_out_at_times_before(world: SqlWorld) -> None:
+def test_later_views_are_evaluated_at_earlier_times(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -136,7 +136,7 @@ def test_what_was_defined_later_is_worked_out_at_times_before(world: SqlWorld) -
     world.within(work)
 
 
-def test_what_is_derived_is_known_a_tick_later(world: SqlWorld) -> None:
+def test_derived_documents_are_known_a_tick_later(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator, transaction_isolation="serializable")
         ingest(coordinator, [(1, "ann", 10.0)], year=2024)

@@ -197,7 +197,7 @@ def test_materialized_views(world: SqlWorld) -> None:
     world.within(second)
 
 
-def test_what_changes_by_itself_is_not_maintained(world: SqlWorld) -> None:
+def test_volatile_views_are_not_maintained(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -210,7 +210,7 @@ def test_what_changes_by_itself_is_not_maintained(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_takes_long_is_worked_out_in_a_thread(world: SqlWorld) -> None:
+def test_long_queries_are_evaluated_in_a_thread(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -228,7 +228,7 @@ def test_what_takes_long_is_worked_out_in_a_thread(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorld) -> None:
+def test_inputs_of_a_view_are_kept_while_it_is_not_maintained(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -261,7 +261,7 @@ def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorl
     world.within(second)
 
 
-def test_a_view_that_nobody_maintains_is_not_waited_for(world: SqlWorld) -> None:
+def test_unmaintained_view_is_not_awaited(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -279,7 +279,7 @@ def test_a_view_that_nobody_maintains_is_not_waited_for(world: SqlWorld) -> None
     world.within(second)
 
 
-def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
+def test_views_continue_after_a_reset(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator, transaction_isolation="serializable")
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -435,7 +435,7 @@ def test_views_over_views_over_views(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_too_many_views_over_views_are_told_of_in_one_sentence(world: SqlWorld) -> None:
+def test_excessive_depth_of_views_is_reported_in_one_sentence(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("BEGIN")
@@ -531,7 +531,7 @@ def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
     world.within(work)
 
 
-def test_a_derivation_is_told_last_what_there_is(tmp_path: Path) -> None:
+def test_derivation_reads_insertions_after_retractions(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DERIVING)
 
     async def work(coordinator: Coordinator) -> None:

@@ -22,7 +22,7 @@ from derive.storage.store import Store
 COUNT = 'SELECT count(*) FROM "shop/orders"'
 
 
-def test_what_was_ingested_in_between_is_noticed(world: SqlWorld) -> None:
+def test_intermediate_ingestion_conflicts_with_a_write(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (n bigint)")
@@ -43,7 +43,7 @@ def test_what_was_ingested_in_between_is_noticed(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_what_nobody_has_seen_comes_behind(world: SqlWorld) -> None:
+def test_unseen_ingestion_is_ordered_behind_a_write(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (n bigint)")
@@ -61,7 +61,7 @@ def test_what_nobody_has_seen_comes_behind(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_who_is_ingesting_is_not_waited_for(world: SqlWorld) -> None:
+def test_writes_do_not_wait_for_ingestions(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (n bigint)")
@@ -153,7 +153,7 @@ def deriving(world: SqlWorld) -> Iterator[None]:
         thread.join()
 
 
-def test_what_is_derived_is_known_up_to_the_write(world: SqlWorld) -> None:
+def test_derived_documents_are_known_up_to_the_write(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (n double precision)")

@@ -21,7 +21,7 @@ from derive.storage.segments.writer import Background, SegmentWriter, WriteSizes
 SPEC = CollectionSpec("b/rows", ("/id",), (0,), True, True, (), Position("flow.yaml", 1, 1))
 
 
-def test_one_piece_of_work_is_done_after_the_other() -> None:
+def test_background_work_runs_in_order() -> None:
     background, gate, done = Background(), threading.Event(), []
 
     def first() -> None:
@@ -36,7 +36,7 @@ def test_one_piece_of_work_is_done_after_the_other() -> None:
     assert done == ["first", "second"]
 
 
-def test_what_fails_is_told_to_all_who_wait_or_begin_more() -> None:
+def test_background_failure_is_raised_by_later_calls() -> None:
     background, done = Background(), []
 
     def fail() -> None:
@@ -52,7 +52,7 @@ def test_what_fails_is_told_to_all_who_wait_or_begin_more() -> None:
     assert done == []
 
 
-def test_what_fails_here_is_told_as_well() -> None:
+def test_foreground_failure_is_raised_by_later_calls() -> None:
     background, done = Background(), []
 
     def stop() -> None:
@@ -119,7 +119,7 @@ def open_files(folder: Path) -> list[str]:
     return [target for link in links if link.is_symlink() and (target := os.readlink(link)).startswith(str(folder))]
 
 
-def test_what_was_not_written_is_not_forgotten(tmp_path: Path) -> None:
+def test_write_failures_are_raised_until_abort(tmp_path: Path) -> None:
     """A file that lacks some rows is never finished, whoever asks for it after he was told."""
     writer = SegmentWriter(tmp_path, SPEC, "large", WriteSizes(row_group=100))
     with largest_file(20_000), pytest.raises(StorageError, match="File too large"):

@@ -23,7 +23,7 @@ def put(blobs: Blobs, path: str, content: bytes = b"content") -> tuple[int, str]
     return blobs.finish(path)
 
 
-def test_what_was_written_can_be_read_in_any_range(blobs: Blobs) -> None:
+def test_blobs_are_read_in_any_range(blobs: Blobs) -> None:
     assert put(blobs, "a/b/c.parquet") == (7, CHECKSUM)
     assert blobs.checksum("a/b/c.parquet") == CHECKSUM
 
@@ -51,7 +51,7 @@ def test_blobs_below_a_folder_are_listed_by_their_names(blobs: Blobs) -> None:
     assert blobs.list("none", "**/*") == []
 
 
-def test_what_is_deleted_is_gone_and_may_have_been_before(blobs: Blobs) -> None:
+def test_deletion_removes_blobs_and_accepts_missing_ones(blobs: Blobs) -> None:
     put(blobs, "a/b")
     assert is_there(blobs, "a/b")
 

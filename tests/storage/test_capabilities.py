@@ -67,7 +67,7 @@ def test_since_never_moves_back(world: World) -> None:
     assert [since_of(world, wanted) for wanted in (3_000_000, 2_000_000)] == [3_000_000, 3_000_000]
 
 
-def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
+def test_a_capability_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
     lease = world.read_capability(NAME, 2_000_000)
 
     assert since_of(world, 9_000_000) == 2_000_000
@@ -77,7 +77,7 @@ def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: Worl
     assert since_of(world, 9_000_000) == 4_000_001
 
 
-def test_who_holds_since_back_is_told(world: World) -> None:
+def test_compaction_reports_capabilities_that_keep_since(world: World) -> None:
     world.store.task_capabilities.acquire_inputs("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
 
     done = compact(world.store, spec_of(world), since=4_000_000)
@@ -99,7 +99,7 @@ def test_the_past_below_since_cannot_be_read(world: World) -> None:
     assert sum(len(rows) for rows in read_rows(world.store, spec, ReadOptions(since=3_000_000))) == 2
 
 
-def test_what_was_never_stored_cannot_be_read(world: World) -> None:
+def test_unstored_collections_cannot_be_read(world: World) -> None:
     with pytest.raises(UsageError, match="nothing is stored in collection 'c/none' yet"):
         world.store.capabilities.keep("c/none", 0)
 
@@ -134,7 +134,7 @@ def test_a_task_at_work_is_not_forgotten(world: World) -> None:
     assert world.store.task_capabilities.release_inputs(NAME)
 
 
-def test_a_subscription_goes_on_where_it_was_and_ends_with_a_reset(world: World) -> None:
+def test_a_subscription_continues_where_it_was_and_ends_with_a_reset(world: World) -> None:
     def new_documents() -> None:
         world.ingest(NAME, [{"id": 9}], None, Door.TEST)
 
@@ -196,7 +196,7 @@ def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion_an
     assert len(files(world)) == 8
 
 
-def test_what_an_ingestion_committed_before_it_died_stays(world: World) -> None:
+def test_commits_of_a_dead_ingestion_stay(world: World) -> None:
     before = world.rows(NAME)
     ended = [each.name.removeprefix(INGESTED).rpartition("-")[0] for each in world.root.rglob(f"{INGESTED}*.parquet")]
     db = apsw.Connection(str(world.root / "metadata.db"))

@@ -85,7 +85,7 @@ def test_a_commit_ends_the_wait(world: World, *, is_own: bool) -> None:
     assert told == [True]
 
 
-def test_what_was_committed_since_the_mark_is_not_waited_for(world: World) -> None:
+def test_wait_returns_at_once_for_commits_since_the_mark(world: World) -> None:
     mark = world.store.changes.mark()
     assert not world.store.changes.wait(mark, 0)
 

@@ -32,7 +32,7 @@ def listens(listener: Listener, seconds: float) -> float:
     return time.monotonic() - begun
 
 
-def test_it_is_heard_by_whoever_listens_and_by_nobody_who_has_forgotten_it(file: Path) -> None:
+def test_commit_signal_reaches_current_listeners_only(file: Path) -> None:
     signal = CommitSignal(file)
     with signal.listener() as one, signal.listener() as other:
         assert one is not None
@@ -47,7 +47,7 @@ def test_it_is_heard_by_whoever_listens_and_by_nobody_who_has_forgotten_it(file:
     signal.close()
 
 
-def test_what_was_rung_while_nobody_listened_is_heard(file: Path) -> None:
+def test_commit_signals_between_listeners_are_received(file: Path) -> None:
     signal = CommitSignal(file)
     with signal.listener() as first:
         assert first is not None
@@ -68,7 +68,7 @@ def test_writing_does_not_ring(file: Path) -> None:
     signal.close()
 
 
-def test_nothing_stays_open(file: Path) -> None:
+def test_commit_signal_closes_its_descriptors(file: Path) -> None:
     before = os.listdir("/proc/self/fd")
     signal = CommitSignal(file)
     with signal.listener(), signal.listener():
@@ -85,7 +85,7 @@ def test_where_nothing_can_be_watched_nobody_hears_and_nothing_fails(tmp_path: P
     signal.close()
 
 
-def test_a_folder_tells_what_is_written_in_it(tmp_path: Path) -> None:
+def test_a_folder_reports_what_is_written_in_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
     listener = Listener([tmp_path], WRITTEN)
     log.write_text("one")

@@ -105,7 +105,7 @@ def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, in
     assert contents(CONSOLIDATED, updates, cut) == expected
 
 
-def test_a_document_that_was_taken_out_too_often_is_told() -> None:
+def test_a_document_that_was_taken_out_too_often_is_reported() -> None:
     with pytest.raises(
         StorageError, match=r"'s/sums' has 1 more retractions than insertions of a document: \{\"n\":7\}"
     ):
@@ -219,7 +219,7 @@ def test_l3_reads_at_and_after_since_are_the_same_bytes(
             world.store.close()
 
 
-def test_one_document_is_left_of_each_key_in_the_place_of_its_last(tmp_path: Path) -> None:
+def test_fold_keeps_one_document_per_key_at_its_last_place(tmp_path: Path) -> None:
     world = world_of(tmp_path, [{"k": 1, "sum": 0.1}, {"k": 2, "sum": 5}, {"k": 1, "sum": 0.2}, {"k": 1, "sum": 1}])
 
     forget(world, 4)
@@ -227,7 +227,7 @@ def test_one_document_is_left_of_each_key_in_the_place_of_its_last(tmp_path: Pat
     assert left(world) == [(2, {"k": 2, "sum": 5}), (3, {"k": 1, "sum": 0.1 + 0.2}), (4, {"k": 1, "sum": 1})]
 
 
-def test_what_is_deleted_leaves_nothing(tmp_path: Path) -> None:
+def test_fold_removes_deleted_keys(tmp_path: Path) -> None:
     world = world_of(tmp_path, [{"k": 1, "note": "x"}, {"k": 2, "note": "x"}, {"k": 1, "gone": True}, {"k": 3}])
 
     forget(world, 4)

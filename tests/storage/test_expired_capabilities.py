@@ -103,7 +103,7 @@ def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> Non
     assert world.store.commit_task(capability, None, [update(5_000_000)]).frontiers == {NAME: 5_000_000}
 
 
-def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lease(world: World) -> None:
+def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_capability(world: World) -> None:
     capability, _ = world.store.acquire_task(NAME, 1, [NAME])
 
     set_lease(world, ELSEWHERE, wall_clock() + LIFETIME)
@@ -115,7 +115,7 @@ def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lea
         world.store.commit_task(capability, None, [update(10_000_000)])
 
 
-def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) -> None:
+def test_seals_and_commits_renew_capabilities_of_the_process(world: World) -> None:
     capability, _ = world.store.acquire_task(NAME, 1, [NAME])
     for renew in (
         lambda: world.store.seal([], 0),
@@ -128,7 +128,7 @@ def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) ->
         assert lease(world) >= before + LIFETIME
 
 
-def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None:
+def test_inputs_of_a_dead_task_are_released(world: World) -> None:
     world.store.acquire_task(NAME, 1, [NAME])
     set_lease(world, ELSEWHERE, 0)
     world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 0)})

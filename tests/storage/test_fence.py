@@ -11,7 +11,7 @@ from derive.storage.store import Store
 from derive.storage.table import TableColumn
 
 
-def test_whoever_was_superseded_commits_nothing_more(tmp_path: Path) -> None:
+def test_superseded_store_commits_nothing(tmp_path: Path) -> None:
     old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
     table = old.tables.create("sql/public/t", [TableColumn("a", "bigint")])
     assert old.fence.begin() == 1
@@ -35,7 +35,7 @@ def test_whoever_was_superseded_commits_nothing_more(tmp_path: Path) -> None:
     new.close()
 
 
-def test_whoever_has_not_begun_is_not_superseded(tmp_path: Path) -> None:
+def test_unstarted_store_is_not_superseded(tmp_path: Path) -> None:
     other, server = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
     assert server.fence.begin() == 1
     assert not other.fence.is_superseded()

@@ -6,7 +6,7 @@ from pathlib import Path
 from derive.storage.folder_id import folder_id
 
 
-def test_whoever_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> None:
+def test_concurrent_readers_get_one_folder_id(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         told = set(pool.map(folder_id, [tmp_path] * 32))
 

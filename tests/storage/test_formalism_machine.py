@@ -386,7 +386,7 @@ def test_actions_are_one_commit(tmp_path: Path) -> None:
         assert store.upper("t") == 1_001
 
 
-def test_a_right_to_read_writes_nothing(tmp_path: Path) -> None:
+def test_read_capability_writes_nothing(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "data", wall=lambda: 1_000, durable=False)) as store:
         read, _ = store.capabilities.create("t", COLUMNS)
         with pytest.raises(FencedError, match="is to read, not to write"):

@@ -73,11 +73,11 @@ def test_processes_of_one_machine_share_the_folder(tmp_path: Path) -> None:
         (Host("alpha", ""), Host("beta", ""), False),
     ],
 )
-def test_which_machines_are_the_same(host: Host, other: Host, same: bool) -> None:
+def test_hosts_are_compared_by_identity(host: Host, other: Host, same: bool) -> None:
     assert (host.is_same(other), other.is_same(host)) == (same, same)
 
 
-def test_a_machine_that_has_been_silent_is_taken_to_be_gone_and_is_told_so(tmp_path: Path) -> None:
+def test_silent_machine_is_presumed_gone_and_gets_an_error(tmp_path: Path) -> None:
     asleep = use(tmp_path, ALPHA)
     say_nothing(tmp_path, SILENT_SECONDS - 1)
     with pytest.raises(StorageError, match="in use on host 'alpha'"):
@@ -99,7 +99,7 @@ def test_a_machine_that_has_been_silent_is_taken_to_be_gone_and_is_told_so(tmp_p
     awake.close()
 
 
-def test_a_machine_that_was_asleep_goes_on_if_nobody_took_over(tmp_path: Path) -> None:
+def test_a_machine_that_was_asleep_continues_if_nobody_took_over(tmp_path: Path) -> None:
     store = use(tmp_path, ALPHA)
     say_nothing(tmp_path, 2 * SILENT_SECONDS)
     assert store._lock is not None

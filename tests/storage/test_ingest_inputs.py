@@ -81,7 +81,7 @@ def test_json_lines_are_read_packed_or_not(name: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", BOM, b"\n", BOM + b"\n\n", gz(b"")])
-def test_nothing_is_no_documents(content: bytes) -> None:
+def test_empty_inputs_have_no_documents(content: bytes) -> None:
     assert list(json_lines(unpacked(stream(content), "x.jsonl"))) == []
 
 
@@ -102,7 +102,7 @@ MANY = b'{"id":1,"name":"a"}\n' * 100_000
         ("x.zst", b"\x28\xb5\x2f\xfdgarbage", "x.zst is damaged zstd data: "),
     ],
 )
-def test_packed_data_that_is_damaged_is_told(name: str, content: bytes, message: str) -> None:
+def test_packed_data_that_is_damaged_is_reported(name: str, content: bytes, message: str) -> None:
     with pytest.raises(FlowError) as caught:
         list(json_lines(unpacked(stream(content), name)))
 
@@ -139,7 +139,9 @@ def test_csv_rows_are_documents(content: bytes, documents: list[Line], spec: Col
         (b'id,name\n1,"a"b\n', "x.csv:2: the file is not CSV: ',' expected after '\"'"),
     ],
 )
-def test_csv_that_says_too_little_or_too_much_is_told_once(content: bytes, message: str, spec: CollectionSpec) -> None:
+def test_csv_that_says_too_little_or_too_much_is_reported_once(
+    content: bytes, message: str, spec: CollectionSpec
+) -> None:
     with pytest.raises(DocumentError) as caught:
         list(csv_rows(stream(content), spec, "x.csv"))
 
@@ -152,7 +154,7 @@ def ingest(spec: CollectionSpec, world: World, lines: Iterator[Line]) -> str:
     return caught.value.message
 
 
-def test_numbers_that_json_does_not_have_are_told_with_their_place(spec: CollectionSpec, world: World) -> None:
+def test_numbers_that_json_does_not_have_are_reported_with_their_place(spec: CollectionSpec, world: World) -> None:
     written = f"{world.catalog.source}:7:72"
     rows = b"id,name,amount\n1,a,NaN\n2,b,Infinity\n3,c,1,2\n"
     assert ingest(spec, world, csv_rows(stream(rows), spec, "x")) == (
@@ -171,7 +173,7 @@ def test_numbers_that_json_does_not_have_are_told_with_their_place(spec: Collect
     )
 
 
-def test_documents_that_are_nested_too_deeply_are_told(spec: CollectionSpec, world: World) -> None:
+def test_documents_that_are_nested_too_deeply_are_reported(spec: CollectionSpec, world: World) -> None:
     """What is read may be deeper than what can be written."""
     lines = [
         b'{"id":%d,"name":"a","more":%b}' % (depth, b"[" * depth + b"]" * depth) for depth in (200, 300, 1000, 2000)
@@ -190,7 +192,7 @@ def test_documents_that_are_nested_too_deeply_are_told(spec: CollectionSpec, wor
     assert Ingestion(world.store, spec).load("x", json_lines(stream(lines[0]))) == 1
 
 
-def test_an_input_that_cannot_be_read_is_told(spec: CollectionSpec, world: World) -> None:
+def test_an_input_that_cannot_be_read_is_reported(spec: CollectionSpec, world: World) -> None:
 
     def broken() -> Iterator[Line]:
         yield 1, b'{"id":1,"name":"a"}'
@@ -199,7 +201,7 @@ def test_an_input_that_cannot_be_read_is_told(spec: CollectionSpec, world: World
     assert ingest(spec, world, broken()) == "x cannot be read: Input/output error"
 
 
-def test_an_input_that_pauses_does_not_lose_its_lease(spec: CollectionSpec, world: World) -> None:
+def test_an_input_that_pauses_does_not_lose_its_capability(spec: CollectionSpec, world: World) -> None:
     """While it waits for the next line, its lease is made to end; nobody but the background renews it."""
     other = apsw.Connection(str(world.root / "metadata.db"))
     other.set_busy_timeout(10_000)
@@ -218,7 +220,7 @@ def test_an_input_that_pauses_does_not_lose_its_lease(spec: CollectionSpec, worl
     assert world.store.seal([spec.name], 9_500_000) == {spec.name: 9_500_000}
 
 
-def test_documents_that_are_too_deep_are_told(world: World, spec: CollectionSpec) -> None:
+def test_documents_that_are_too_deep_are_reported(world: World, spec: CollectionSpec) -> None:
     lines = [
         (n, b'{"id":%d,"name":"a","more":%b}' % (n, b"[" * depth + b"]" * depth)) for n, depth in ((1, 249), (2, 250))
     ]

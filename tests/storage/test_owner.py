@@ -178,7 +178,7 @@ def test_a_door_that_is_not_the_owners_is_closed_and_harmless(kind: str, door: s
     assert world.rows(name) == before
 
 
-def test_a_collection_belongs_to_who_writes_it_from_the_first_right_on(tmp_path: Path) -> None:
+def test_collection_is_owned_from_its_first_write_capability(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog(tmp_path, "o/x", PLAIN))
     world.store.create(*world.catalog.collections.values())
     assert world.store.owner("o/x") is Owner.NOBODY
@@ -208,7 +208,7 @@ def test_a_name_of_sql_belongs_to_tables_once_its_relation_is_dropped(
         ingest(world, name)
 
 
-def test_what_is_reset_belongs_to_nobody(tmp_path: Path) -> None:
+def test_reset_collections_have_no_owner(tmp_path: Path) -> None:
     world, name = derived(tmp_path)
     reset(world.catalog, world.store, [name])
 

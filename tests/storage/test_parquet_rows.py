@@ -156,7 +156,7 @@ NO_NUMBER = "is no JSON number; write null for a missing number"
     ],
     ids=str,
 )
-def test_a_value_without_a_json_form_is_told_with_its_row_and_column(
+def test_a_value_without_a_json_form_is_reported_with_its_row_and_column(
     kind: Any, schema: str, value: Any, message: str, spec_of: Callable[[str], CollectionSpec], tmp_path: Path
 ) -> None:
     path = tmp_path / "x.parquet"
@@ -203,7 +203,7 @@ def test_the_first_ten_are_listed_and_nothing_is_ingested(
         ),
     ],
 )
-def test_a_type_without_a_json_form_is_told_once(
+def test_a_type_without_a_json_form_is_reported_once(
     table: Any, message: str, spec_of: Callable[[str], CollectionSpec], tmp_path: Path
 ) -> None:
     pq.write_table(table, tmp_path / "x.parquet")
@@ -221,7 +221,7 @@ def test_a_type_without_a_json_form_is_told_once(
         (lambda content: content[:100_000] + b"\x00" * 1000 + content[101_000:], "is damaged behind its row "),
     ],
 )
-def test_a_file_that_is_no_parquet_is_told(
+def test_a_file_that_is_no_parquet_is_reported(
     damage: Callable[[bytes], bytes], message: str, spec_of: Callable[[str], CollectionSpec], tmp_path: Path
 ) -> None:
     path = tmp_path / "x.parquet"

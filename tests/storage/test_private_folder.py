@@ -35,7 +35,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path, mode: int) -> Non
     assert (tmp_path / "data").stat().st_mode & 0o7777 == mode
 
 
-def test_whoever_may_only_look_makes_nothing(tmp_path: Path) -> None:
+def test_read_only_store_creates_nothing(tmp_path: Path) -> None:
     Store(tmp_path / "data", reading=True).close()
 
     assert not (tmp_path / "data").exists()

@@ -53,7 +53,7 @@ def test_a_process_that_cannot_be_seen_is_not_called_dead(part: str) -> None:
     assert not is_dead(name)
 
 
-def test_a_process_that_nobody_has_waited_for_is_dead() -> None:
+def test_zombie_process_is_dead() -> None:
     """In a container whose first process is not an `init`, one that was killed stays in the table of processes."""
     child = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
     assert child.stdout is not None

@@ -77,7 +77,7 @@ def test_only_clocks_of_the_range_are_read_and_batches_are_no_larger_than_asked_
     assert max(map(len, batches)) <= 2
 
 
-def test_a_file_that_is_missing_or_another_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_another_is_reported(tmp_path: Path) -> None:
     (one,), (other,) = (
         write(tmp_path, name, [(1, 0, b"a", 1)] * count, WriteSizes()) for name, count in [("x", 1), ("y", 2)]
     )

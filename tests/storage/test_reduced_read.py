@@ -98,7 +98,7 @@ def plain_world(folder: Path, count: int) -> World:
     return world
 
 
-def test_who_stops_early_leaves_neither_files_nor_a_lease(tmp_path: Path) -> None:
+def test_stopped_reduced_read_leaves_neither_files_nor_capability(tmp_path: Path) -> None:
     world = plain_world(tmp_path, 1000)
     spec = world.catalog.collections["r/plain"]
     scratch = tmp_path / "scratch"
@@ -116,7 +116,7 @@ def test_who_stops_early_leaves_neither_files_nor_a_lease(tmp_path: Path) -> Non
     world.store.close()
 
 
-def test_a_collection_that_was_reset_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_collection_that_was_reset_meanwhile_is_reported(tmp_path: Path) -> None:
     world = plain_world(tmp_path, 3)
     spec = world.catalog.collections["r/plain"]
 
@@ -131,7 +131,7 @@ def test_a_collection_that_was_reset_meanwhile_is_told(tmp_path: Path) -> None:
     world.store.close()
 
 
-def test_of_a_collection_without_documents_nothing_is_read(tmp_path: Path) -> None:
+def test_empty_collections_are_read_as_empty(tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
     spec = world.catalog.collections["r/plain"]
 
@@ -155,7 +155,7 @@ def test_of_a_collection_without_documents_nothing_is_read(tmp_path: Path) -> No
         (1, 0, 2, False),
     ],
 )
-def test_what_is_little(documents: int, most: int | None, cores: int | None, expected: bool) -> None:
+def test_small_reads_are_recognized(documents: int, most: int | None, cores: int | None, expected: bool) -> None:
     segment = Segment("r/plain", "r/plain/a.parquet", (), 1, documents, documents, 10 * documents)
 
     assert is_little(SourceRead(0, 0, 0, documents + 1, (segment,)), most, cores, 5.0) is expected

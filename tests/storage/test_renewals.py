@@ -48,7 +48,7 @@ def wait_until_all_are_renewed(metadata: Metadata) -> None:
         time.sleep(0.005)
 
 
-def test_one_thread_renews_all_leases(metadata: Metadata, leases: list[str]) -> None:
+def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[str]) -> None:
     renewals, before = Renewals(metadata.path, 0.01), threading.active_count()
     with ExitStack() as stack:
         for lease in leases:
@@ -59,7 +59,7 @@ def test_one_thread_renews_all_leases(metadata: Metadata, leases: list[str]) -> 
     assert threading.active_count() == before
 
 
-def test_a_lease_that_nobody_needs_any_more_is_not_renewed(metadata: Metadata, leases: list[str]) -> None:
+def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str]) -> None:
     renewals = Renewals(metadata.path, 0.01)
     with renewals.renewed(leases[0]):
         with renewals.renewed(leases[1]):
@@ -72,7 +72,7 @@ def test_a_lease_that_nobody_needs_any_more_is_not_renewed(metadata: Metadata, l
         assert leases[1] in old(metadata)
 
 
-def test_leases_are_renewed_again_after_a_while_without_any(metadata: Metadata, leases: list[str]) -> None:
+def test_capabilities_are_renewed_again_after_a_while_without_any(metadata: Metadata, leases: list[str]) -> None:
     renewals = Renewals(metadata.path, 0.01)
     with renewals.renewed(leases[0]):
         pass

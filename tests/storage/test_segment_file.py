@@ -154,7 +154,7 @@ def follow(world: World) -> None:
 
 @pytest.mark.parametrize("work", [read_all, run, run_sharded, merge, forget, follow], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
-def test_whoever_reads_a_damaged_file_is_told_which(
+def test_damaged_files_are_named_in_errors(
     damage: Callable[[Path], None], work: Callable[[World], None], tmp_path: Path
 ) -> None:
     world, file = stored(tmp_path)
@@ -183,7 +183,7 @@ def test_a_file_that_is_put_back_is_read_again(tmp_path: Path) -> None:
     assert len(world.rows("c/copies")) == 1000
 
 
-def test_a_database_that_others_keep_busy_is_an_error_that_heals(tmp_path: Path) -> None:
+def test_busy_database_is_a_retryable_error(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     metadata = Metadata(path, patience=1)
     other = apsw.Connection(str(path))
@@ -238,7 +238,7 @@ def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["CREATE TABLE format (x)", "DROP TABLE segment"])
-def test_a_database_that_is_not_ours_or_not_whole_is_told(damage: str, tmp_path: Path) -> None:
+def test_a_database_that_is_not_ours_or_not_whole_is_reported(damage: str, tmp_path: Path) -> None:
     if damage.startswith("DROP"):
         Metadata(tmp_path / "metadata.db").close()
     other = apsw.Connection(str(tmp_path / "metadata.db"))

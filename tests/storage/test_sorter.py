@@ -95,7 +95,7 @@ def test_many_runs_are_merged_into_fewer_files(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     class Full(Spill):
         """A device on which nothing has space."""
 

@@ -83,7 +83,7 @@ def test_contents_stay_what_they_are_at_every_time(batches: list[tuple[int, bool
             world.store.close()  # or its lock of the folder is renewed while that is removed
 
 
-def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_while(tmp_path: Path) -> None:
+def test_compaction_keeps_one_segment_per_partition_and_removes_old_files(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     spec = world.catalog.collections["c/events"]
     for first in (0, 10, 20):
@@ -106,7 +106,7 @@ class Killed(History):
         raise KeyboardInterrupt
 
 
-def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path) -> None:
+def test_files_of_an_unfinished_compaction_are_removed(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
@@ -153,7 +153,7 @@ def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path) -> No
     assert files(world) == ["ingest"] * 4
 
 
-def test_what_is_large_is_left_alone() -> None:
+def test_large_segments_are_not_compacted() -> None:
     sizes = MergeSizes(small_documents=10, large_documents=15)
     segments = [
         Segment("c/events", str(place), (), place, place, size, 1)
@@ -201,7 +201,7 @@ def snapshot(world: World) -> tuple[object, ...]:
     return files, world.store.collection("c/events"), world.store.history.frontiers("c/events")
 
 
-def test_what_would_be_merged_and_reduced_is_told(tmp_path: Path) -> None:
+def test_forecast_reports_merges_and_reductions(tmp_path: Path) -> None:
     world = forecast_world(tmp_path, 5, 5, 5)
     spec = world.catalog.collections["c/events"]
     before = snapshot(world)
@@ -220,7 +220,7 @@ def test_what_would_be_merged_and_reduced_is_told(tmp_path: Path) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 20), st.none() | st.integers(0, 12))
-def test_what_is_told_is_what_is_done(counts: list[int], since: int, held: int | None) -> None:
+def test_forecast_equals_compaction(counts: list[int], since: int, held: int | None) -> None:
     with tempfile.TemporaryDirectory() as name:
         world = forecast_world(Path(name), *counts)
         spec = world.catalog.collections["c/events"]

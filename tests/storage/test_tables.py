@@ -64,7 +64,7 @@ def test_a_table_is_known_from_its_creation_on(store: Store) -> None:
     assert store.tables.all() == [table]
 
 
-def test_one_commit_changes_several_tables_and_advances_others(store: Store) -> None:
+def test_append_changes_several_tables_and_advances_others(store: Store) -> None:
     tables = [store.tables.create(f"sql/public/{name}", COLUMNS) for name in "abc"]
     first, second, third = (table.id for table in tables)
     store.tables.append(2_000, {first: [row(1, 0.5)], second: [row(2, "NaN")]}, advance=[third])
@@ -77,7 +77,7 @@ def test_one_commit_changes_several_tables_and_advances_others(store: Store) -> 
     assert store.timeline.assign(1) == 3_001
 
 
-def test_nothing_is_written_below_upper(store: Store) -> None:
+def test_writes_below_upper_are_refused(store: Store) -> None:
     first, second = (store.tables.create(f"sql/public/{name}", COLUMNS) for name in "ab")
     store.tables.append(2_000, {first.id: [row(1, 1)]})
 
@@ -88,7 +88,7 @@ def test_nothing_is_written_below_upper(store: Store) -> None:
     assert store.upper(second.name) == 1_000
 
 
-def test_whoever_writes_back_says_where_it_was(store: Store) -> None:
+def test_write_back_states_its_previous_frontier(store: Store) -> None:
     table = store.tables.create("sql/public/mv", COLUMNS)
     text, key, diff = row(1, 1)
     updates = (RowUpdate(1_005, text, key, diff), RowUpdate(1_010, text, key, -diff))
@@ -100,7 +100,7 @@ def test_whoever_writes_back_says_where_it_was(store: Store) -> None:
     assert [contents(store, table, clock) for clock in (1_004, 1_005, 1_010)] == [[], [{"id": 1, "v": 1}], []]
 
 
-def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
+def test_write_capability_keeps_upper_back(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     capability = store.capabilities.acquire_write(table.id)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
@@ -129,7 +129,7 @@ def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) ->
 
 
 @pytest.mark.parametrize("others", [0, MANY_ROWS])
-def test_what_goes_at_a_time_is_told_before_what_comes(store: Store, others: int) -> None:
+def test_retractions_precede_insertions_of_a_time(store: Store, others: int) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 7), row(2, 8)]})
     moved = [row(2, 7), row(1, 7, -1), row(1, 5), row(2, 8, -1), *(row(9, float(number)) for number in range(others))]
@@ -304,7 +304,7 @@ def test_a_row_that_is_inserted_and_retracted_at_one_time_was_never_there(store:
     assert sorted(updates, key=str) == [(1, {"id": key, "v": value}) for key, value in ((1, 9), (2, 1), (3, 1))]
 
 
-def test_a_file_is_written_again_where_its_lease_ran_out_while_the_process_slept(store: Store) -> None:
+def test_a_file_is_written_again_where_its_capability_ran_out_while_the_process_slept(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(1_001, {table.id: [row(1, 2.5)]})
     child = os.fork()
@@ -325,7 +325,7 @@ def test_a_file_is_written_again_where_its_lease_ran_out_while_the_process_slept
     assert contents(store, table, 1_001) == [{"id": 1, "v": 2.5}]
 
 
-def test_upkeep_forgets_what_nobody_needs(store: Store) -> None:
+def test_compaction_keeps_times_of_read_capabilities(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     compaction = TableCompaction(store, grace=0)
     for clock in range(2_000, 2_020):

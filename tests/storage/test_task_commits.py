@@ -99,7 +99,7 @@ def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None
     assert (state.positions, frontiers.bound) == ({"read": 5_000_000}, 5_000_000)
 
 
-def test_l5_the_epoch_of_a_task_goes_on_after_a_reset(world: World) -> None:
+def test_l5_the_epoch_of_a_task_continues_after_a_reset(world: World) -> None:
     older, _ = world.store.acquire_task(TASK, 3)
     world.store.commit_task(older, commit_of(4_000_000))
     world.store.reset([TASK])

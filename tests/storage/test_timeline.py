@@ -70,7 +70,7 @@ def test_a_wall_clock_that_jumps_ahead_and_back_does_not_stop_time(tmp_path: Pat
     store.close()
 
 
-def test_after_a_restart_of_the_machine_time_goes_on_from_where_it_was(tmp_path: Path) -> None:
+def test_after_a_restart_of_the_machine_time_continues_from_where_it_was(tmp_path: Path) -> None:
     clocks = Clocks()
     with_jump = clocks.open(tmp_path)
     clocks.wall += HOUR
@@ -137,7 +137,7 @@ def test_l3_clocks_never_decrease_and_are_never_below_a_time_that_was_read(steps
         store.close()
 
 
-def test_the_machines_own_clock_goes_on_and_says_which_it_is() -> None:
+def test_since_boot_advances_and_names_its_clock() -> None:
     (watch, first), (same, second) = since_boot(), since_boot()
 
     assert (watch, first > 0, second >= first) == (same, True, True)
@@ -165,7 +165,7 @@ def test_a_time_that_is_yet_to_come_is_refused(world: World) -> None:
     assert world.store.upper("t/events") == 0
 
 
-def test_what_comes_after_a_time_slightly_beyond_the_present_is_later(world: World) -> None:
+def test_documents_after_a_slightly_future_time_are_later(world: World) -> None:
     world.ingest("t/events", [{"id": 1, "at": "1970-01-01T00:01:01Z"}])
 
     world.ingest("t/events", [{"id": 2}], None)

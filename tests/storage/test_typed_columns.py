@@ -169,7 +169,7 @@ COLUMNS: list[tuple[Kind, list[JSON], list[JSON], list[int]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values", "held", "codes"), COLUMNS)
-def test_what_a_column_holds_is_for_everyone_to_read(
+def test_typed_columns_have_plain_values_and_codes(
     kind: Kind, values: list[JSON], held: list[JSON], codes: list[int]
 ) -> None:
     array, told = encode(kind, values)
@@ -238,7 +238,7 @@ def test_other_readers_have_columns_of_numbers_and_texts(tmp_path: Path) -> None
     assert (statistics.min, statistics.max, statistics.null_count) == (0.5, 7.5, 0)
 
 
-def test_only_documents_that_a_column_tells_to_look_into_are_read(tmp_path: Path) -> None:
+def test_only_documents_that_a_column_marks_are_read(tmp_path: Path) -> None:
     spec = collection([projection("id", "/id", TYPES["integer"]), projection("amount", "/amount", TYPES["number"])])
     documents: list[Document] = [{"id": 1, "amount": 2**60}, {"id": 2**60, "amount": 3}, {"id": 2**70, "amount": 7.5}]
     segments = write(tmp_path, spec, "one", documents, 10)

@@ -74,7 +74,7 @@ def test_a_read_fails_while_there_is_an_error_and_only_then(store: Store, view: 
     assert "clock 1500" in str(known.failure[1].detail)
 
 
-def test_who_reads_on_is_told_what_is_before_the_first_error(store: Store, view: Table) -> None:
+def test_read_on_returns_rows_before_the_first_error(store: Store, view: Table) -> None:
     read = store.tables.read_on(view.id, 1_000)
     assert read is not None
     assert (read.upper, [row[0] for row in read.appended]) == (1_600, [1_100])
@@ -84,7 +84,7 @@ def test_who_reads_on_is_told_what_is_before_the_first_error(store: Store, view:
     assert store.tables.read_on(view.id + 1, 1_000) is None
 
 
-def test_what_is_gone_is_forgotten_and_what_is_there_keeps_when_it_came(store: Store, view: Table) -> None:
+def test_compaction_forgets_past_errors_and_keeps_the_time_of_present_ones(store: Store, view: Table) -> None:
     compact(store, view.spec, since=1_300, grace=0)
     assert [at(store, view, time) for time in TIMES[6:]] == EXPECTED[6:]
     failure = store.tables.first_error(view.name, 0, 1_500)
@@ -99,7 +99,7 @@ def test_what_is_gone_is_forgotten_and_what_is_there_keeps_when_it_came(store: S
     assert "clock 1500" in str(failure[1].detail)
 
 
-def test_who_follows_goes_up_to_an_error_that_is_still_there(store: Store, view: Table) -> None:
+def test_followers_read_up_to_a_present_error(store: Store, view: Table) -> None:
     told: list[object] = []
     with pytest.raises(ViewError, match="division by zero"):
         for update in follow(store, view.spec, ReadOptions(), lambda: None):
@@ -121,7 +121,7 @@ def test_who_follows_goes_up_to_an_error_that_is_still_there(store: Store, view:
     subscription.close()
 
 
-def test_nobody_but_who_maintains_a_view_lets_time_pass_for_it(store: Store, view: Table) -> None:
+def test_seals_do_not_advance_views(store: Store, view: Table) -> None:
     table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
 
     assert store.seal([view.name, table.name], 5_000) == {view.name: 1_600, table.name: 5_000}

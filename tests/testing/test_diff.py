@@ -51,7 +51,7 @@ def test_a_part_is_no_difference(expected: Any, actual: Any) -> None:
         (None, MISSING, [Difference("", None, MISSING)]),
     ],
 )
-def test_differences_are_told_where_they_are(expected: Any, actual: Any, found: list[Difference]) -> None:
+def test_differences_are_reported_where_they_are(expected: Any, actual: Any, found: list[Difference]) -> None:
     assert differences(expected, actual) == found
 
 
@@ -68,7 +68,7 @@ def test_a_value_is_itself_strictly(value: Any) -> None:
 
 
 @given(JSON, JSON)
-def test_what_differs_differs_strictly_too(expected: Any, actual: Any) -> None:
+def test_loose_differences_are_strict_ones(expected: Any, actual: Any) -> None:
     loose = differences(expected, actual)
     strict = differences(expected, actual, strict=True)
     assert [each for each in loose if each not in strict] == []

@@ -115,7 +115,7 @@ def test_each_test_begins_with_nothing(tmp_path: Path) -> None:
     assert [each.test.name for each in run_tests(catalog, ["t/again"])] == ["t/again"]
 
 
-def test_what_lambdas_say_comes_with_the_result(catalog_of: Callable[..., CatalogSpec]) -> None:
+def test_test_results_have_messages_of_lambdas(catalog_of: Callable[..., CatalogSpec]) -> None:
     catalog = catalog_of(
         """
         collections:
@@ -204,7 +204,7 @@ REACHED = {
 """Documents that are ingested into a collection, derived or not, and the collection where they are read."""
 
 
-def test_what_is_ingested_into_a_derived_collection_is_found_in_any_order(tmp_path: Path) -> None:
+def test_documents_ingested_into_derived_collections_are_found_in_any_order(tmp_path: Path) -> None:
     """Each order of ingesting into some collections, and verifying each one after each step."""
     text = DIRECT
     orders = [order for size in (1, 2, 3) for order in permutations(REACHED, size)]

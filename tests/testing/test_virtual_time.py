@@ -143,7 +143,7 @@ def test_a_failure_says_when_and_what_is_still_to_come(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_to_come_is_told_by_collection(tmp_path: Path) -> None:
+def test_failures_report_pending_documents_by_collection(tmp_path: Path) -> None:
     failure = run(tmp_path, ingest("+0s", 1), "advance: 1h", verify("t/relayed", "{id: 9}"))
 
     assert failure is not None
@@ -195,7 +195,7 @@ def test_a_derived_collection_may_be_given_documents_too(first: str, tmp_path: P
     assert run(tmp_path, first, verify("t/five", "{id: 1}")) is None
 
 
-def test_time_goes_from_one_due_moment_to_the_next_as_it_does_for_a_run(tmp_path: Path) -> None:
+def test_time_goes_from_one_due_time_to_the_next_as_it_does_for_a_run(tmp_path: Path) -> None:
     assert run(tmp_path, ingest("+0s", 1), "advance: 3h", verify("t/ranked", "{id: 1, at: in time}")) is None
 
 

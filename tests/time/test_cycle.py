@@ -16,7 +16,7 @@ FED_BACK = input_of("back", source="t/itself", index=1, feedback=True)
 FIRST = input_of("first", source="t/outside", priority=1)
 
 
-def test_what_is_to_come_from_the_cycle_itself_has_a_cause_that_comes_first() -> None:
+def test_feedback_of_a_cycle_follows_its_external_cause() -> None:
     uppers = {"t/outside": 100, "t/itself": 20}
     assert earliest_to_come([OUTSIDE, FED_BACK], TICK, uppers) == 105
     assert earliest_to_come([FED_BACK], TICK, uppers) == END_OF_TIME

@@ -89,7 +89,7 @@ def test_slices_hold_equal_shares() -> None:
     assert slice_borders(cut, 1_000, 10, 0, 4, limits) == (0, 400, 800, 900, 1_000)
 
 
-def test_what_is_little_is_one_slice_and_what_is_nothing_is_none() -> None:
+def test_small_reads_are_one_slice_and_empty_reads_none() -> None:
     limits = Limits(slice_documents=1, small_documents=100, small_bytes=1_000)
     assert slice_borders([read_of((25, 74, 50))], 1_000, 10, 0, 4, limits) == (20, 80)
     assert slice_borders([read_of()], 1_000, 10, 0, 4, limits) == ()
@@ -108,6 +108,6 @@ def test_a_size_counts_the_share_of_a_segment(begin: int, end: int, offset: int,
     assert size_of([read_of((100, 199, 100), begin=begin, end=end, offset=offset)]) == expected
 
 
-def test_one_tick_is_told_from_several() -> None:
+def test_single_ticks_are_recognized() -> None:
     assert is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1))], 10)
     assert not is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1), offset=10)], 10)

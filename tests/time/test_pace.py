@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.time.extent import Limits, Pace, Size
 
 
-def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often() -> None:
+def test_sizes_that_fail_repeatedly_are_retried_less_often() -> None:
     pace = Pace(Limits(documents=800))
     lost = 0
     for _ in range(200):
@@ -18,7 +18,7 @@ def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often(
     assert lost == 9
 
 
-def test_what_succeeds_lets_a_task_take_on_more_again() -> None:
+def test_success_raises_the_limits_of_a_task() -> None:
     pace = Pace(Limits(documents=1000, bytes=5000))
     pace.slow_down(Size(documents=100, bytes=3))
     seen = [pace.limits]

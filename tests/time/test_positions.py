@@ -55,7 +55,7 @@ def test_a_position_of_a_version_that_kept_no_places_stays() -> None:
 
 
 @given(delays, st.integers(0, 500), st.integers(0, 500), st.integers(0, 600))
-def test_what_is_read_lies_between_positions_and_bounds(delay: int, begin: int, length: int, clock: int) -> None:
+def test_reads_lie_between_positions_and_bounds(delay: int, begin: int, length: int, clock: int) -> None:
     spec = input_of("a", read_delay=delay, not_before=100, not_after=400)
     end = begin + length
 

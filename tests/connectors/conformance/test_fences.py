@@ -99,7 +99,7 @@ def test_a_range_within_fences_off_and_inherits(client: Client, subject: Subject
     assert client.open(spec, begin=begin, end=end)[1] == b"2"
 
 
-def test_both_halves_of_a_split_go_on(client: Client) -> None:
+def test_both_halves_of_a_split_continue(client: Client) -> None:
     spec = client.materialization()
     client.apply(spec)
     whole_range, _ = client.open(spec)

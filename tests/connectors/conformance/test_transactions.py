@@ -29,7 +29,7 @@ def test_stored_documents_are_there(client: Client, subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("how", LAYOUTS)
-def test_however_an_arena_is_laid_out(client: Client, subject: Subject, how: str) -> None:
+def test_documents_are_stored_from_any_arena_layout(client: Client, subject: Subject, how: str) -> None:
     documents = [thing(index, amount=index / 4, note=f"note {index}") for index in range(300)]
     stream = client.ready()
 
@@ -43,7 +43,7 @@ def test_however_an_arena_is_laid_out(client: Client, subject: Subject, how: str
     stream.end()
 
 
-def test_one_slice_may_be_of_several_rows(client: Client, subject: Subject) -> None:
+def test_rows_may_share_a_slice_of_the_arena(client: Client, subject: Subject) -> None:
     stream = client.ready()
     message = stream.store([thing(1, note="same"), thing(2, note="same")])
     message.store.packed_values[1].CopyFrom(message.store.packed_values[0])

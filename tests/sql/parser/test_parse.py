@@ -243,7 +243,7 @@ def test_a_name_that_takes_quotes(text: str, word: str | None) -> None:
     assert caught.value.hint == (hint if word else None)
 
 
-def test_what_is_nested_too_deeply() -> None:
+def test_excessive_nesting_is_refused() -> None:
     with pytest.raises(SqlError, match="stack depth limit exceeded") as caught:
         parse("select " + "(" * 5000 + "1" + ")" * 5000)
 
@@ -291,7 +291,7 @@ WORDS += [
 
 
 @given(st.lists(st.sampled_from(WORDS)).map(" ".join))
-def test_anything_is_a_statement_or_an_sql_error(text: str) -> None:
+def test_every_text_parses_or_raises_an_sql_error(text: str) -> None:
     offset = None
     try:
         parse(text)

@@ -54,7 +54,7 @@ def test_positions() -> None:
         ("a B'1'", "0A000", 2, "bit strings are not supported"),
     ],
 )
-def test_what_is_no_token(text: str, sqlstate: str, offset: int, message: str) -> None:
+def test_invalid_tokens_are_refused(text: str, sqlstate: str, offset: int, message: str) -> None:
     with pytest.raises(SqlError) as caught:
         tokens_of(text)
 

@@ -33,7 +33,7 @@ def test_psycopg_asks_simply_and_with_arguments(connection: Connection) -> None:
     assert connection.execute("").statusmessage is None
 
 
-def test_psycopg_is_told_tags_and_counts(connection: Connection) -> None:
+def test_psycopg_receives_tags_and_counts(connection: Connection) -> None:
     cursor = connection.cursor()
     cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", [(10, "k", 1.0), (11, None, 2.0)])
 
@@ -51,7 +51,7 @@ def test_psycopg_is_told_tags_and_counts(connection: Connection) -> None:
         ("SELECT $1", "42P02"),
     ],
 )
-def test_errors_have_a_state_and_the_connection_goes_on(connection: Connection, text: str, sqlstate: str) -> None:
+def test_errors_have_a_state_and_the_connection_continues(connection: Connection, text: str, sqlstate: str) -> None:
     with pytest.raises(psycopg.Error) as raised:
         connection.execute(text)
 
@@ -89,7 +89,7 @@ def test_transactions_have_a_status(connection: Connection) -> None:
     assert connection.info.transaction_status.value == TransactionStatus.IDLE
 
 
-def test_notices_are_told(connection: Connection) -> None:
+def test_notices_are_reported(connection: Connection) -> None:
     notices: list[str | None] = []
     connection.add_notice_handler(lambda diagnostic: notices.append(diagnostic.message_primary))
     connection.execute("BEGIN")
@@ -99,7 +99,7 @@ def test_notices_are_told(connection: Connection) -> None:
     assert notices == ["there is already a transaction in progress"]
 
 
-def test_settings_are_told_when_they_change(connection: Connection) -> None:
+def test_settings_are_reported_when_they_change(connection: Connection) -> None:
     connection.execute("SET application_name = 'mine'")
 
     assert connection.info.parameter_status("application_name") == "mine"
@@ -139,7 +139,7 @@ def test_a_subscription_streams_and_is_cancelled(connection: Connection) -> None
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_subscription_is_told_of_before_its_first_row(connection: Connection) -> None:
+def test_a_subscription_is_reported_before_its_first_row(connection: Connection) -> None:
     with connection.cursor().copy("COPY (SUBSCRIBE nothing) TO STDOUT") as copy:
         connection.cancel_safe()
         with pytest.raises(psycopg.errors.QueryCanceled):

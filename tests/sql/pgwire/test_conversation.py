@@ -60,7 +60,7 @@ def test_a_portal_ends_with_its_transaction(toy: ToyServer) -> None:
         assert kinds(client, execute(0, "p"), SYNC) == "DDCZ"
 
 
-def test_what_follows_an_error_is_passed_over_up_to_sync(toy: ToyServer) -> None:
+def test_messages_after_an_error_are_skipped_up_to_sync(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client:
         sent = (
             parse("SELECT nope FROM t"),
@@ -122,7 +122,7 @@ def test_a_version_that_is_not_spoken_is_negotiated_or_refused(toy: ToyServer) -
         assert client.is_sent_away()
 
 
-def test_who_has_no_name_or_asks_for_what_is_not_there_is_sent_away(toy: ToyServer) -> None:
+def test_logins_without_a_user_or_with_an_unknown_database_are_refused(toy: ToyServer) -> None:
     for body, sqlstate in ((b"\0", "28000"), (b"user\0flow\0database\0nowhere\0\0", "3D000")):
         with ByteClient(toy.port, is_let_in=False) as client:
             client.send(startup(body))
@@ -130,7 +130,7 @@ def test_who_has_no_name_or_asks_for_what_is_not_there_is_sent_away(toy: ToyServ
             assert client.is_sent_away()
 
 
-def test_copy_goes_on_after_what_is_no_part_of_it(toy: ToyServer) -> None:
+def test_late_copy_messages_are_ignored(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client:
         client.send(message(b"Q", b"COPY t FROM STDIN\0"))
         assert client.receive()[0] == b"G"

@@ -128,7 +128,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ("SELECT repeat('a', 1000000) LIKE '%a%a%a%a%b'", None),
     ],
 )
-def test_statements_hold_up_nobody(served: Served, text: str, sqlstate: str | None) -> None:
+def test_statements_block_no_other_client(served: Served, text: str, sqlstate: str | None) -> None:
     assert served.ask(text) == (sqlstate, False)
 
 
@@ -148,17 +148,17 @@ def test_statements_hold_up_nobody(served: Served, text: str, sqlstate: str | No
         "SELECT count(*) FROM pg_type a, pg_type b, pg_type c, pg_type d, pg_type e, pg_type f",
     ],
 )
-def test_what_takes_long_can_be_cancelled(served: Served, text: str) -> None:
+def test_long_statements_can_be_cancelled(served: Served, text: str) -> None:
     assert served.ask(text, cancel_after=0.7) == ("57014", False)
     with served.connect() as client:  # catalogs are in one database, which works for one session at a time
         assert client.execute("SELECT count(*) FROM pg_am").fetchall() == [(2,)]
 
 
-def test_nothing_of_that_takes_much_memory(served: Served) -> None:
+def test_exhausting_statements_take_bounded_memory(served: Served) -> None:
     assert served.memory() < 2_000
 
 
-def test_a_timeout_is_told_as_one(served: Served) -> None:
+def test_a_timeout_is_reported_as_one(served: Served) -> None:
     with served.connect() as client:
         client.execute("SET statement_timeout = '300ms'")
         for text in (
@@ -171,7 +171,7 @@ def test_a_timeout_is_told_as_one(served: Served) -> None:
         assert client.execute("SELECT count(*) FROM pg_am").fetchall() == [(2,)]
 
 
-def test_what_is_idle_is_not_cancelled(served: Served) -> None:
+def test_idle_sessions_are_not_cancelled(served: Served) -> None:
     with served.connect() as client:
         client.cancel_safe()
         assert client.execute("SELECT 1").fetchall() == [(1,)]
@@ -218,7 +218,7 @@ def test_a_failed_transaction_stays_failed_when_it_is_cancelled(served: Served) 
         assert client.execute("ROLLBACK").statusmessage == "ROLLBACK"
 
 
-def test_what_waits_for_another_writer_can_be_cancelled(served: Served) -> None:
+def test_statements_that_wait_for_a_writer_can_be_cancelled(served: Served) -> None:
     with served.connect() as first, served.connect() as second:
         text = "INSERT INTO t SELECT a.a, a.s FROM t a, t b, t c, t d WHERE a.s || b.s = c.s || d.s || 'x'"
         ended: list[str | None] = []

@@ -102,7 +102,7 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(conversations())
-def test_it_is_what_the_messages_say(sent: list[bytes]) -> None:
+def test_fast_path_takes_the_values_of_the_messages(sent: list[bytes]) -> None:
     session = Recording()
     exchange = FastPath(STATEMENTS, cast(Session, session))
     for data in sent:

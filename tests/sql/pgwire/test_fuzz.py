@@ -48,7 +48,7 @@ def test_every_message_is_answered_as_the_protocol_says(toy: ToyServer, sent: li
         goes_on(toy, witness)
 
 
-def test_an_honest_session_goes_on_beside_hostile_ones(tmp_path: Path) -> None:
+def test_an_honest_session_continues_beside_hostile_ones(tmp_path: Path) -> None:
     """With a session of SQL, and what describes catalogs and keeps savepoints before it."""
     with served(tmp_path) as port, psycopg.connect(f"host=127.0.0.1 port={port} user=flow", autocommit=True) as honest:
         honest.execute("CREATE TABLE t (id int, name text, x double precision)")

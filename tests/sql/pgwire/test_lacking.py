@@ -39,7 +39,7 @@ CAUSES: dict[str, tuple[Callable[[], BaseException], str]] = {
 
 @pytest.mark.parametrize("name", CAUSES)
 @pytest.mark.parametrize("way", ["raw", "translated", "twice"])
-def test_what_the_machine_lacks(name: str, way: str) -> None:
+def test_lacking_resources_have_an_sqlstate_and_a_hint(name: str, way: str) -> None:
     cause, sqlstate = CAUSES[name]
     defects: list[BaseException] = []
     error: BaseException = cause()

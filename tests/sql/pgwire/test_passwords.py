@@ -28,7 +28,7 @@ def test_passwords_and_verifiers(tmp_path: Path) -> None:
     assert passwords.verifier_of("bob") == Verifier.of_text(VERIFIER)
 
 
-def test_who_does_not_exist_is_challenged_alike(tmp_path: Path) -> None:
+def test_unknown_users_are_challenged_as_known_ones(tmp_path: Path) -> None:
     passwords = Passwords.of_file(write(tmp_path, "ann:a\n"))
     first, second = passwords.verifier_of("eve"), passwords.verifier_of("eve")
 

@@ -168,7 +168,7 @@ def test_idle_sessions_end(port: int, another: Connection, setting: str, text: s
     assert one(another, "SELECT pg_advisory_lock(7)") == ""
 
 
-def test_how_many_clients_there_may_be_is_told(connection: Connection) -> None:
+def test_max_connections_is_shown(connection: Connection) -> None:
     assert one(connection, "SHOW max_connections") == "400"
     assert one(connection, "SELECT current_setting('max_connections')") == "400"
     with pytest.raises(psycopg.errors.CantChangeRuntimeParam):

@@ -211,7 +211,7 @@ def test_an_error_in_the_place_of_a_row(pair: Pair) -> None:
     pair.settle(look_up(3))
 
 
-def test_what_is_not_one_exchange_is_for_the_conversation(pair: Pair) -> None:
+def test_fast_path_leaves_other_exchanges_to_the_conversation(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     one = bind(long(1), formats=(1,))
     before = pair.session.prompt
@@ -243,7 +243,7 @@ def test_bytes_that_come_one_by_one(pair: Pair) -> None:
     pair.settle(look_up(1))
 
 
-def test_what_was_not_flushed_comes_first(pair: Pair) -> None:
+def test_fast_path_sends_unflushed_messages_first(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     client, session = pair.prompt, pair.session
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -274,7 +274,7 @@ def test_in_transactions(pair: Pair) -> None:
     pair.settle(look_up(1))
 
 
-def test_what_may_take_long_is_cancelled_in_time(pair: Pair) -> None:
+def test_fast_path_leaves_long_queries_cancellable(pair: Pair) -> None:
     pairs = " CROSS JOIN ".join(f"t AS t{number}" for number in range(12))
     prepared(pair, f"SELECT count(*) FROM {pairs} WHERE t0.id >= $1")
     assert pair.kinds(message(b"Q", b"SET statement_timeout = 300\0")) == "CZ"
@@ -338,14 +338,14 @@ def test_a_regular_expression_is_understood_where_it_holds_nobody_up(pair: Pair)
         pair.settle(bind(expression), EXECUTE, SYNC)
 
 
-def test_what_changes_with_time_alone(pair: Pair) -> None:
+def test_fast_path_leaves_queries_of_the_time_to_the_conversation(pair: Pair) -> None:
     """`now()` is one moment of a transaction, and not one of each row."""
     prepared(pair, "SELECT now() = now(), count(DISTINCT now()) FROM t WHERE id = $1 GROUP BY 1")
     assert pair.answers(look_up(4))[2] == (b"D", b"\0\2\0\0\0\1t\0\0\0\x011")
     assert pair.session.prompt == 0
 
 
-def test_others_see_the_text_of_what_was_looked_up_last(server: RecordedServer, pair: Pair) -> None:
+def test_pg_stat_activity_shows_the_last_point_lookup(server: RecordedServer, pair: Pair) -> None:
     text = "SELECT name, 'seen by others' FROM t WHERE id = $1"
     prepared(pair, text).settle(look_up(1))
     assert pair.kinds(message(b"Q", b"SELECT 1\0")) == "TDCZ"
@@ -355,7 +355,7 @@ def test_others_see_the_text_of_what_was_looked_up_last(server: RecordedServer, 
     assert seen == (2,)
 
 
-def test_what_was_written_before_is_seen(server: RecordedServer, pair: Pair) -> None:
+def test_point_lookups_see_earlier_writes(server: RecordedServer, pair: Pair) -> None:
     """By whatever connection, as soon as that is told; and it becomes known soon, so look-ups are prompt again."""
     with connected(server) as writer:
         writer.execute("CREATE TABLE w (id bigint, name text)")

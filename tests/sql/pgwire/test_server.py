@@ -49,7 +49,7 @@ def test_connections_are_encrypted(tmp_path: Path) -> None:
                 connection.execute("SELECT pg_sleep(30)")
 
 
-def test_what_was_written_before_encryption_is_refused(tmp_path: Path) -> None:
+def test_bytes_before_encryption_are_refused(tmp_path: Path) -> None:
     with toy_server(None, tls_context(str(certify(tmp_path)), None)) as toy:
         with ByteClient(toy.port, is_let_in=False) as client:
             client.send(b"\0\0\0\x08\x04\xd2\x16\x2f" + b"injected")
@@ -58,7 +58,7 @@ def test_what_was_written_before_encryption_is_refused(tmp_path: Path) -> None:
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_who_is_not_on_this_machine_needs_a_password() -> None:
+def test_remote_addresses_need_passwords() -> None:
     async def listen(host: str, passwords: Passwords | None) -> None:
         server = Server(lambda begun, _: ToySession(toy_database(), begun), passwords=passwords)
         await server.listen(host, 0)
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken() -> None:
             asyncio.run(listen(taken.getsockname()[1]))
 
 
-def test_too_many_clients() -> None:
+def test_connections_beyond_the_limit_are_refused() -> None:
     with toy_server(most_connections=2) as toy, ByteClient(toy.port) as first, ByteClient(toy.port):
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             psycopg.connect(toy.address)
@@ -114,7 +114,7 @@ def test_a_client_that_does_not_read_is_waited_for_and_can_be_cancelled(toy: Toy
     assert [state_of(body) for kind, body in received if kind == b"E"] == ["57014"]
 
 
-def test_what_is_committed_is_not_told_to_be_cancelled(toy: ToyServer) -> None:
+def test_committed_statements_are_not_reported_as_cancelled(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client, ByteClient(toy.port, is_let_in=False) as other:
         client.send(message(b"Q", b"SELECT 1; SELECT 'late'\0"))
         other.send(b"\0\0\0\x10\x04\xd2\x16\x2e" + client.key)

@@ -105,7 +105,7 @@ def test_arguments_have_two_formats(oid: int, form: int, data: bytes, datum: Dat
         (1007, 1, struct.pack("!iiI", 0, 0, 20), "42804"),
     ],
 )
-def test_what_is_no_value_is_refused(oid: int, form: int, data: bytes, sqlstate: str) -> None:
+def test_invalid_argument_values_are_refused(oid: int, form: int, data: bytes, sqlstate: str) -> None:
     with pytest.raises(SqlError) as raised:
         argument_of(oid, form, data)
 
@@ -150,7 +150,7 @@ def kinds(text: str) -> list[bytes]:
         ("dcfHX", ""),
     ],
 )
-def test_what_may_be_answered(sent: str, received: str) -> None:
+def test_permitted_answers_are_recognized(sent: str, received: str) -> None:
     assert are_answers(kinds(sent), kinds(received))
 
 
@@ -171,5 +171,5 @@ def test_what_may_be_answered(sent: str, received: str) -> None:
         ("QcSX", "GCZ"),
     ],
 )
-def test_what_may_not_be_answered(sent: str, received: str) -> None:
+def test_forbidden_answers_are_recognized(sent: str, received: str) -> None:
     assert not are_answers(kinds(sent), kinds(received))

@@ -86,7 +86,7 @@ def test_the_one_that_has_waited_longest_makes_way(silence: str, certificate: Pa
 
 
 @pytest.mark.parametrize("silence", SILENCES)
-def test_patience_with_who_logs_in_has_an_end(silence: str, certificate: Path) -> None:
+def test_logins_have_a_time_limit(silence: str, certificate: Path) -> None:
     with (
         toy_server(PASSWORDS, tls_context(str(certificate), None), login_seconds=0.3) as toy,
         socket.create_connection(("127.0.0.1", toy.port)) as connection,
@@ -102,7 +102,7 @@ def test_patience_with_who_logs_in_has_an_end(silence: str, certificate: Path) -
             assert client.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_those_who_have_logged_in_do_not_wait(certificate: Path) -> None:
+def test_logged_in_clients_do_not_wait(certificate: Path) -> None:
     with toy_server(PASSWORDS, most_connections=5, most_waiting=2) as toy, ExitStack() as stack:
         clients = [stack.enter_context(logged_in(toy)) for _ in range(5)]
         assert (toy.server.connections, toy.server.waiting) == (5, 0)

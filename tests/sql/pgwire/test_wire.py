@@ -24,7 +24,7 @@ async def in_a_callback(wire: Wire, data: bytes, task: asyncio.Task[tuple[bytes,
     return bool(await done)
 
 
-def test_who_waits_for_a_message_goes_on_as_soon_as_all_of_it_is_there() -> None:
+def test_receive_returns_once_a_message_is_complete() -> None:
     async def talk() -> None:
         wire = Wire(lambda _: None)
         task = asyncio.create_task(wire.receive())
@@ -36,7 +36,7 @@ def test_who_waits_for_a_message_goes_on_as_soon_as_all_of_it_is_there() -> None
     asyncio.run(talk())
 
 
-def test_who_waits_may_be_cancelled() -> None:
+def test_receive_can_be_cancelled() -> None:
     async def talk() -> None:
         wire = Wire(lambda _: None)
         task = asyncio.create_task(wire.receive())
@@ -50,7 +50,7 @@ def test_who_waits_may_be_cancelled() -> None:
     asyncio.run(talk())
 
 
-def test_who_waits_ends_with_the_connection() -> None:
+def test_receive_ends_with_the_connection() -> None:
     async def talk() -> None:
         wire = Wire(lambda _: None)
         task = asyncio.create_task(wire.receive())

@@ -62,7 +62,7 @@ def test_a_table_has_1600_columns_at_most() -> None:
         ("create table x (a int default 'x')", "22P02", 30),
     ],
 )
-def test_what_a_table_cannot_have(text: str, sqlstate: str, offset: int) -> None:
+def test_invalid_table_definitions_are_refused(text: str, sqlstate: str, offset: int) -> None:
     with pytest.raises(SqlError) as caught:
         columns(text)
 
@@ -89,7 +89,7 @@ def test_relations_and_columns_that_a_statement_names() -> None:
         ("copy v to stdout", "42P01", 5),
     ],
 )
-def test_what_is_not_there(text: str, sqlstate: str, offset: int) -> None:
+def test_missing_names_are_refused(text: str, sqlstate: str, offset: int) -> None:
     copy = parse(text)
     assert isinstance(copy, Copy)
     assert isinstance(copy.source, QualifiedName)
@@ -99,13 +99,13 @@ def test_what_is_not_there(text: str, sqlstate: str, offset: int) -> None:
     assert (caught.value.sqlstate, caught.value.offset) == (sqlstate, offset)
 
 
-def test_what_a_query_reads() -> None:
+def test_query_reads_relations_of_subqueries() -> None:
     query = planned("select a from t where exists (select 1 from u where u.a = t.a and u.a in (select s from d))")
 
     assert ids_of(query.relation) == {0, 1, 2}
 
 
-def test_what_may_have_another_value_the_next_time_is_not_maintained() -> None:
+def test_volatile_functions_are_refused_in_views() -> None:
     require_maintainable(planned("select a from t").relation, "materialized view")
     with pytest.raises(SqlError, match=r"now\(\) cannot be used in a materialized view") as caught:
         require_maintainable(planned("select a from t where exists (select now())").relation, "materialized view")
@@ -113,7 +113,7 @@ def test_what_may_have_another_value_the_next_time_is_not_maintained() -> None:
     assert caught.value.sqlstate == "0A000"
 
 
-def test_now_is_one_moment() -> None:
+def test_now_is_one_timestamp() -> None:
     query = planned("select now(), current_date, (select current_timestamp) from t")
     bound = bind(query, [], now=86_400_000_000 * 366)
 
@@ -139,7 +139,7 @@ def test_views() -> None:
     ("text", "names", "sqlstate"),
     [("select a, b as a from t", (), "42701"), ("select $1::int", (), "42P02"), ("select 1", ("a", "b"), "42601")],
 )
-def test_what_is_no_view(text: str, names: tuple[str, ...], sqlstate: str) -> None:
+def test_invalid_view_definitions_are_refused(text: str, names: tuple[str, ...], sqlstate: str) -> None:
     statement = parse(text)
     assert isinstance(statement, SelectStatement)
     with pytest.raises(SqlError) as caught:
@@ -169,7 +169,7 @@ def test_long_queries(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [f"select {'+'.join(['1'] * 3000)}", f"select {'(select ' * 300}1{')' * 300}"])
-def test_what_is_nested_too_deeply(text: str) -> None:
+def test_excessive_nesting_is_refused(text: str) -> None:
     with pytest.raises(SqlError, match="stack depth limit exceeded") as caught:
         planned(text)
 

@@ -230,7 +230,7 @@ def test_queries_are_refused_alike(text: str) -> None:
         ("select generate_series(distinct 1, 2)", "42809"),
     ],
 )
-def test_what_is_refused_here(text: str, sqlstate: str) -> None:
+def test_queries_of_unsupported_features_are_refused(text: str, sqlstate: str) -> None:
     refused = description(text)
     assert isinstance(refused, Refusal)
     assert refused.sqlstate == sqlstate

@@ -40,7 +40,7 @@ def two() -> World:
     return World()
 
 
-def test_one_is_asked_and_the_other_one_while_that_has_something_to_answer(two: World) -> None:
+def test_peeks_are_sent_to_a_replica_without_pending_peeks(two: World) -> None:
     first, second = two.ask(), two.ask()
     assert (two.asked(first), two.asked(second)) == ("a", "b")
 
@@ -72,7 +72,9 @@ def test_the_others_are_asked_once_an_answer_is_late_and_who_was_late_is_heard_o
         (Status(7, FlowError("the disk is away"), 1), "b"),  # it does not have the rows any more
     ],
 )
-def test_one_that_is_about_to_answer_is_asked(two: World, response: Report | Status, asked: str) -> None:
+def test_peeks_are_sent_to_the_replica_that_is_about_to_answer(
+    two: World, response: Report | Status, asked: str
+) -> None:
     two.replicas["a"].say(response)
     assert two.asked(two.ask()) == asked
 
@@ -85,6 +87,8 @@ def test_one_that_is_about_to_answer_is_asked(two: World, response: Report | Sta
         ((9, 30), 7, "a"),  # which it has forgotten
     ],
 )
-def test_one_that_knows_the_time_is_asked(two: World, frontiers: tuple[int, int], time: int, asked: str) -> None:
+def test_peeks_are_sent_to_the_replica_that_has_reached_the_time(
+    two: World, frontiers: tuple[int, int], time: int, asked: str
+) -> None:
     two.replicas["b"].is_at(*frontiers)
     assert two.asked(two.ask(time)) == asked

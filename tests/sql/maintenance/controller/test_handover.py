@@ -11,7 +11,7 @@ from derive.event_loop import Handover
 
 
 @pytest.mark.parametrize("is_patient", [True, False])
-def test_what_threads_hand_over_comes_in_the_order_of_each(*, is_patient: bool) -> None:
+def test_handover_keeps_the_order_of_each_thread(*, is_patient: bool) -> None:
     async def work() -> None:
         handover: Handover[tuple[int, int]] = Handover(is_patient=lambda: is_patient)
         handover.put((9, 0))
@@ -39,7 +39,7 @@ def test_what_threads_hand_over_comes_in_the_order_of_each(*, is_patient: bool) 
     asyncio.run(work())
 
 
-def test_a_thread_that_waits_for_room_goes_on_when_nobody_takes_anything_more() -> None:
+def test_thread_waiting_for_room_continues_when_the_handover_is_closed() -> None:
     async def work() -> None:
         handover: Handover[int] = Handover(is_patient=lambda: True)
         for number in range(20):
@@ -56,7 +56,7 @@ def test_a_thread_that_waits_for_room_goes_on_when_nobody_takes_anything_more() 
     asyncio.run(work())
 
 
-def test_who_waits_for_ever_is_not_woken_by_what_was_taken_before_it_was_told_of() -> None:
+def test_handover_ignores_wakeups_for_items_already_taken() -> None:
     async def work() -> None:
         handover: Handover[int] = Handover(is_patient=lambda: False)
         handover.put(1)

@@ -76,7 +76,7 @@ def test_an_index_is_held_from_when_it_has_begun() -> None:
     assert controller.late() == {}
 
 
-def test_it_is_held_from_when_all_replicas_have_begun() -> None:
+def test_capability_of_a_dataflow_moves_once_all_replicas_have_begun() -> None:
     controller, memory = world(Index((0,)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
     first.is_at(6, 12)
@@ -88,7 +88,7 @@ def test_it_is_held_from_when_all_replicas_have_begun() -> None:
     assert memory.held == {7: 9}
 
 
-def test_what_a_replica_works_first_rows_out_of_is_held_until_it_has_these() -> None:
+def test_inputs_are_kept_until_a_replica_is_hydrated() -> None:
     controller, memory = world(Index((0,)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
     first.is_at(5, 20)
@@ -101,7 +101,7 @@ def test_what_a_replica_works_first_rows_out_of_is_held_until_it_has_these() -> 
     assert memory.held == {7: 15}
 
 
-def test_whoever_allows_less_is_told_of_it_once() -> None:
+def test_late_dataflows_are_reported_once() -> None:
     controller, memory = world(Materialized())
     Quiet(controller, "a").is_at(9, 12)
 
@@ -111,7 +111,7 @@ def test_whoever_allows_less_is_told_of_it_once() -> None:
     assert controller.late() == {}
 
 
-def test_who_begins_is_asked_what_others_have_not_answered() -> None:
+def test_starting_replica_receives_pending_peeks() -> None:
     """One that has begun may stand still, and one that begins later may be further."""
     controller, _ = world(Index((0,)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
@@ -160,7 +160,7 @@ def failed(upper: int) -> TailResponse:
     return TailResponse(103, upper, upper, (), FrontierError("it is forgotten"))
 
 
-def test_a_replica_that_was_behind_begins_anew_and_one_that_cannot_begin_does_not() -> None:
+def test_a_replica_that_was_behind_starts_over_and_one_that_cannot_begin_does_not() -> None:
     controller, links, told = Controller(1, Nothing()), {name: Heard() for name in "ab"}, list[TailResponse]()
     for name, link in links.items():
         controller.attach(name, link)

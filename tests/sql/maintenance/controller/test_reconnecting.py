@@ -96,7 +96,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def test_a_dataflow_that_is_about_to_begin_goes_on_with_it(world: World) -> None:
+def test_a_dataflow_that_is_about_to_begin_continues_with_it(world: World) -> None:
     world.controller.create([INDEX])
     world.settle()
     assert len(world.slow.orders) == 1
@@ -111,7 +111,7 @@ def test_a_dataflow_that_is_about_to_begin_goes_on_with_it(world: World) -> None
     assert world.controller.frontiers(101) == (1, 2)
 
 
-def test_one_that_is_wanted_from_before_is_made_anew(world: World) -> None:
+def test_dataflow_requested_at_an_earlier_time_is_rebuilt(world: World) -> None:
     world.controller.create([INDEX])
     world.settle()
     world.disconnect()
@@ -123,7 +123,7 @@ def test_one_that_is_wanted_from_before_is_made_anew(world: World) -> None:
     assert world.welcomes[-1].reasons == ("was not known at 0",)
 
 
-def test_what_is_dropped_is_told_by_the_name_that_it_had(world: World) -> None:
+def test_welcome_reports_dropped_dataflows_by_name(world: World) -> None:
     world.controller.create([replace(INDEX, name="public.v_a"), replace(INDEX, id=102)])
     world.settle()
     world.slow.is_done = True
@@ -134,7 +134,7 @@ def test_what_is_dropped_is_told_by_the_name_that_it_had(world: World) -> None:
     assert str(world.welcomes[-1]) == "kept nothing; rebuilt nothing; dropped public.v_a, u102"
 
 
-def test_whoever_waits_is_told_that_a_replica_is_gone(world: World) -> None:
+def test_lost_replica_notifies_waiters(world: World) -> None:
     before = world.told
     world.disconnect()
     assert world.told == before + 1

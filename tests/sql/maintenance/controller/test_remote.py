@@ -135,7 +135,7 @@ def test_an_instance_that_is_served_again_is_connected_to_again(
     assert welcomes == ["one one", "one one"]
 
 
-def test_who_does_not_have_the_token_is_refused(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
     controller = Controller(1, Nothing())
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
@@ -165,7 +165,7 @@ def test_silent_connections_do_not_keep_a_controller_away(
         server.stop()
 
 
-def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_reported(tmp_path: Path) -> None:
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
@@ -173,7 +173,7 @@ def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_refusal_is_told_in_every_session(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+def test_a_refusal_is_reported_in_every_session(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
     troubles: set[str] = set()
     controller = Controller(1, Nothing(), folder="another")
     with reconciling(tmp_path) as reconciler:
@@ -190,7 +190,7 @@ def test_a_refusal_is_told_in_every_session(tmp_path: Path, loop: asyncio.Abstra
     assert troubles == {"the instance serves another data folder (start the instance with --data of this folder)"}
 
 
-def test_a_command_that_cannot_be_sent_is_told_and_the_connection_made_again(
+def test_unsendable_command_is_reported_and_the_connection_renewed(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -213,7 +213,7 @@ def test_a_command_that_cannot_be_sent_is_told_and_the_connection_made_again(
     assert told == ["replica one is connected to again, after a defect: no such text"]
 
 
-def test_a_defect_of_an_instance_is_told_at_both_ends(
+def test_a_defect_of_an_instance_is_reported_at_both_ends(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(session: Session, command: Command) -> None:

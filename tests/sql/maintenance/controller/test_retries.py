@@ -98,7 +98,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         process.reconciler.close()
 
 
-def test_what_cannot_be_opened_is_tried_again_and_what_is_over_it_waits(world: World) -> None:
+def test_failed_openings_are_retried_while_dependents_wait(world: World) -> None:
     world.memories["a"].is_shut = True
     world.controller.create([BELOW, ABOVE])
     world.settle()
@@ -160,7 +160,7 @@ def test_a_failed_dataflow_begins_with_the_time_that_is_allowed_by_then(world: W
     assert world.peek(101, 5) == [(2, 2), (3, 3)]
 
 
-def test_what_comes_to_a_halt_goes_on_by_itself_where_it_was(world: World) -> None:
+def test_failed_dataflow_resumes_by_itself(world: World) -> None:
     world.controller.create([BELOW, ABOVE])
     world.settle()
     world.controller.detach("b", world.wires["b"].link)
@@ -183,7 +183,7 @@ def test_what_comes_to_a_halt_goes_on_by_itself_where_it_was(world: World) -> No
     assert world.memories["a"].opened == [1, 1]  # each once: nothing was begun anew
 
 
-def test_what_was_kept_and_cannot_go_on_begins_anew_with_what_is_over_it(world: World) -> None:
+def test_kept_dataflow_that_cannot_resume_is_rebuilt_with_its_dependents(world: World) -> None:
     world.controller.create([BELOW, ABOVE])
     world.settle()
     world.controller.detach("b", world.wires["b"].link)
@@ -201,7 +201,7 @@ def test_what_was_kept_and_cannot_go_on_begins_anew_with_what_is_over_it(world: 
     assert world.peek(102, 2) == [(2, 2), (4, 4)]
 
 
-def test_what_was_kept_and_cannot_go_on_is_rebuilt_maybe_at_a_later_time(world: World) -> None:
+def test_kept_dataflow_that_cannot_resume_may_be_rebuilt_at_a_later_time(world: World) -> None:
     world.controller.create([BELOW])
     world.settle()
     world.processes["a"].die(is_lost=False)
@@ -225,7 +225,7 @@ def test_what_was_kept_and_cannot_go_on_is_rebuilt_maybe_at_a_later_time(world: 
     assert world.controller.late() == {101: 4}
 
 
-def test_what_is_dropped_is_not_tried_again(world: World) -> None:
+def test_dropped_dataflows_are_not_retried(world: World) -> None:
     world.memories["a"].is_shut = True
     world.controller.create([BELOW])
     world.settle()
@@ -237,7 +237,7 @@ def test_what_is_dropped_is_not_tried_again(world: World) -> None:
     assert len(world.memories["a"].opened) == opened
 
 
-def test_a_tail_ends_once_no_replica_can_go_on_with_it(world: World) -> None:
+def test_a_tail_ends_once_no_replica_can_continue_with_it(world: World) -> None:
     told: list[TailResponse] = []
     for memory in world.memories.values():
         memory.is_shut = True
@@ -259,7 +259,7 @@ def test_a_tail_ends_once_the_last_replica_that_went_on_with_it_is_lost(world: W
     assert [str(response.failure) for response in told] == ["the disk is away"]
 
 
-def test_whoever_waits_is_told_of_what_nobody_foresaw(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_are_reported_to_waiting_clients(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> Iterator[list[Row]]:
         yield [(1, 1)]
         raise OSError(5, "Input/output error")
@@ -279,9 +279,7 @@ def test_whoever_waits_is_told_of_what_nobody_foresaw(world: World, monkeypatch:
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_what_had_not_told_when_it_began_late_is_made_anew_once_and_answers_the_same(
-    world: World, *, is_killed: bool
-) -> None:
+def test_dataflow_with_an_unreported_late_start_is_rebuilt_once(world: World, *, is_killed: bool) -> None:
     world.controller.detach("b", world.wires.pop("b").link)
     world.controller.create([BELOW])
     world.settle()
@@ -334,7 +332,7 @@ class Interrupted:
     def close(self) -> None: ...
 
 
-def test_what_comes_while_a_tail_is_worked_on_is_told_by_whoever_does(tmp_path: Path) -> None:
+def test_updates_during_a_tail_step_are_sent_by_the_running_step(tmp_path: Path) -> None:
     collection = Changing(TYPES)
     collection.change(1, [((1, 1), 1)])
     collection.seal(2)

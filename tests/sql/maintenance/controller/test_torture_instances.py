@@ -22,7 +22,7 @@ def script(faults: Faults) -> Iterator[Sequence[Fault]]:
     yield [partial(faults.held, first), partial(faults.server_at_failpoint, "dataflow.held")]
 
 
-def test_whatever_is_lost_clients_see_one_history(tmp_path: Path) -> None:
+def test_clients_see_one_history_under_any_loss(tmp_path: Path) -> None:
     torture = InstanceTorture(tmp_path, seed=1, arrangements=iter([(2, 0)]), script=script, longest=1.0)
     torture.run(rounds=3)
 
