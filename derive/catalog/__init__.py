@@ -3,7 +3,7 @@
 `build` turns the files of a catalog into validated specs and issues, and `check` adds the issues of its code.
 `generate` writes files for authors, and `graph` describes the data flow as plain data.
 
-`definitions` hold the written values with their positions. Each of the other packages uses only those before it:
+`definitions` hold the written values with their positions. Each of the other parts uses only those before it:
 `language` defines the syntax of files and parses them; `loading` follows a catalog through its files to definitions;
 `schemas` examines the schemas of collections; `rules` check keys, transforms, selectors and tests. All of them add
 issues to a `report`.

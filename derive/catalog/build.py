@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, MaterializationDef, TestDef
-from derive.catalog.language.names import collisions, is_line, is_name
+from derive.catalog.language.structure import collisions, is_line, is_name
 from derive.catalog.language.yaml import Located
-from derive.catalog.loading.loader import Loader
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading import Loader, Resources
 from derive.catalog.rules.lineage import cycles, upstream
 from derive.catalog.rules.locations import CollectionLocations, defaults
 from derive.catalog.rules.materializations import MaterializationBuilder
 from derive.catalog.rules.steps import Schedule, StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
-from derive.catalog.schemas.examination import SchemaExaminer
+from derive.catalog.schemas import SchemaExaminer
 from derive.errors import CatalogError, Issue
 from derive.protocol.specs import (
     BindingSpec,

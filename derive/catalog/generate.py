@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from derive.catalog.build import Build, build
-from derive.catalog.loading.resources import Resources, project_root
+from derive.catalog.loading import Resources, project_root
 from derive.errors import FlowError, Issue
 from derive.lambda_sql.stub import shuffle_stubs
 from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading import Resources
 from derive.errors import CatalogError, FlowError
 from derive.protocol.resource import is_remote
 from derive.protocol.specs import CatalogSpec

@@ -32,7 +32,7 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
       flowctl backup /backups/tuesday --base /backups/monday
       flowctl restore /backups/tuesday --data restored
     """
-    from derive.backup.taking import Options, back_up, require_empty
+    from derive.backup import Options, back_up, require_empty
     from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder

@@ -70,8 +70,7 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
 
 def render(graph: FlowGraph, form: str, *, title: str) -> str:
     """Return the picture of a graph in one of the formats; formats with a heading show `title`."""
-    from derive.cli.picture.dot import render_dot, render_mermaid, render_text
-    from derive.cli.picture.svg import render_html, render_svg
+    from derive.cli.graph_picture import render_dot, render_html, render_mermaid, render_svg, render_text
 
     if form == "json":
         import json

@@ -62,7 +62,7 @@ def command(
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
-    from derive.catalog.language.names import is_pointer
+    from derive.catalog.language.structure import is_pointer
     from derive.cli.console import Progress
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from derive.catalog.loading.resources import Resources
+    from derive.catalog.loading import Resources
     from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.storage.store import Store
 

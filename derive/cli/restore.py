@@ -24,7 +24,7 @@ def command(backup: Path, source: Path, data: Path | None, *, copies: bool) -> N
       flowctl restore /backups/tuesday
       flowctl restore /backups/tuesday --data /elsewhere/.flow
     """
-    from derive.backup.restoring import restore
+    from derive.backup import restore
     from derive.cli.console import Progress, note
 
     folder = data_folder(source, data)

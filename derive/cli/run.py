@@ -18,7 +18,7 @@ from derive.cli.options import catalog_options, data_folder, limit_options, limi
 from derive.cli.prepare import prepare_after
 
 if TYPE_CHECKING:
-    from derive.catalog.loading.resources import Resources
+    from derive.catalog.loading import Resources
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.engine.executor import Executor
@@ -100,7 +100,7 @@ def command(
       flowctl run --watch
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
-    from derive.catalog.loading.resources import Resources
+    from derive.catalog.loading import Resources
     from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
     from derive.engine.task_reconciler import open_changing_run

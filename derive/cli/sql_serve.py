@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from derive.sql.pgwire.connection import OpenSession
     from derive.sql.pgwire.passwords import Passwords
     from derive.sql.pgwire.server import Server
-    from derive.sql.sources.file_access import FileAccess
+    from derive.sql.sources.followed_file import FileAccess
     from derive.sql.transactions.ownership import Ownership
 
 _THREADS = 64
@@ -277,7 +277,7 @@ def _connections(most: int) -> tuple[int, int]:
 
 def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:
     """Return the files that sources may read: all of them, or the given folders without files that hold secrets."""
-    from derive.sql.sources.file_access import ALL_FILES, FileAccess
+    from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 
     if passwords is None and not folders:
         return ALL_FILES

@@ -13,7 +13,7 @@ from derive.cli.options import limit_options, limited_catalog, output_option, so
 
 if TYPE_CHECKING:
     from derive.protocol.specs import LambdaLimits
-    from derive.testing.driver import Failure, Mismatch
+    from derive.testing import Failure, Mismatch
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
     """
     from derive.catalog.check import require_sound
     from derive.cli.console import note
-    from derive.testing.driver import run_tests
+    from derive.testing import run_tests
 
     begun = time.perf_counter()
     spec = limited_catalog(source, lambda_limits)

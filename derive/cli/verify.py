@@ -14,7 +14,7 @@ from derive.cli.options import catalog_options, output_option, stored_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from derive.backup.verifying import Finding, Progress
+    from derive.backup import Finding, Progress
 
 _COLUMNS = ["kind", "path", "collection", "task", "what"]
 
@@ -40,7 +40,7 @@ def command(source: Path, data: Path | None, backup: Path | None, output: str | 
       flowctl verify --data /elsewhere/.flow -o json
       flowctl verify --backup /backups/tuesday
     """
-    from derive.backup.verifying import verify_backup
+    from derive.backup import verify_backup
     from derive.cli.console import Progress, note, print_rows
     from derive.errors import UsageError
 
@@ -63,7 +63,7 @@ def command(source: Path, data: Path | None, backup: Path | None, output: str | 
 
 
 def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding]:
-    from derive.backup.verifying import Verification
+    from derive.backup import Verification
     from derive.cli.console import note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder

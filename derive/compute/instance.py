@@ -31,7 +31,7 @@ from derive.compute.operators.operator import weighted
 from derive.compute.plans.plan import explained
 from derive.compute.plans.planning import plan_of
 from derive.compute.plans.pruning import pruned
-from derive.compute.sqlite.connection import translated
+from derive.compute.sqlite import translated
 from derive.errors import FlowError, FrontierError
 from derive.time.frontier import END_OF_TIME
 

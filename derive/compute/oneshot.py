@@ -16,10 +16,9 @@ from derive.algebra.expression import Column, Literal, OuterColumn
 from derive.algebra.expression_parts import has_subquery
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
 from derive.algebra.types import Datum, Row
-from derive.compute.sqlite.connection import connect, translated
-from derive.compute.sqlite.query import finished_select, names, select_of
+from derive.compute.sqlite import connect, finished_select, names, select_of, translated
 from derive.errors import SqlError
-from derive.functions.cancellation import cancellation, running
+from derive.functions.statement_context import cancellation, running
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ the value 1 and `lastWriteWins` for other values reduce 1, 1, 1 to 3 one by one,
 first.
 
 A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.annotation`, a reducer, and an entry in
-`_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas suit it.
+`_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas` checks that schemas suit it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.preparation.prepare import Lookups, Plans
-from derive.sql.sources.file_access import ALL_FILES, FileAccess
+from derive.sql.preparation import Lookups, Plans
+from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
-from derive.functions.cancellation import running
+from derive.functions.statement_context import running
 from derive.recently_used import MOST_CHARACTERS
 from derive.sql.backends import Backends, SingleBackend
 from derive.sql.catalog.snapshot import Objects
@@ -21,7 +21,7 @@ from derive.sql.execution.state import LOCAL_USER, State, User
 from derive.sql.outcome import Prepared, ReadyRows, Result, TransactionStatus
 from derive.sql.parser.parse import split
 from derive.sql.parser.statement import Commit, Rollback, RollbackTo
-from derive.sql.preparation.prepare import Plan
+from derive.sql.preparation import Plan
 
 
 class SqlSession:

@@ -10,8 +10,7 @@ from typing import Any
 from conftest import World, write_catalog
 
 from derive import failpoint
-from derive.backup.taking import Backup, Options, back_up
-from derive.backup.verifying import Finding, Verification, verify_backup
+from derive.backup import Backup, Finding, Options, Verification, back_up, verify_backup
 from derive.catalog import load
 from derive.storage.store import Store
 

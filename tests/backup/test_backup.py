@@ -20,9 +20,7 @@ import pytest
 from backed_up import BASE, SECOND, go_on, in_child, take, world_of, wrong, wrong_with_backup
 from sql_world import Client
 
-from derive.backup.manifest import read_manifest
-from derive.backup.restoring import restore
-from derive.backup.taking import back_up
+from derive.backup import back_up, read_manifest, restore
 from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import StorageError, UsageError

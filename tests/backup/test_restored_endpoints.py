@@ -11,7 +11,7 @@ import pytest
 from backed_up import BASE, SECOND, take
 from conftest import World, write_catalog
 
-from derive.backup.restoring import restore
+from derive.backup import restore
 from derive.catalog import load
 from derive.engine.reset import reset
 from derive.engine.split import split

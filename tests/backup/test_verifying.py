@@ -15,7 +15,7 @@ from backed_up import go_on, take, world_of, wrong
 from conftest import World
 from forked_flowctl import flowctl
 
-from derive.backup.restoring import restore
+from derive.backup import restore
 from derive.storage.compaction import compact
 from derive.storage.metadata.identity import COMMITS
 from derive.storage.store import Store

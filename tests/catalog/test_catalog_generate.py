@@ -10,7 +10,7 @@ import pytest
 from derive.catalog.build import build
 from derive.catalog.check import check_catalog
 from derive.catalog.generate import Changes, plan_changes, write_changes
-from derive.catalog.loading.resources import project_root
+from derive.catalog.loading import project_root
 from derive.errors import FlowError
 
 CATALOG = """\

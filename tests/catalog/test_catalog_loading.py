@@ -19,8 +19,7 @@ from jsonschema import Draft202012Validator
 from derive.catalog import load
 from derive.catalog.definitions import CatalogDef, StepDef
 from derive.catalog.language.json_schema import ADDRESS, DURATION, POINTER, STEP_TIME, TICK, TIME, TOKEN, catalog_schema
-from derive.catalog.loading.loader import Loader
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading import Loader, Resources
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.schema.validator import compile_part

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from derive.catalog.graph import Flow, FlowGraph, Node
 from derive.cli.graph import render
-from derive.cli.picture.svg import text_of
+from derive.cli.graph_picture import text_of
 
 FORMS = ["text", "mermaid", "dot", "svg", "html", "json"]
 SVG = "{http://www.w3.org/2000/svg}"

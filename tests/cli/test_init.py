@@ -15,7 +15,7 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import FlowError, UsageError
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import json_lines
-from derive.testing.driver import run_tests
+from derive.testing import run_tests
 
 NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]
 

@@ -12,7 +12,7 @@ import pytest
 from forked_flowctl import flowctl
 
 from derive.catalog import load
-from derive.testing.driver import run_tests
+from derive.testing import run_tests
 
 CATALOG = """\
 collections:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from derive.catalog.graph import Flow, FlowGraph, Node
 from derive.cli.graph import render
-from derive.cli.picture.layout import PAD, Box, Link, cells, columns, components, crossings, lay_out, shortened, spread
+from derive.cli.graph_picture import PAD, Box, Link, cells, columns, components, crossings, lay_out, shortened, spread
 
 TEXTS = st.text(max_size=70)
 

@@ -11,7 +11,7 @@ import pytest
 
 from derive.compute.dataflow.database import NAME, open_database
 from derive.compute.dataflow.staging import as_failure
-from derive.compute.sqlite.connection import translated
+from derive.compute.sqlite import translated
 from derive.errors import BusyError, SqlError, StorageError
 
 

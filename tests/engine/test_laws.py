@@ -28,7 +28,7 @@ from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
-from derive.testing.driver import run_tests
+from derive.testing import run_tests
 from derive.time.extent import Limits
 
 Documents = list[dict[str, Any]]

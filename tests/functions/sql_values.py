@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import ARRAYS, Type
 from derive.functions.types.array import literal_of_texts
-from derive.functions.types.datetime import DAY, text_of_date, text_of_time, text_of_timestamp
-from derive.functions.types.double import text_of_double
-from derive.functions.types.interval import Interval, text_of_interval
+from derive.functions.types.datetime import (
+    DAY,
+    Interval,
+    text_of_date,
+    text_of_interval,
+    text_of_time,
+    text_of_timestamp,
+)
 from derive.functions.types.jsonb import jsonb_datum
 from derive.functions.types.network import Address, AddressType, address_datum, text_of_address
-from derive.functions.types.numeric import text_of_numeric
+from derive.functions.types.numbers import text_of_double, text_of_numeric
 
 _WORDS = [
     "",

@@ -24,7 +24,7 @@ from derive.functions.aggregates.accumulator import AggregateFunction
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import AGGREGATES
 from derive.functions.registry import accumulator_of, aggregate_sql, register, resolve_aggregate
-from derive.functions.types.numeric import decimal_of
+from derive.functions.types.numbers import decimal_of
 from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from derive.functions.aggregates.exact_sums import SCALE, rounded_quotient
+from derive.functions.aggregates.accumulator import SCALE, rounded_quotient
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from postgres_oracle import Outcome, call_sql, literal, literal_sql, of_ours, of
 from derive.algebra.expression import Call, Literal
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.cancellation import running
 from derive.functions.regex.expression import regular_expression
 from derive.functions.registry import evaluate, resolve_function, resolve_operator
-from derive.functions.scalar.like import LikePattern
+from derive.functions.scalar.pattern_matching import LikePattern
+from derive.functions.statement_context import running
 
 Argument = str | int
 

@@ -30,13 +30,15 @@ from derive.functions.types.datetime import (
     HOUR,
     MINUTE,
     SECOND,
+    Interval,
     days_of,
+    interval_datum,
     offset_at,
+    text_of_interval,
     text_of_timestamp,
     timestamp_of_text,
     zone_named,
 )
-from derive.functions.types.interval import Interval, interval_datum, text_of_interval
 from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ

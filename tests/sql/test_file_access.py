@@ -19,7 +19,7 @@ from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.state import User
 from derive.sql.session import SqlSession
-from derive.sql.sources.file_access import FileAccess
+from derive.sql.sources.followed_file import FileAccess
 
 _SECONDS = 30
 NAMES = st.sampled_from(["inside", "outside", "inside/deep", "inside/secret", "a", "b"])

@@ -36,8 +36,7 @@ from identity_folder import Folder, Follower, Subscriber, rows_of
 from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relation, Rows
 from sql_world import Client
 
-from derive.backup.restoring import restore
-from derive.backup.taking import Options, back_up
+from derive.backup import Options, back_up, restore
 from derive.contents import subscription
 from derive.engine import following, inputs, task
 from derive.engine.reset import reset

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.catalog import load
-from derive.catalog.language.names import is_name
+from derive.catalog.language.structure import is_name
 from derive.engine.reset import reset
 from derive.shard.progress import progress_folder
 from derive.shard.state import task_folder

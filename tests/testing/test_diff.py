@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.pointer import MISSING
-from derive.testing.diff import Difference, differences
+from derive.testing import Difference, differences
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),

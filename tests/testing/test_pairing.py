@@ -10,7 +10,7 @@ import pytest
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.testing.diff import pair_documents
+from derive.testing import pair_documents
 
 ONE, TWO, THREE = ({"id": each, "n": each * 10} for each in (1, 2, 3))
 

@@ -12,8 +12,7 @@ from derive.catalog import load
 from derive.document.pointer import MISSING
 from derive.errors import LambdaError
 from derive.protocol.specs import CatalogSpec
-from derive.testing.diff import Difference
-from derive.testing.driver import TestResult, run_tests
+from derive.testing import Difference, TestResult, run_tests
 
 CATALOG = """
 collections:

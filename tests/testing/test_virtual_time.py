@@ -12,8 +12,7 @@ from derive.catalog import load
 from derive.cli.main import flowctl
 from derive.errors import TaskError
 from derive.storage.ingest import Ingestion
-from derive.testing.driver import Failure, run_tests
-from derive.testing.virtual_time import VirtualTime
+from derive.testing import Failure, VirtualTime, run_tests
 
 CATALOG = """\
 collections:

@@ -1,4 +1,4 @@
-"""Check the structure of a catalog file, and report settings without effect.
+"""The structure of a catalog file: syntax of names, known settings, and settings without effect.
 
 Every fault gets our own message, its line and column, and a suggestion. The check also returns the paths of values that
 cannot be loaded, so that the rest is loaded and one run reports everything.
@@ -6,14 +6,76 @@ cannot be loaded, so that the rest is loaded and one run reports everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from derive.catalog.language.json_schema import NO_EFFECT, Schema, catalog_schema
+from derive.catalog.language.json_schema import LINE, NO_EFFECT, Schema, catalog_schema
 from derive.catalog.language.yaml import Located, Path, YamlFile
 from derive.errors import Issue
 from derive.suggest import suggest
+
+_TOKEN = r"(?:[^\W_]|[-_.])+"
+_NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")
+_TRANSFORM = re.compile(_TOKEN)
+_LINE = re.compile(LINE)
+_POINTER = re.compile(r"(/([^/~]|~[01])+)*")
+
+
+def is_name(text: str) -> bool:
+    """Return true for a valid collection name: tokens of letters, numbers, `-`, `_`, `.`, separated by slashes."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_line(text: str) -> bool:
+    """Return true for a valid test name: one line without leading or trailing spaces."""
+    return _LINE.fullmatch(text) is not None
+
+
+def is_token(text: str) -> bool:
+    """Return true for a valid transform name."""
+    return _TRANSFORM.fullmatch(text) is not None
+
+
+def is_field(text: str) -> bool:
+    """Return true for a valid projection name: a JSON pointer without its first slash."""
+    return bool(text) and is_pointer(f"/{text}")
+
+
+def is_pointer(text: str) -> bool:
+    """Return true for a JSON pointer without empty tokens."""
+    return _POINTER.fullmatch(text) is not None
+
+
+def fold(name: str) -> str:
+    """Return a name in the form for comparison, with case and composition of characters folded."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())
+
+
+def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield conflicts between names: `(index, index of the other, relation)`.
+
+    Two names conflict if they are equal once folded ("collides with"), or if one is a folder of the other ("is a
+    prohibited prefix of").
+
+    >>> list(collisions(["a/b", "A/B", "a"]))
+    [(1, 0, 'collides with'), (2, 0, 'is a prohibited prefix of')]
+    """
+    folded: dict[str, int] = {}
+    forms = [fold(name) for name in names]
+    for index, form in enumerate(forms):
+        if form in folded:
+            yield index, folded[form], "collides with"
+        folded.setdefault(form, index)
+    for index, form in sorted(zip(folded.values(), folded, strict=True)):
+        parts = form.split("/")
+        for length in range(1, len(parts)):
+            prefix = folded.get("/".join(parts[:length]))
+            if prefix is not None:
+                yield prefix, index, "is a prohibited prefix of"
+
 
 _NOT_RUN = "captures"
 """Section that is reported as a whole."""

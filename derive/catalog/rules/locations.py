@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from derive.catalog.definitions import CollectionDef
-from derive.catalog.language.names import collisions, is_field, is_pointer, is_token
+from derive.catalog.language.structure import collisions, is_field, is_pointer, is_token
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.schemas.examination import ExaminedSchema
+from derive.catalog.schemas import ExaminedSchema
 from derive.document.pointer import parse_pointer
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from derive.catalog.definitions import BindingDef, MaterializationDef
 from derive.catalog.language.yaml import Located
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading import Resources
 from derive.catalog.report import Report
 from derive.catalog.rules.inputs import build_input
 from derive.errors import CatalogError, Issue

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from derive.catalog.definitions import AdvanceDef, StepDef
 from derive.catalog.language.yaml import Located
-from derive.catalog.loading.resources import Resources
+from derive.catalog.loading import Resources
 from derive.catalog.report import Report
 from derive.catalog.rules.inputs import build_selector
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339

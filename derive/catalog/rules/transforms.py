@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from derive.catalog.definitions import CollectionDef, TransformDef
-from derive.catalog.language.names import collisions, is_token
+from derive.catalog.language.structure import collisions, is_token
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
 from derive.catalog.rules.inputs import build_input

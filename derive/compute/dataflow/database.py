@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from derive.compute.sqlite.connection import connect, translated
+from derive.compute.sqlite import connect, translated
 
 NAME = "compute.db"
 

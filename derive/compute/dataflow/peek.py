@@ -26,9 +26,9 @@ from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_reader
 from derive.compute.oneshot import BATCH_ROWS, size_of
 from derive.compute.operators.arrangement import copies, rows_as_of
-from derive.compute.sqlite.query import PARAMETERS, finished_select, names
+from derive.compute.sqlite import PARAMETERS, finished_select, names
 from derive.errors import FlowError, FrontierError, SqlError
-from derive.functions.cancellation import running
+from derive.functions.statement_context import running
 
 ErrorUpdate: TypeAlias = tuple[int, str, str, int]
 """Time, SQLSTATE, message and diff of an error in place of rows."""

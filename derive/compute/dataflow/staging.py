@@ -37,7 +37,7 @@ from derive.compute.dataflow.database import NAME, open_staging
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
 from derive.compute.plans.plan import Plan
-from derive.compute.sqlite.connection import sqlite_error, translated
+from derive.compute.sqlite import sqlite_error, translated
 from derive.errors import FlowError, SqlError
 
 _MOST_WAITING = 0.05

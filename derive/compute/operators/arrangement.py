@@ -17,7 +17,7 @@ import apsw
 from derive.algebra.expression import Column, Expression
 from derive.algebra.types import Type
 from derive.compute.plans.plan import Grouped, Plan
-from derive.compute.sqlite.query import names
+from derive.compute.sqlite import names
 from derive.functions.registry import sql_of
 
 MOST_INDEXED = 12

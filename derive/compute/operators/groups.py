@@ -13,7 +13,7 @@ from derive.algebra.types import OF_BYTES, Row, Type
 from derive.compute.operators.arrangement import names_of
 from derive.compute.operators.operator import Operator, Tick, weighted
 from derive.compute.plans.plan import Counted, Grouped
-from derive.compute.sqlite.query import order_term
+from derive.compute.sqlite import order_term
 from derive.errors import SqlError
 from derive.functions.registry import accumulator_of, aggregate_sql
 

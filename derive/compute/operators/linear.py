@@ -12,7 +12,7 @@ from derive.algebra.expression_parts import columns_read
 from derive.algebra.types import Row
 from derive.compute.operators.operator import Operator, Tick, weighted
 from derive.compute.plans.plan import Linear, Plan, Term, equated, inputs_of, shifted
-from derive.compute.sqlite.query import guarded
+from derive.compute.sqlite import guarded
 from derive.errors import SqlError
 from derive.functions.registry import can_fail, sql_of
 

@@ -13,7 +13,7 @@ from derive.algebra.expression import Expression
 from derive.algebra.types import Row
 from derive.compute.operators.arrangement import Arrangement
 from derive.compute.plans.plan import Fixed, Plan, Source
-from derive.compute.sqlite.query import names
+from derive.compute.sqlite import names
 from derive.errors import SqlError
 
 

@@ -12,7 +12,7 @@ from derive.algebra.types import Row
 from derive.compute.operators.arrangement import copies
 from derive.compute.operators.operator import Operator, Tick
 from derive.compute.plans.plan import Keyed, Plan, Recomputed, Source, inputs_of
-from derive.compute.sqlite.query import names, select_of
+from derive.compute.sqlite import names, select_of
 from derive.errors import SqlError
 from derive.functions.registry import sql_of
 

@@ -14,8 +14,8 @@ import apsw
 
 from derive.algebra.types import ARRAYS, Datum, Type
 from derive.errors import SqlError
-from derive.functions.aggregates import exact_sums
-from derive.functions.aggregates.exact_sums import (
+from derive.functions.aggregates import accumulator
+from derive.functions.aggregates.accumulator import (
     SCALE,
     add_mantissa,
     packed,
@@ -26,10 +26,18 @@ from derive.functions.aggregates.exact_sums import (
 from derive.functions.function import registered_name, word_of
 from derive.functions.scalar.datetime import scaled
 from derive.functions.types.array import array_of
-from derive.functions.types.double import double_datum, float_of, text_of_double
-from derive.functions.types.interval import Interval, interval_datum, interval_of
+from derive.functions.types.datetime import Interval, interval_datum, interval_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
-from derive.functions.types.numeric import EXACT, decimal_of, numeric_of, numeric_of_int, quotient
+from derive.functions.types.numbers import (
+    EXACT,
+    decimal_of,
+    double_datum,
+    float_of,
+    numeric_of,
+    numeric_of_int,
+    quotient,
+    text_of_double,
+)
 
 ORDERED_SETS = {"percentile_cont": 1, "percentile_disc": 1, "mode": 0}
 """Number of direct arguments in parentheses, by name; the aggregated argument is in WITHIN GROUP."""
@@ -462,7 +470,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "avg_bigint": _NumericAverage,
     "avg_numeric": _NumericAverage,
     "avg_double": _DoubleAverage,
-    **exact_sums.FOLDS,
+    **accumulator.FOLDS,
     **_LIST_FOLDS,
     **_ORDERED_SET_FOLDS,
 }
@@ -470,7 +478,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
 _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
     "exact": _WeightedUnits,
     "numeric_units": _WeightedNumeric,
-    **exact_sums.STATE_FOLDS,
+    **accumulator.STATE_FOLDS,
 }
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "exact_sum": exact_sum,
@@ -481,7 +489,7 @@ _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "average_of_halves": average_of_halves,
     "added_units": _added_units,
     "added_numeric": _added_numeric,
-    **exact_sums.STATE_FUNCTIONS,
+    **accumulator.STATE_FUNCTIONS,
 }
 
 

@@ -10,6 +10,7 @@ from derive.algebra.relation import Aggregate
 from derive.algebra.types import ARRAYS, Type
 from derive.functions.aggregates import aggregate_functions
 from derive.functions.aggregates.accumulator import (
+    NAMES,
     Accumulator,
     AggregateForm,
     AggregateFunction,
@@ -21,7 +22,6 @@ from derive.functions.aggregates.accumulator import (
     of_truths,
     python_form,
 )
-from derive.functions.aggregates.exact_sums import NAMES
 from derive.functions.function import Function, registered_name, word_of
 from derive.functions.resolve import Resolution, ambiguous_function, choose, unknown_function
 from derive.functions.scalar.json import json_form, key_form

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias, TypeVar
 import re2
 
 from derive.errors import SqlError
-from derive.functions.cancellation import check_cancelled
 from derive.functions.regex.parser import Parsed, options_of, parse
 from derive.functions.regex.tree import (
     Alternation,
@@ -38,6 +37,7 @@ from derive.functions.regex.tree import (
     parts_of,
     preference,
 )
+from derive.functions.statement_context import check_cancelled
 
 _Node = TypeVar("_Node", bound=Node)
 _Derived = TypeVar("_Derived")

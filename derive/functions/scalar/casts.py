@@ -14,12 +14,11 @@ from derive.functions.function import Function, Functions, SqlForm, over_data, r
 from derive.functions.native import are_short, narrowing_form
 from derive.functions.scalar.math import INTEGERS
 from derive.functions.types.array import array_of, elements_of
-from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY
+from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, Interval
 from derive.functions.types.formats import BITS
-from derive.functions.types.interval import Interval
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
-from derive.functions.types.numeric import decimal_of, numeric_of, rounded
+from derive.functions.types.numbers import decimal_of, numeric_of, rounded
 from derive.functions.types.object_id import oid_of_integer
 from derive.functions.types.type_info import datum_of_text, text_function
 

@@ -25,16 +25,18 @@ from derive.functions.types.datetime import (
     LAST_DAY,
     MINUTE,
     SECOND,
+    UNIT_OF,
+    Interval,
     Zone,
     civil_of,
     days_of,
     length_of_month,
     offset_at,
     offset_of_local,
+    text_of_interval,
     zone_named,
 )
-from derive.functions.types.interval import UNIT_OF, Interval, text_of_interval
-from derive.functions.types.numeric import divided
+from derive.functions.types.numbers import divided
 
 FUNCTIONS = Functions()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from derive.algebra.types import Datum, Type
 from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
-from derive.functions.types.interval import TOTAL_BYTES
+from derive.functions.types.datetime import TOTAL_BYTES
 from derive.functions.types.jsonb import jsonb_key
 
 FUNCTIONS = Functions()

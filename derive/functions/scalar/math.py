@@ -12,7 +12,7 @@ from derive.errors import SqlError
 from derive.functions.function import Functions, word_of
 from derive.functions.native import double_form, integer_form, sign_form
 from derive.functions.types.formats import BITS
-from derive.functions.types.numeric import (
+from derive.functions.types.numbers import (
     EXACT,
     divided,
     exponential,

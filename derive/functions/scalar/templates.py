@@ -13,7 +13,7 @@ from derive.functions.function import Functions
 from derive.functions.scalar.datetime import TIMESTAMP_TYPES, century_of, checked_date, checked_timestamp, iso_week
 from derive.functions.types.datetime import DAY, HOUR, INFINITY, MINUTE, SECOND, civil_of, days_of, length_of_month
 from derive.functions.types.formats import numeric_of_text
-from derive.functions.types.numeric import rounded
+from derive.functions.types.numbers import rounded
 
 FUNCTIONS = Functions()
 

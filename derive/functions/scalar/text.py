@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
-from derive.functions.cancellation import check_cancelled
 from derive.functions.function import Function, Functions, registered_name, word_of
+from derive.functions.statement_context import check_cancelled
 from derive.functions.types.letter_case import lower, title, upper
 
 FUNCTIONS = Functions()

@@ -19,12 +19,13 @@ from derive.functions.types.datetime import (
     FIRST_TIMESTAMP,
     INFINITY,
     LAST_DAY,
+    Interval,
     days_of,
+    interval_datum,
+    interval_of,
 )
-from derive.functions.types.double import double_datum, float_of
-from derive.functions.types.interval import Interval, interval_datum, interval_of
 from derive.functions.types.jsonb import jsonb_of_text
-from derive.functions.types.numeric import EXACT, decimal_of, numeric_of, scale_of
+from derive.functions.types.numbers import EXACT, decimal_of, double_datum, float_of, numeric_of, scale_of
 
 BITS: Mapping[Type, int] = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.MZ_TIMESTAMP: 64}
 """Bits of integers."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from derive.errors import SqlError
-from derive.functions.types.numeric import MOST_EXPONENT, MOST_SCALE, numeric_of, text_of_numeric
+from derive.functions.types.numbers import MOST_EXPONENT, MOST_SCALE, numeric_of, text_of_numeric
 from derive.value_count import FEW_VALUES, exceeds_values, most_values
 
 Json: TypeAlias = Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from derive.functions.cancellation import check_cancelled
+from derive.functions.statement_context import check_cancelled
 
 _PIECE = 1 << 16
 """Number of characters converted at once."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.types import datetime, double, formats, interval, jsonb, network, numeric, object_id
+from derive.functions.types import datetime, formats, jsonb, network, numbers, object_id
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
 
@@ -166,13 +166,13 @@ INFOS: Mapping[Type, TypeInfo] = {
         "float8",
         8,
         "N",
-        lambda text: double.double_datum(double.double_of_text(text)),
-        lambda datum: double.text_of_double(double.float_of(datum)),
+        lambda text: numbers.double_datum(numbers.double_of_text(text)),
+        lambda datum: numbers.text_of_double(numbers.float_of(datum)),
         formats.double_of_binary,
         formats.binary_of_double,
         is_preferred=True,
-        decode=double.float_of,
-        encode=double.double_datum,
+        decode=numbers.float_of,
+        encode=numbers.double_datum,
     ),
     Type.NUMERIC: TypeInfo(
         1700,
@@ -180,12 +180,12 @@ INFOS: Mapping[Type, TypeInfo] = {
         "numeric",
         -1,
         "N",
-        lambda text: numeric.numeric_of(formats.numeric_of_text(text)),
-        lambda datum: numeric.text_of_numeric(numeric.decimal_of(datum)),
+        lambda text: numbers.numeric_of(formats.numeric_of_text(text)),
+        lambda datum: numbers.text_of_numeric(numbers.decimal_of(datum)),
         formats.numeric_of_binary,
         formats.binary_of_numeric,
-        decode=numeric.decimal_of,
-        encode=numeric.numeric_of,
+        decode=numbers.decimal_of,
+        encode=numbers.numeric_of,
     ),
     Type.DATE: TypeInfo(
         1082,
@@ -227,13 +227,13 @@ INFOS: Mapping[Type, TypeInfo] = {
         "interval",
         16,
         "T",
-        lambda text: interval.interval_datum(interval.interval_of_text(text)),
-        lambda datum: interval.text_of_interval(interval.interval_of(datum)),
+        lambda text: datetime.interval_datum(datetime.interval_of_text(text)),
+        lambda datum: datetime.text_of_interval(datetime.interval_of(datum)),
         formats.interval_of_binary,
         formats.binary_of_interval,
         is_preferred=True,
-        decode=interval.interval_of,
-        encode=interval.interval_datum,
+        decode=datetime.interval_of,
+        encode=datetime.interval_datum,
     ),
     Type.JSONB: TypeInfo(
         3802,

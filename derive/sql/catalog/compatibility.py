@@ -14,7 +14,7 @@ from derive.algebra.relation import Get, Project, Relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.catalog.items import Item
-from derive.sql.planner.names import NamedColumn, NamedRelation
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation
 from derive.sql.planner.plan import PlannedView
 
 

@@ -16,7 +16,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.planner.names import NamedColumn
+from derive.sql.planner.interfaces import NamedColumn
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 PROVISIONAL: GlobalId = 1 << 30

@@ -15,7 +15,7 @@ from derive.sql.catalog.items import Item, is_provisional, stored_name
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
-from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import plan_view
 
 PUBLIC = "public"

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
-from derive.sql.planner.names import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, RelationKind
 
 PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
 

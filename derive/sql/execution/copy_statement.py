@@ -16,9 +16,9 @@ from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
 from derive.sql.pg_types import oid_of
 from derive.sql.planner.ddl import copied_table, indexes_of
 from derive.sql.planner.dml import default_of
-from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.planned import check_rows, in_session
-from derive.sql.preparation.prepare import Plan
+from derive.sql.preparation import Plan
 
 
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:

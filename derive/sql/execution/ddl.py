@@ -41,12 +41,12 @@ from derive.sql.planner.ddl import (
     require_stored,
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable
-from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.planner.planned import check_rows
-from derive.sql.preparation.prepare import rows_of_view
+from derive.sql.preparation import rows_of_view
 from derive.sql.sources import definitions
-from derive.sql.sources.file_access import require_right
+from derive.sql.sources.followed_file import require_right
 from derive.sql.transactions.uninterruptible import settled
 from derive.suggest import suggest
 

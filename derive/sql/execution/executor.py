@@ -39,10 +39,10 @@ from derive.sql.parser.statement import (
     Update,
 )
 from derive.sql.pg_types import OID_OF
+from derive.sql.planner.coercion import type_of
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value
-from derive.sql.planner.type_names import type_of
-from derive.sql.preparation.prepare import Plan, plan, plan_statement, text_column
+from derive.sql.preparation import Plan, plan, plan_statement, text_column
 from derive.sql.sources.definitions import micros_of
 
 

@@ -34,10 +34,10 @@ from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
 from derive.sql.pg_catalog.snapshot import snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
-from derive.sql.planner.names import FIRST_SYSTEM_ID
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
-from derive.sql.preparation.prepare import Lookup, Plan
+from derive.sql.preparation import Lookup, Plan
 from derive.sql.transactions.timeline import time_text
 
 _logger = logging.getLogger(__name__)

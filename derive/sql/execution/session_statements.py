@@ -19,8 +19,7 @@ from derive.sql.parser.statement import (
     Statement,
     TransactionModes,
 )
-from derive.sql.preparation.known_settings import boolean_of, isolation_of
-from derive.sql.preparation.prepare import shown_columns
+from derive.sql.preparation import boolean_of, isolation_of, shown_columns
 from derive.sql.transactions.transaction import Isolation
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.preparation.known_settings import KNOWN_SETTINGS, KnownSetting, known_name, unknown
+from derive.sql.preparation import KNOWN_SETTINGS, KnownSetting, known_name, unknown
 from derive.sql.transactions.transaction import Isolation
 
 _OWN = KnownSetting("")

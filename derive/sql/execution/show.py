@@ -18,8 +18,8 @@ from derive.sql.outcome import ResultColumn
 from derive.sql.parser.statement import ObjectKind, SelectStatement, ShowObjects
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
-from derive.sql.planner.names import RelationKind
-from derive.sql.preparation.prepare import Plan, text_column
+from derive.sql.planner.interfaces import RelationKind
+from derive.sql.preparation import Plan, text_column
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.timeline import time_text
 

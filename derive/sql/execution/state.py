@@ -26,7 +26,7 @@ from derive.sql.transactions.transaction import Isolation, Modes, Transaction
 
 if TYPE_CHECKING:
     from derive.sql.execution.cursors import Cursor
-    from derive.sql.preparation.prepare import Plan
+    from derive.sql.preparation import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from derive.sql.outcome import Result
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
-from derive.sql.preparation.prepare import Plan, rows_of_view
+from derive.sql.preparation import Plan, rows_of_view
 from derive.sql.transactions.timeline import time_text
 from derive.sql.transactions.uninterruptible import settled
 from derive.time.frontier import END_OF_TIME

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from derive.errors import SqlError
-from derive.functions.cancellation import check_cancelled
+from derive.functions.statement_context import check_cancelled
 from derive.sql.parser.ast import QualifiedName
 
 RESERVED = frozenset(

@@ -11,7 +11,7 @@ from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.parser import statement
-from derive.sql.planner.names import NamedRelation, RelationKind
+from derive.sql.planner.interfaces import NamedRelation, RelationKind
 
 FIRST_OID = 16_384
 """First oid of user objects, as in PostgreSQL; types and system objects have lower oids."""

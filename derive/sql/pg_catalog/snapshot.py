@@ -29,7 +29,7 @@ from derive.sql.pg_catalog.contents import (
 from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, SessionFacts, described
 from derive.sql.pg_catalog.procedures import PROCEDURES
 from derive.sql.pg_catalog.views import views_of
-from derive.sql.planner.names import FUNCTIONS, NamedColumn
+from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
 """Types whose columns are 0 where no value is given."""

@@ -19,9 +19,17 @@ from derive.sql.backends import Backend, Backends
 from derive.sql.outcome import Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.conversation import Conversation
-from derive.sql.pgwire.messages import CANCEL_REQUEST, GSS_REQUEST, SSL_REQUEST, Body, startup_of
+from derive.sql.pgwire.messages import (
+    CANCEL_REQUEST,
+    GSS_REQUEST,
+    MOST_BYTES,
+    SSL_REQUEST,
+    Body,
+    ConnectionEnded,
+    Wire,
+    startup_of,
+)
 from derive.sql.pgwire.passwords import MECHANISM, Exchange, Passwords
-from derive.sql.pgwire.wire import MOST_BYTES, ConnectionEnded, Wire
 from derive.sql.pgwire.work import Work, sql_error_of
 
 _PASSWORD = b"p"

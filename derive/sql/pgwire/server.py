@@ -15,8 +15,8 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 from derive.errors import FlowError, SqlError, UsageError
 from derive.sql.backends import Backend, Backends
 from derive.sql.pgwire.connection import LOGIN_SECONDS, Cancellation, Connection, OpenSession, Service
+from derive.sql.pgwire.messages import Wire
 from derive.sql.pgwire.passwords import Passwords
-from derive.sql.pgwire.wire import Wire
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
 """Greatest number of clients, and of further connections before login."""

@@ -12,7 +12,7 @@ import apsw
 
 from derive.errors import DiskFullError, FlowError, InternalError, SqlError
 from derive.sql.outcome import Session
-from derive.sql.pgwire.wire import ConnectionEnded
+from derive.sql.pgwire.messages import ConnectionEnded
 
 _OF_SYSTEM = {
     errno.ENOSPC: ("53100", "no space is left on the disk", "free some space, and try again"),

@@ -21,15 +21,14 @@ from derive.sql.parser.statement import (
     TableAction,
 )
 from derive.sql.planner.building import projected
-from derive.sql.planner.coercion import ParameterTypes
+from derive.sql.planner.coercion import ParameterTypes, modifier_of_type, type_of
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, plan_default, writable_table
 from derive.sql.planner.from_clause import TablePlanner
-from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, with_names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
-from derive.sql.planner.type_names import modifier_of_type, type_of
 
 MOST_COLUMNS = 1600
 """Greatest number of columns of a relation, as in PostgreSQL. SQLite allows 2,000; view maintenance adds a few."""

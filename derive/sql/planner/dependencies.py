@@ -12,7 +12,7 @@ from derive.algebra.rewrite import inputs_of, mentions, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.library import function_named
-from derive.sql.planner.names import FIRST_SYSTEM_ID
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
 
 T = TypeVar("T")
 

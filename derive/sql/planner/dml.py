@@ -18,7 +18,7 @@ from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import TablePlanner, beside, check_names
-from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.output import name_of, start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite, WriteKind, is_of_session
 from derive.sql.planner.queries import QueryPlanner, rows_of

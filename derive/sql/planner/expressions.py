@@ -9,9 +9,9 @@ from derive.algebra.expression import Call, Case, Column, Expression, Literal, S
 from derive.algebra.relation import Aggregate, Reduce
 from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
-from derive.functions.cancellation import check_cancelled
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
+from derive.functions.statement_context import check_cancelled
 from derive.functions.types.array import EMPTY
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.type_info import datum_of_text
@@ -45,13 +45,12 @@ from derive.sql.parser.ast import (
     TypeCast,
 )
 from derive.sql.planner.calls import CallPlanner
-from derive.sql.planner.coercion import folded, located
+from derive.sql.planner.coercion import folded, located, modifier_of_type, type_of
 from derive.sql.planner.interfaces import Expressions, Queries, limited
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
 from derive.sql.planner.scope import Frame
 from derive.sql.planner.set_returning import check_no_rows
-from derive.sql.planner.type_names import modifier_of_type, type_of
 
 _LAST = (1 << 31) - 1
 """The end of a slice without an upper bound."""

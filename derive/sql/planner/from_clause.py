@@ -58,8 +58,7 @@ from derive.sql.parser.ast import (
     RelationReference,
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
-from derive.sql.planner.interfaces import Queries
-from derive.sql.planner.names import FUNCTIONS, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import FUNCTIONS, NamedRelation, Queries, RelationKind
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function

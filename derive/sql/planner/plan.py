@@ -18,8 +18,7 @@ from derive.sql.planner.building import columns_of
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import needs_context, require_small
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.interfaces import Body, count_of, is_sound
-from derive.sql.planner.names import Names
+from derive.sql.planner.interfaces import Body, Names, count_of, is_sound
 from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner, renamed

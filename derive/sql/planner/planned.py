@@ -15,7 +15,7 @@ from derive.errors import SqlError
 from derive.functions.library import USER_FUNCTIONS
 from derive.functions.registry import evaluate
 from derive.sql.planner.building import among, is_membership
-from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.interfaces import NamedRelation
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
 _OF_STATEMENT = "statement_timestamp"

@@ -44,8 +44,7 @@ from derive.sql.planner.building import columns_of, has_subquery, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import with_outer_rows
-from derive.sql.planner.interfaces import Body, CommonRelation, Queries
-from derive.sql.planner.names import Names
+from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries
 from derive.sql.planner.output import ordinal_of, output_named, sorted_by, start_of
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn
 from derive.sql.planner.scope import VALUES as VALUES_CLAUSE

@@ -16,10 +16,9 @@ from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import CollectionSource, CounterSource, CreateSource, FileSource
 from derive.sql.planner.ddl import columns_of_definitions
-from derive.sql.planner.names import NamedColumn, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.sources import followed_file
-from derive.sql.sources.file_access import FileAccess
-from derive.sql.sources.followed_file import FileFormat, FilePosition, FollowedFile
+from derive.sql.sources.followed_file import FileAccess, FileFormat, FilePosition, FollowedFile
 from derive.suggest import suggest
 
 COUNTER_COLUMNS = (("counter", Type.BIGINT),)

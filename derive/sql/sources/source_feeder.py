@@ -23,7 +23,7 @@ from derive.errors import FencedError, SqlError
 from derive.reconcile import Reconciliation
 from derive.sql.catalog.items import Item
 from derive.sql.sources.definitions import SourceDefinition, polled
-from derive.sql.sources.file_access import ALL_FILES, FileAccess
+from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.transactions.group_commit import GroupCommit
 from derive.sql.transactions.timeline import Write
 from derive.storage.store import Store

@@ -16,7 +16,7 @@ from derive.algebra.relation import GlobalId
 from derive.contents.table_updates import table_contents
 from derive.relations.table_rows import StoredRow, rows_of
 from derive.sql.catalog.items import Change, Item
-from derive.sql.planner.names import NamedColumn
+from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.timeline import Write
 from derive.storage.roles import Readable
 from derive.storage.table import TableColumn

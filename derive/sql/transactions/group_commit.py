@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.planner.names import NamedColumn
+from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
 from derive.storage.metadata.definitions import Definitions
 

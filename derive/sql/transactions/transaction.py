@@ -23,7 +23,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.catalog.items import is_provisional
-from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
 from derive.sql.transactions.timeline import Timeline, Write
 

@@ -20,10 +20,10 @@ from derive.sql.pg_catalog.objects import (
     SessionFacts,
 )
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot
-from derive.sql.planner.names import NamedRelation
+from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import PlannedQuery, bind
-from derive.sql.preparation.known_settings import KNOWN_SETTINGS
+from derive.sql.preparation import KNOWN_SETTINGS
 
 OBJECTS = CatalogObjects(
     (

@@ -15,7 +15,7 @@ from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.backends import Backend
 from derive.sql.pg_catalog.objects import CatalogObjects
-from derive.sql.preparation.prepare import result_columns
+from derive.sql.preparation import result_columns
 
 
 class Recorded(TypedDict):

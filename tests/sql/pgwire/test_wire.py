@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from derive.sql.pgwire.wire import ConnectionEnded, Wire
+from derive.sql.pgwire.messages import ConnectionEnded, Wire
 
 SYNC = b"S\x00\x00\x00\x04"
 

@@ -21,7 +21,7 @@ from derive.functions.types.type_info import INFOS, datum_of_text, text_function
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.pg_types import OID_OF
-from derive.sql.planner.names import NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import PlannedQuery, bind
 

@@ -20,7 +20,7 @@ from derive.sql.planner.ddl import (
     relation_named,
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable, volatile_function
-from derive.sql.planner.names import NamedColumn
+from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.planner.plan import plan_value, plan_view
 from derive.sql.planner.planned import bind
 

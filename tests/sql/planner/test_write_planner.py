@@ -21,7 +21,7 @@ from derive.errors import SqlError
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import Delete, Insert, Update
 from derive.sql.planner.dml import plan_write
-from derive.sql.planner.names import NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.planned import PlannedWrite, bind, check_rows
 
 STATEMENTS = [

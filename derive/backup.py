@@ -1,0 +1,681 @@
+"""Backups of data folders: taken while tasks run, restored into any folder, and verified file by file.
+
+A folder without a manifest is no backup, or an incomplete backup.
+
+Two locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), and
+the locks of shards (no shard is opened for another transaction). A shard's lock is released after its state is copied.
+Running attempts continue and may commit: the copied metadata names the attempt whose state is copied, and a prepared
+state stays until the shard is opened again.
+
+The files that a materialization keeps beside its endpoint may belong to a later transaction than the metadata, as after
+a crash.
+
+Metadata and states are copied at one moment. Segments never change: they are hard-linked into a backup on the same file
+system, and copied into a backup elsewhere. Read capabilities keep segments from being removed meanwhile. If a reset
+removes segments nevertheless, metadata and states are copied again.
+
+Other processes may work meanwhile: a finding is checked against the metadata again before it is reported.
+
+The restored folder has a new identifier, records the original's identifier, and raises the epochs of its tasks far
+above those of the original. Processes of the original can therefore commit nothing to the restored folder.
+Capabilities of its processes end.
+
+The metadata database is entered last. An interrupted restore leaves a folder that all commands refuse, and into which a
+restore can be repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import apsw
+import orjson
+
+from derive.document.clock import format_rfc3339
+from derive.durable import clone, make_folders, sync
+from derive.errors import BusyError, FlowError, StorageError, UsageError
+from derive.failpoint import reach
+from derive.shard.state import (
+    copy_prepared,
+    damage,
+    epochs_lock,
+    keeps_state,
+    settle_copy,
+    shard_folder,
+    still,
+    task_folder,
+)
+from derive.storage.disk_errors import translated
+from derive.storage.folder_id import RESTORED, write_folder_id
+from derive.storage.folder_id import identity_of as folder_identity
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.descriptions import TaskState
+from derive.storage.metadata.identity import COMMITS, RESTORING, identity_of, read_commits
+from derive.storage.metadata.opening import PRIVATE
+from derive.storage.metadata.segment import every_segment, is_segment
+from derive.storage.metadata.tasks import read_task, read_tasks
+from derive.storage.segments.partition import FOLDER, own_path
+from derive.storage.segments.segment_file import check_segments
+from derive.storage.store import Store
+from derive.time.source_read import Segment
+
+MANIFEST = "backup.json"
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a backup: its size in bytes, and its SHA-256 in hexadecimal digits."""
+
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The contents of a backup.
+
+    Attributes:
+        folder: identifier of the data folder of the backup.
+        former: identifiers of the folders that this data folder was restored from, the newest first.
+        at: time of the backup, RFC 3339.
+        files: files by path relative to the backup.
+    """
+
+    folder: str
+    former: tuple[str, ...]
+    at: str
+    files: Mapping[str, StoredFile]
+
+
+def present() -> str:
+    """Return the present time, RFC 3339."""
+    return format_rfc3339(time.time_ns() // 1000)
+
+
+def file_checksum(path: Path) -> StoredFile:
+    """Read a file and return its size and checksum."""
+    with path.open("rb", buffering=0) as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return StoredFile(path.stat().st_size, checksum)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a manifest durably and atomically."""
+    value = {
+        "form": _FORM,
+        "folder": manifest.folder,
+        "former": list(manifest.former),
+        "at": manifest.at,
+        "files": {path: [file.bytes, file.checksum] for path, file in sorted(manifest.files.items())},
+    }
+    draft = folder / f"{MANIFEST}.new"
+    draft.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+    sync(draft)
+    draft.replace(folder / MANIFEST)
+    sync(folder)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a backup.
+
+    Raises:
+        UsageError: the folder is no backup, or its manifest is damaged.
+    """
+    try:
+        value: Any = orjson.loads((folder / MANIFEST).read_bytes())
+        files = {path: StoredFile(*file) for path, file in value["files"].items()}
+        manifest = Manifest(value["folder"], tuple(value["former"]), value["at"], files)
+    except (FileNotFoundError, NotADirectoryError):
+        unfinished = folder.is_dir() and any(folder.iterdir())
+        raise UsageError(
+            f"{folder} is no backup: it has no {MANIFEST}",
+            hint="the backup is incomplete: take another one" if unfinished else None,
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise UsageError(f"{folder / MANIFEST} is damaged: {exc}", hint="use another backup") from exc
+    if value["form"] != _FORM:
+        raise UsageError(f"{folder} has backup format {value['form']}, but this flowctl reads format {_FORM}")
+    return manifest
+
+
+METADATA = "metadata.db"
+"""Database of a data folder that is copied as a whole."""
+
+_OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
+"""Files that materializations keep in the folders of tasks and of shards."""
+
+_ATTEMPTS = 5
+_PATIENCE = 60_000
+
+
+def copy_snapshot(root: Path, copy: Path) -> None:
+    """Copy metadata and shard states as they are at one moment.
+
+    Args:
+        root: the data folder.
+        copy: the destination; its earlier copies of these files are removed first.
+
+    Raises:
+        BusyError: tasks were started or split during every attempt.
+        HeldError: another process holds a shard's state.
+        StorageError: a file cannot be copied.
+    """
+    for _ in range(_ATTEMPTS):
+        _forget(copy)
+        with ExitStack() as standstill, translated(copy):
+            lock = standstill.enter_context(ExitStack())
+            lock.enter_context(epochs_lock(root))
+            shards = _hold_shards(root, standstill)
+            _copy_database(root / METADATA, copy / METADATA)
+            reach("backup.metadata")
+            folders = _folders(root, read_copied_tasks(copy))
+            if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
+                continue
+            _copy_kept(root, copy, folders, _task_names(copy))
+            lock.close()
+            _copy_states(root, copy, folders, shards)
+            return
+    raise BusyError(f"tasks of {root} were started or split during every attempt", hint="take the backup again")
+
+
+def read_copied_tasks(copy: Path) -> list[TaskState]:
+    """Return the tasks of a copied metadata database."""
+    with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+        return read_tasks(db)
+
+
+def _task_names(copy: Path) -> list[str]:
+    """Return the names of all tasks of a copied metadata database, also of tasks that were reset."""
+    with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+        return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
+
+
+def _forget(copy: Path) -> None:
+    (copy / METADATA).unlink(missing_ok=True)
+    shutil.rmtree(copy / "state", ignore_errors=True)
+
+
+def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
+    """Return the last committed attempt of each shard that has taken part in a transaction, by the shard's folder."""
+    return {
+        shard_folder(root, task.name, number, task.shards): token
+        for task in tasks
+        for number, token in task.tokens.items()
+    }
+
+
+def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
+    """Lock the folders of all shards with state; closing a shard's stack releases its lock."""
+    with closing(apsw.Connection(str(root / METADATA), apsw.SQLITE_OPEN_READWRITE)) as db:
+        db.set_busy_timeout(_PATIENCE)
+        folders = _folders(root, read_tasks(db))
+    shards = {}
+    for folder in sorted(filter(keeps_state, folders)):
+        shards[folder] = standstill.enter_context(ExitStack())
+        shards[folder].enter_context(still(folder))
+    return shards
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    """Copy a database of concurrent writers, as it is at one moment, into one durable file."""
+    with (
+        closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)) as source,
+        closing(apsw.Connection(str(copy))) as target,
+    ):
+        source.set_busy_timeout(_PATIENCE)
+        with target.backup("main", source, "main") as backup:
+            backup.step(-1)
+        target.execute("PRAGMA journal_mode=DELETE").fetchall()
+    sync(copy)
+
+
+def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
+    """Copy the files that materializations keep; writers replace each of these files atomically."""
+    kept = [task_folder(root, task) / name for task in tasks for name in _OF_TASK]
+    kept += [folder / _OF_SHARD for folder in folders]
+    for path in kept:
+        with suppress(FileNotFoundError):
+            content = path.read_bytes()
+            target = copy / path.relative_to(root)
+            make_folders(target.parent)
+            target.write_bytes(content)
+            sync(target)
+            sync(target.parent)
+
+
+def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Mapping[Path, ExitStack]) -> None:
+    """Copy the state of each shard, and release the shard's lock after its copy."""
+    for folder, token in folders.items():
+        if folder not in shards:
+            continue
+        target = copy / folder.relative_to(root)
+        make_folders(target)
+        is_copied = copy_prepared(folder, target, token)
+        reach("backup.state")
+        shards[folder].close()
+        if is_copied:
+            settle_copy(target, token)
+
+
+_TIMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a backup.
+
+    Attributes:
+        base: an earlier backup, whose unchanged files are linked; None for none.
+        copies: copy segments instead of linking them to the data folder's files.
+        progress: called with the number of segments in the backup.
+    """
+
+    base: Path | None = None
+    copies: bool = False
+    progress: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """The outcome of a backup.
+
+    Attributes:
+        segments: number of segments.
+        linked: number of linked segments.
+        bytes: size of all files.
+        at: time of the backup, RFC 3339.
+    """
+
+    segments: int
+    linked: int
+    bytes: int
+    at: str
+
+
+class _Gone(Exception):
+    """A segment is missing."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def require_empty(folder: Path) -> None:
+    """Raise an error unless a folder is missing or empty.
+
+    Raises:
+        UsageError: the folder is a file, or is not empty.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        what = f"holds a backup, which has {MANIFEST}" if (folder / MANIFEST).exists() else "is not empty"
+        raise UsageError(f"{folder} {what}", hint="name a folder that does not exist")
+
+
+def back_up(store: Store, folder: Path, options: Options | None = None) -> Backup:
+    """Back up a data folder into an empty folder; other processes may use the data folder meanwhile.
+
+    Args:
+        store: the data folder.
+        folder: the backup's folder; created if missing.
+        options: options of the backup.
+
+    Raises:
+        UsageError: the folder is not empty or lies in the data folder, or the base is no backup.
+        StorageError: a file is missing or damaged, or cannot be copied.
+    """
+    options = options or Options()
+    require_empty(folder)
+    if folder.absolute().is_relative_to(store.root.absolute()):
+        raise UsageError(f"{folder} lies in the data folder {store.root}", hint="name a folder elsewhere")
+    if options.base is not None and not (options.base / MANIFEST).exists():
+        raise UsageError(f"{options.base} is no backup: it has no {MANIFEST}")
+    taking = _Taking(store.root, folder, options)
+    with translated(folder), store.capabilities.keep_all():
+        make_folders(folder.absolute(), PRIVATE)
+        reach("backup.begun")
+        return taking.take()
+
+
+class _Taking:
+    """A backup in progress."""
+
+    def __init__(self, root: Path, folder: Path, options: Options) -> None:
+        self._root, self._folder, self._options = root, folder, options
+        self._segments: dict[str, StoredFile] = {}
+        self._linked: set[str] = set()
+
+    def take(self) -> Backup:
+        missing: set[str] = set()
+        for _ in range(_TIMES):
+            at = present()
+            copy_snapshot(self._root, self._folder)
+            try:
+                desired = self._copy_segments()
+            except _Gone as gone:
+                if gone.path in missing:
+                    raise StorageError(
+                        f"a segment is missing: {gone.path}", hint="list the damaged files: flowctl verify"
+                    ) from None
+                missing.add(gone.path)
+            else:
+                return self._complete(desired, at)
+        raise BusyError(f"collections of {self._root} were reset during every attempt", hint="take the backup again")
+
+    def _copy_segments(self) -> set[str]:
+        """Copy or link all segments that the copied metadata names; return their paths."""
+        with closing(apsw.Connection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+            rows: list[Any] = db.execute("SELECT path, bytes, checksum FROM segment ORDER BY path").fetchall()
+        for path, size, checksum in rows:
+            if path not in self._segments:
+                self._segments[path] = self._copy(path, size, checksum)
+                reach("backup.segment")
+                self._options.progress(len(self._segments))
+        for folder in {(self._folder / path).parent for path in self._segments}:
+            sync(folder)
+        return {row[0] for row in rows}
+
+    def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
+        source, target = self._root / path, self._folder / path
+        make_folders(target.parent)
+        if not self._link(path, target):
+            try:
+                clone(source, target)
+            except FileNotFoundError:
+                raise _Gone(path) from None
+        is_known = path in self._linked and checksum and target.stat().st_size == size
+        file = StoredFile(size, checksum) if is_known else file_checksum(target)
+        if file.bytes != size or (checksum and file.checksum != checksum):
+            raise StorageError(
+                f"a segment is damaged: the checksum of {path} differs from the recorded one",
+                hint="list the damaged files: flowctl verify",
+            )
+        return file
+
+    def _link(self, path: str, target: Path) -> bool:
+        """Link a segment to the earlier backup or, without the option `copies`, to the data folder.
+
+        Return true if linked.
+        """
+        sources = [self._options.base / path] if self._options.base else []
+        if not self._options.copies:
+            sources.append(self._root / path)
+        for source in sources:
+            with suppress(OSError):
+                os.link(source, target)
+                self._linked.add(path)
+                return True
+        return False
+
+    def _complete(self, desired: set[str], at: str) -> Backup:
+        for path in self._segments.keys() - desired:
+            (self._folder / path).unlink()
+        files = {path: self._segments[path] for path in desired}
+        for entry in sorted(self._folder.rglob("*")):
+            path = str(entry.relative_to(self._folder))
+            if entry.is_file() and path not in files:
+                files[path] = file_checksum(entry)
+            elif entry.is_dir():
+                sync(entry)
+        identity = folder_identity(self._root)
+        reach("backup.completing")
+        write_manifest(self._folder, Manifest(identity.id, identity.former, at, files))
+        reach("backup.completed")
+        total = sum(file.bytes for file in files.values())
+        return Backup(len(desired), len(self._linked & desired), total, at)
+
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A defect of a file.
+
+    Attributes:
+        kind: `missing`, `truncated`, `changed`, `damaged`, `unknown` or `older`.
+        path: path of the file, relative to the folder.
+        what: description, for people.
+        collection: collection of the file; None for other files.
+        task: task of the state; None for other files.
+    """
+
+    kind: str
+    path: str
+    what: str
+    collection: str | None = None
+    task: str | None = None
+
+
+def verify_backup(folder: Path, progress: Progress = lambda _: None) -> Iterator[Finding]:
+    """Compare all files of a backup with its manifest; yield the findings.
+
+    Raises:
+        UsageError: the folder is no backup.
+    """
+    manifest = read_manifest(folder)
+    for count, (path, stored) in enumerate(sorted(manifest.files.items()), start=1):
+        finding = _compare(folder, path, stored.bytes, stored.checksum)
+        if finding is not None:
+            yield finding
+        progress(count)
+    for entry in sorted(folder.rglob("*")):
+        path = str(entry.relative_to(folder))
+        if entry.is_file() and path not in manifest.files and path != "backup.json":
+            yield Finding("unknown", path, "the backup does not name this file")
+
+
+class Verification:
+    """The verification of a data folder.
+
+    Args:
+        root: the data folder, which has a metadata database.
+        unknown: returns the paths of files without a known writer.
+    """
+
+    def __init__(self, root: Path, unknown: Callable[[], list[str]]) -> None:
+        self._root, self._unknown = root, unknown
+
+    def run(self, progress: Progress = lambda _: None) -> Iterator[Finding]:
+        """Yield the findings one after the other.
+
+        Args:
+            progress: called with the number of checked files.
+        """
+        counted = read_commits(self._root)
+        with closing(self._connect()) as db:
+            yield from self._databases(db, counted)
+            count = 0
+            for count, segment in enumerate(every_segment(db), start=1):
+                finding = self._segment(segment)
+                if finding is not None and is_segment(db, segment.path):
+                    yield finding
+                progress(count)
+            yield from (
+                Finding("unknown", path, "the metadata does not name this file, which stays")
+                for path in self._unknown()
+            )
+            yield from self._states(db, count, progress)
+
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
+        db.set_busy_timeout(60_000)
+        return db
+
+    def _databases(self, db: apsw.Connection, counted: int | None) -> Iterator[Finding]:
+        told = _integrity(db)
+        if told:
+            yield Finding("damaged", METADATA, told)
+        _, commits = identity_of(db)
+        if counted is not None and counted > commits:
+            what = f"it knows {commits:,} commits, and the folder has seen {counted:,}"
+            yield Finding("older", METADATA, what)
+
+    def _segment(self, segment: Segment) -> Finding | None:
+        finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)
+        if finding is None and not segment.checksum:  # segments of an old version have no checksum; their pages have
+            try:
+                check_segments(self._root, [segment])
+            except FlowError as error:
+                return Finding("damaged", segment.path, error.message, segment.collection)
+        return finding
+
+    def _states(self, db: apsw.Connection, count: int, progress: Progress) -> Iterator[Finding]:
+        tasks = read_tasks(db)
+        for task in tasks:
+            for number in task.tokens:
+                folder = shard_folder(self._root, task.name, number, task.shards)
+                told = damage(folder, lambda name=task.name, number=number: _token(db, name, number))  # type: ignore[misc]
+                if told:
+                    path = str((folder / "state.db").relative_to(self._root))
+                    yield Finding("damaged", path, told, task=task.name)
+                count += 1
+                progress(count)
+        known = {own_path("state", str(name)) for (name,) in db.execute("SELECT name FROM task").fetchall()}
+        for entry in sorted((self._root / "state").rglob("*@")):
+            path = str(entry.relative_to(self._root))
+            if path not in known:
+                yield Finding("unknown", path, "the metadata has no task of this name")
+
+
+def _token(db: apsw.Connection, name: str, number: int) -> str | None:
+    task = read_task(db, name)
+    return task.tokens.get(number) if task else None
+
+
+def _integrity(db: apsw.Connection) -> str | None:
+    try:
+        told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    except apsw.Error as exc:
+        return str(exc)
+    return None if told == ["ok"] else "; ".join(told)
+
+
+def _compare(root: Path, path: str, size: int, checksum: str, collection: str | None = None) -> Finding | None:
+    try:
+        size_now = (root / path).stat().st_size
+        if size_now != size:
+            kind = "truncated" if size_now < size else "changed"
+            return Finding(kind, path, f"the file has {size_now:,} bytes instead of {size:,}", collection)
+        if checksum and file_checksum(root / path).checksum != checksum:
+            return Finding("changed", path, "the checksum differs from the recorded one", collection)
+    except FileNotFoundError:
+        return Finding("missing", path, "the file is missing", collection)
+    except OSError as exc:
+        return Finding("damaged", path, f"the file cannot be read: {exc.strerror or exc}", collection)
+    return None
+
+
+_EPOCHS = 1 << 20
+"""Distance between the epochs of restored tasks and those of the original, whose later runs stay below."""
+
+
+def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Restore a backup into an empty folder, and compare each file with its checksum.
+
+    Args:
+        backup: folder of a complete backup.
+        root: the data folder; created if missing.
+        copies: copy segments instead of linking them to the backup's files.
+        progress: called with the number of restored files.
+
+    Returns:
+        The number of restored files.
+
+    Raises:
+        UsageError: `backup` is no backup, or `root` is not empty.
+        StorageError: a file of the backup is missing or damaged; `root` is then no data folder.
+    """
+    manifest = read_manifest(backup)
+    begun = root / RESTORING
+    if not begun.exists():
+        require_empty(root)
+    if root.absolute().is_relative_to(backup.absolute()):
+        raise UsageError(f"{root} lies in the backup", hint="name a folder elsewhere")
+    with translated(root):
+        make_folders(root.absolute(), PRIVATE)
+        begun.write_text(str(backup.absolute()))
+        sync(begun)
+        sync(root)
+        reach("restore.begun")
+        _clear(root)
+        for count, (path, file) in enumerate(sorted(manifest.files.items()), start=1):
+            name = f"{METADATA}.new" if path == METADATA else path
+            _restore_file(backup / path, root / name, file, is_linked=path.startswith(f"{FOLDER}/") and not copies)
+            reach("restore.file")
+            progress(count)
+        for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
+            sync(folder)
+        _replace_identity(root, manifest)
+        reach("restore.completing")
+        (root / f"{METADATA}.new").replace(root / METADATA)
+        sync(root)
+        reach("restore.completed")
+        begun.unlink()
+        sync(root)
+    return len(manifest.files)
+
+
+def _clear(root: Path) -> None:
+    """Remove the files of an interrupted restore."""
+    for entry in list(root.iterdir()):
+        if entry.name == RESTORING:
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bool) -> None:
+    make_folders(target.parent)
+    try:
+        if is_linked:
+            with suppress(OSError):
+                os.link(source, target)
+        if not target.exists():
+            clone(source, target)
+    except FileNotFoundError as exc:
+        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
+    with target.open("rb", buffering=0) as restored:
+        checksum = hashlib.file_digest(restored, "sha256").hexdigest()
+    if checksum != file.checksum:
+        raise StorageError(
+            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
+        )
+
+
+def _replace_identity(root: Path, manifest: Manifest) -> None:
+    """Give a restored folder its own identity, and end the capabilities of the original."""
+    identifier = str(uuid4())
+    path = root / f"{METADATA}.new"
+    metadata = Metadata(path)  # opening upgrades the database to the current format
+    try:
+        with metadata.transaction() as db:
+            db.execute("UPDATE folder SET id = ?", (identifier,))
+            db.execute("UPDATE task SET epoch = epoch + ?", (_EPOCHS,))
+            db.execute("DELETE FROM capability WHERE kind = 'run' OR expires IS NOT NULL OR kind = 'write'")
+            for table in ("writer", "discarded", "abandoned", "replaced"):
+                db.execute(f"DELETE FROM {table}")
+    finally:
+        metadata.close()
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("PRAGMA journal_mode=DELETE").fetchall()
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    (root / COMMITS).unlink(missing_ok=True)
+    folders = [manifest.folder, *manifest.former]
+    (root / RESTORED).write_bytes(orjson.dumps({"folders": folders, "at": manifest.at}))
+    sync(root / RESTORED)
+    sync(path)
+    write_folder_id(root, identifier)

@@ -1,1 +1,0 @@
-"""Relations as SELECT statements of SQLite, and connections that know SQL's functions."""

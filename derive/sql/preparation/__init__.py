@@ -1,1 +1,0 @@
-"""Preparation of statements: plans, parameters, result columns, and caches of plans."""

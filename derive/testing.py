@@ -1,0 +1,413 @@
+"""Catalog tests: `tests:` stanzas on the in-process executor, in virtual time.
+
+An expected document with all properties of the key is paired with the actual document of that key. The other expected
+documents are paired with the remaining actual documents, one after the other, in key order.
+
+The clock visits every time at which a derivation has work, so that transactions equal those of a continuous run. Only
+derivations upstream of a verified collection take part.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from derive.catalog.rules.lineage import upstream
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import reduced_documents
+from derive.document.key import compile_key, show_key
+from derive.document.pointer import JSON, MISSING, compile_pointer, escape
+from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import PendingDocuments
+from derive.engine.task_reconciler import open_run
+from derive.errors import FlowError, TaskError
+from derive.position import Position
+from derive.protocol.specs import (
+    AdvanceStep,
+    CatalogSpec,
+    CollectionSpec,
+    Document,
+    IngestStep,
+    StepTime,
+    TestSpec,
+    TestStep,
+    VerifyStep,
+    show_offset,
+)
+from derive.reduce.combiner import Combiner
+from derive.storage.ingest import Ingestion
+from derive.storage.metadata.owner import Door
+from derive.storage.store import Store
+from derive.storage.task_log import Entry, recent_entries
+from derive.time.frontier import tick_end
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One location at which two documents differ.
+
+    Attributes:
+        pointer: JSON pointer.
+        expected: the expected value there, or `MISSING`.
+        actual: the actual value there, or `MISSING`.
+    """
+
+    pointer: str
+    expected: JSON
+    actual: JSON
+
+
+def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: str = "") -> list[Difference]:
+    """Return the locations at which `actual` contradicts `expected`.
+
+    Further properties and further trailing items of `actual` are differences only if `strict`. Numbers are equal if
+    they differ by rounding only.
+
+    >>> differences({"a": 1}, {"a": 2, "b": 3})
+    [Difference(pointer='/a', expected=1, actual=2)]
+    """
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        names = sorted({*expected, *actual}) if strict else list(expected)
+        pairs = [(escape(name), expected.get(name, MISSING), actual.get(name, MISSING)) for name in names]
+    elif isinstance(expected, list) and isinstance(actual, list):
+        length = max(len(expected), len(actual)) if strict else len(expected)
+        pairs = [(str(index), _item(expected, index), _item(actual, index)) for index in range(length)]
+    else:
+        return [] if _equal(expected, actual) else [Difference(pointer, expected, actual)]
+    return [
+        difference
+        for name, left, right in pairs
+        for difference in differences(left, right, strict=strict, pointer=f"{pointer}/{name}")
+    ]
+
+
+def _item(values: list[JSON], index: int) -> JSON:
+    return values[index] if index < len(values) else MISSING
+
+
+def _equal(expected: JSON, actual: JSON) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int) and isinstance(actual, int):
+        return expected == actual
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
+        return expected == actual or abs(expected - actual) < 2.22e-16 * max(abs(expected), abs(actual))
+    return type(expected) is type(actual) and bool(expected == actual)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An expected document and its actual document.
+
+    Attributes:
+        name: the key, as JSON; for an expected document without a key its number in the step.
+        expected: the expected document, or `MISSING`.
+        actual: the actual document, or `MISSING`.
+    """
+
+    name: str
+    expected: JSON
+    actual: JSON
+
+
+def pair_documents(
+    spec: CollectionSpec, expected: Sequence[Document], actual: Mapping[bytes, Document]
+) -> Iterator[Pair]:
+    """Yield a pair for each document, in key order; unpaired expected documents without a key come last.
+
+    Args:
+        spec: the collection.
+        expected: documents of a verify step, as they are written.
+        actual: documents of the collection by packed key. A second expected document of a key is paired with `MISSING`.
+    """
+    pack = compile_key(spec.key, spec.key_defaults)
+    pointers = [compile_pointer(pointer) for pointer in spec.key]
+    by_key: dict[bytes, list[JSON]] = {}
+    keyless: list[tuple[int, Document]] = []
+    for number, document in enumerate(expected, start=1):
+        if any(get(document) is MISSING for get in pointers):
+            keyless.append((number, document))
+        else:
+            by_key.setdefault(pack(document), []).append(document)
+    in_order = iter(keyless)
+    for key in sorted({*actual, *by_key}):
+        first, *repeated = by_key.get(key) or [next(in_order, (0, MISSING))[1]]
+        yield Pair(show_key(key), first, actual.get(key, MISSING))
+        for document in repeated:
+            yield Pair(show_key(key), document, MISSING)
+    for number, document in in_order:
+        yield Pair(f"document {number}", document, MISSING)
+
+
+SHARDS = 3
+"""Shards of each task, so that tests exercise shuffles."""
+
+
+class VirtualTime:
+    """A data folder with its own wall clock, and the derivations of one test.
+
+    Args:
+        catalog: the catalog of the test.
+        folder: the data folder.
+        test: the test. Derivations upstream of its verified collections take part, or all if it verifies nothing.
+        most_ticks: limit for consecutive ticks with documents within one step.
+
+    Attributes:
+        store: store of the data folder.
+        run: run of the participating derivations.
+    """
+
+    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, most_ticks: int = 10_000) -> None:
+        self._most_ticks = most_ticks
+        self._begin = self._now = test.begin
+        self._ticks = {name: derivation.tick for name, derivation in catalog.derivations.items()}
+        self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
+        tasks = sorted(upstream(test.verified, self._reads)) if test.verified else list(catalog.derivations)
+        self.store = Store(folder, wall=lambda: self._now, durable=False)
+        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
+
+    def close(self) -> None:
+        """Release the data folder."""
+        self.run.close()
+        self.store.close()
+
+    def pass_until(self, wall: int) -> None:
+        """Advance time to `wall`, and process all documents that are due before."""
+        for _ in range(self._most_ticks):
+            self._step()
+            if self._now >= wall:
+                return
+            ends = [tick_end(waiting.due, self._ticks[waiting.task]) for waiting in self.run.waiting()]
+            self._now = min([wall, *(end for end in ends if end > self._now)])
+        reached = show_offset(self._now, self._begin)
+        raise TaskError(
+            f"{self._most_ticks} ticks with documents have passed, but the test has only reached {reached}",
+            hint="advance by less, unless a derivation feeds back without end",
+        )
+
+    def settle(self) -> None:
+        """Process all documents that wait only for the end of a tick."""
+        for _ in range(self._most_ticks):
+            self._step()
+            waiting = self.run.waiting()
+            soon = [reads for reads in waiting if reads.delay == 0 or reads.due <= self._now]
+            if not soon:
+                return
+            self._now = min(map(self._end, soon))
+        raise TaskError(f"feedback has not ended after {self._most_ticks} ticks")
+
+    def end_tick(self, collection: str) -> None:
+        """Advance time to the end of the present tick of a derived collection; do nothing for other collections."""
+        if collection in self._ticks:
+            self._now = tick_end(self._now, self._ticks[collection])
+
+    def fast_forward(self, collection: str | None = None) -> None:
+        """Advance time until no delayed read can change a collection, or any collection if None."""
+        while True:
+            self.settle()
+            delayed = self._reaching(collection)
+            if not delayed:
+                return
+            self._now = min(map(self._end, delayed))
+
+    def to_come(self, collection: str) -> list[str]:
+        """Return descriptions of the waiting documents that will reach a collection later, ordered by time."""
+        return [
+            self._described(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)
+        ]
+
+    def _described(self, waiting: PendingDocuments) -> str:
+        due = show_offset(waiting.due - (waiting.due - self._begin) % 1_000_000, self._begin)
+        count = f"1 document at {due}" if waiting.documents == 1 else f"{waiting.documents} documents from {due} on"
+        return f"{count}, through '{waiting.transform}' of {waiting.task}"
+
+    def _step(self) -> None:
+        self.run.step()
+        for task in self.run.tasks.values():
+            if task.error:
+                raise task.error
+
+    def _end(self, waiting: PendingDocuments) -> int:
+        """Return the end of the tick in which the read is due, or of the present tick if that is later."""
+        return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
+
+    def _reaching(self, collection: str | None) -> list[PendingDocuments]:
+        waiting = self.run.waiting()
+        if collection is None:
+            return waiting
+        tasks = upstream([collection], self._reads)
+        return [reads for reads in waiting if reads.task in tasks]
+
+
+_MOST_SAID = 1 << 20
+"""Limit for the part of a derivation's log that a test shows, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One document of a verify step that is not as expected.
+
+    Attributes:
+        key: the document's key, as JSON; for a document without a key its number in the step, such as `document 2`.
+        differences: locations of the differences; `MISSING` at the root means that the whole document is missing.
+    """
+
+    key: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Cause of a failed test.
+
+    Attributes:
+        step: number of the failed step, from 1.
+        description: action of the step, such as `verify acmeBank/balances`.
+        position: position of the step in the catalog.
+        mismatches: for a verify step, the documents that differ.
+        error: for any other failure, the error.
+        to_come: for a verify step at a time, the documents that arrive later, in words.
+    """
+
+    step: int
+    description: str
+    position: Position
+    mismatches: tuple[Mismatch, ...] = ()
+    error: FlowError | None = None
+    to_come: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """Outcome of one test.
+
+    Attributes:
+        test: the test.
+        seconds: duration of the test.
+        failure: cause of the failure; None if the test passed.
+        said: log entries of lambdas, by derivation and then in order.
+    """
+
+    __test__ = False  # for pytest, which collects classes by this name
+
+    test: TestSpec
+    seconds: float
+    failure: Failure | None
+    said: tuple[Entry, ...] = ()
+
+
+def run_tests(
+    catalog: CatalogSpec, names: Sequence[str] | None = None, *, strict: bool = False
+) -> Iterator[TestResult]:
+    """Run the catalog's tests in the order in which they are written.
+
+    Args:
+        catalog: the tests, and the derivations that they test.
+        names: names of tests to run; None for all.
+        strict: refuse properties and items that a verify step does not mention.
+    """
+    chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
+    for test in sorted(chosen, key=lambda test: test.position):
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
+            failure = _Driver(catalog, Path(folder), test, strict=strict).run()
+            said = tuple(
+                entry
+                for name in catalog.derivations
+                for entry in recent_entries(Path(folder), name, _MOST_SAID)
+                if entry.get("by") == "lambda"
+            )
+        yield TestResult(test, time.perf_counter() - begun, failure, said)
+
+
+class _Driver:
+    """Runs one test."""
+
+    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, *, strict: bool) -> None:
+        self._catalog = catalog
+        self._test = test
+        self._strict = strict
+        self._time = VirtualTime(catalog, folder, test)
+
+    def run(self) -> Failure | None:
+        test = self._test
+        try:
+            for number, step in enumerate(test.steps, start=1):
+                failure = self._step(number, step)
+                if failure:
+                    return failure
+            last = test.steps[-1].position if test.steps else test.position
+            if test.end is None:
+                description, finish = "the reads that are still delayed", self._time.fast_forward
+            else:
+                description, finish = "the end of the test", partial(self._time.pass_until, test.end)
+            return self._attempt(len(test.steps), description, last, finish)
+        finally:
+            self._time.close()
+
+    def _step(self, number: int, step: TestStep) -> Failure | None:
+        if isinstance(step, IngestStep):
+            return self._attempt(number, self._describe("ingest", step), step.position, lambda: self._ingest(step))
+        if isinstance(step, AdvanceStep):
+            description = f"advance to {self._offset(step.time)}"
+            return self._attempt(number, description, step.position, lambda: self._time.pass_until(step.time.wall))
+        description = self._describe("verify", step)
+        failure = self._attempt(number, description, step.position, lambda: self._await(step))
+        if failure:
+            return failure
+        mismatches = tuple(self._compare(step))
+        if not mismatches:
+            return None
+        to_come = tuple(self._time.to_come(step.collection)) if step.time else ()
+        return Failure(number, description, step.position, mismatches, to_come=to_come)
+
+    def _describe(self, verb: str, step: IngestStep | VerifyStep) -> str:
+        return f"{verb} {step.collection}" + (f" at {self._offset(step.time)}" if step.time else "")
+
+    def _offset(self, time: StepTime) -> str:
+        return show_offset(time.present, self._test.begin)
+
+    @staticmethod
+    def _attempt(number: int, description: str, position: Position, action: Callable[[], None]) -> Failure | None:
+        try:
+            action()
+        except FlowError as error:
+            return Failure(number, description, position, error=error)
+        return None
+
+    def _ingest(self, step: IngestStep) -> None:
+        if step.time:
+            self._time.pass_until(step.time.wall)
+        spec = self._catalog.collections[step.collection]
+        combiner = Combiner(spec.write_schema, name=spec.name)
+        pack = compile_key(spec.key, spec.key_defaults)
+        groups: dict[bytes, list[Document]] = {}
+        for document in step.documents:
+            groups.setdefault(pack(document), []).append(document)
+        documents = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
+        ingestion = Ingestion(self._time.store, spec, door=Door.TEST)
+        ingestion.load(f"documents for {spec.name}", enumerate(documents, start=1))
+        if not step.time:
+            self._time.end_tick(spec.name)
+            self._time.settle()
+
+    def _await(self, step: VerifyStep) -> None:
+        """Advance time until the step's collection is complete at the time of the step."""
+        if step.time:
+            self._time.pass_until(step.time.wall)
+        else:
+            self._time.fast_forward(step.collection)
+
+    def _compare(self, step: VerifyStep) -> Iterator[Mismatch]:
+        spec = self._catalog.collections[step.collection]
+        self._time.run.seal()
+        parts = reduced_documents(self._time.store, spec, ReadOptions(selector=step.selector))
+        actual = {key: document for part in parts for key, document in part.pairs()}
+        for comparison in pair_documents(spec, step.documents, actual):
+            faults = differences(comparison.expected, comparison.actual, strict=self._strict)
+            if faults:
+                yield Mismatch(comparison.name, tuple(faults))

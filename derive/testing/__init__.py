@@ -1,1 +1,0 @@
-"""Catalog tests: `tests:` stanzas on the in-process executor, in virtual time."""
