@@ -101,6 +101,18 @@ NO_SUBJECTS = {
 """First words of a clause in the place of a subject: a docstring names the thing."""
 PRONOUNS = {"It", "This", "That", "They"}
 """First words of a docstring that says neither what its function returns nor what it does."""
+NO_SUBJECTS_OF_TESTS = {
+    *{word.lower() for word in NO_SUBJECTS | PRONOUNS},
+    *("its", "there", "so", "too", "others", "how", "however", "wherever", "which", "anything"),
+}
+"""First words after `test_` that name no subject."""
+OLD_TERMS_OF_TESTS = {"anew", "told", "tell", "tells", "lease", "leases", "heals", "moment", "moments", "whoever"}
+"""Words that no name of a test has, and for which the rest of the code has a standard term."""
+TEST_NAMES = [
+    (str(path.relative_to(REPOSITORY)), name)
+    for path in sorted((REPOSITORY / "tests").rglob("*.py"))
+    for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+]
 
 
 @cache
@@ -184,6 +196,17 @@ def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
 
     assert len(words) > 5000
     assert sorted(faults) == []
+
+
+def test_test_names_begin_with_a_subject() -> None:
+    faults = [
+        (path, name)
+        for path, name in TEST_NAMES
+        if name.split("_")[1] in NO_SUBJECTS_OF_TESTS or set(name.split("_")) & OLD_TERMS_OF_TESTS
+    ]
+
+    assert len(TEST_NAMES) > 2000
+    assert faults == [], "test_<subject>_<behaviour>"
 
 
 def import_graph() -> dict[str, set[str]]:

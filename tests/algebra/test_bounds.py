@@ -113,7 +113,7 @@ def random_query(random: Random) -> Relation:
 @settings(max_examples=EXAMPLES * 4, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_rows_that_are_not_within_bounds_change_nothing(seed: int) -> None:
-    """Whatever is asked, with and without them."""
+    """Evaluation returns the same rows with and without such rows, for any query."""
     random = Random(seed)
     query = random_query(random)
     changing = collections()

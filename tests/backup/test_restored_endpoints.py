@@ -224,7 +224,7 @@ def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> No
 def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_folder(
     names: list[str], tmp_path: Path
 ) -> None:
-    """Whether the materialization starts over whole or by a binding, its endpoint has what was published since once."""
+    """The endpoint has later documents once, if the materialization starts over whole or by a binding."""
     derived = CATALOG.replace("    key: [/k]\nmat", "    key: [/k]\n" + DERIVED + "mat")
     write_catalog(tmp_path, derived if names == ["m/sums"] else CATALOG)
     source = "m/in" if names == ["m/sums"] else "m/sums"

@@ -104,7 +104,7 @@ def test_dependents_and_recreated_views_resume_after_a_failure(orders: Changing,
 
 
 def test_dependents_with_a_later_as_of_wait_for_a_failed_view(orders: Changing, tmp_path: Path) -> None:
-    """What comes between these times is in its first rows already."""
+    """The first rows of the dependent include the updates between both times."""
     with closing(Instance(tmp_path)) as instance:
         instance.maintain(9, BY_NAME, 1, {1: orders.since(1)})
         settled(instance)

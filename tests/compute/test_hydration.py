@@ -336,7 +336,7 @@ if __name__ == "__main__":
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", ["staged", "loaded", "completing", "completed"])
 def test_killed_while_it_hydrates(tmp_path: Path, failpoint: str) -> None:
-    """Whatever was done by then is removed or complete, and the process that works out rows ends as well."""
+    """Hydrated rows are removed or complete afterwards, and the process that evaluates rows ends as well."""
     program = tmp_path / "hydrates.py"
     program.write_text(HYDRATES)
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -201,7 +201,7 @@ def test_unstarted_dataflows_leave_nothing(tmp_path: Path) -> None:
 
 
 def test_a_step_says_whether_there_is_more_to_do_at_once(orders: Changing, customers: Changing) -> None:
-    """What is complete is gone through in one step, unless a dataflow reads one that went on after it."""
+    """One step handles all complete times, unless a dataflow reads another one that advances after it."""
     instance = Instance()
     instance.maintain(9, ORDERS, 4, {1: orders.since(4)})
     settled(instance)
@@ -235,7 +235,7 @@ def test_prepared_peeks(orders: Changing) -> None:
 
 
 def test_reading_beside_work() -> None:
-    """Whoever reads while a view changes sees it as it is at one time, and never waits for the work."""
+    """Readers of a changing view see it at one time, and do not wait for the step."""
     accounts = Changing((Type.BIGINT, Type.BIGINT))
     accounts.change(1, [((number_, 10), 1) for number_ in range(20)])
     accounts.seal(2)

@@ -16,7 +16,7 @@ JOINED = Join((DOCUMENTS, DOCUMENTS), (call("=", Column(1, Type.BIGINT), Column(
 
 
 def test_large_columns_are_left_out() -> None:
-    """Those that nobody reads: the others stand where they belong."""
+    """Pruning removes unread columns and keeps the others in their places."""
     plan = pruned(plan_of(Project(JOINED, (Column(3, Type.TEXT), Column(6, Type.TIMESTAMPTZ)))), {1})
     narrow = Source(1, (Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT), (1, 2, 3))
     assert isinstance(plan, Linear)

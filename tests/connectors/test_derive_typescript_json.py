@@ -254,7 +254,7 @@ def test_a_hundred_thousand_ids_are_all_different() -> None:
 
 
 def test_chance_is_spread_evenly() -> None:
-    """Of 20,000 documents' first numbers, each of 16 ranges has its share; bits of ids are ones as often as zeros."""
+    """First numbers of 20,000 documents fill 16 ranges evenly; bits of identifiers are ones as often as zeros."""
     count = 20_000
     documents: list[dict[str, JSON]] = [{"id": number} for number in range(count)]
     firsts = chance("return [{ id: 1, value: Math.random() }];", documents, [CLOCK] * count, [0] * count)

@@ -187,7 +187,7 @@ def test_every_module_of_this_deno_is_known() -> None:
 
 
 def test_a_real_clock_would_be_noticed() -> None:
-    """What this file relies on: time that is read outside of a document's is 1970, and never today."""
+    """Other tests of this file rely on it: time that is read outside of a document's is 1970, and never today."""
     spec = lambdas(
         "return [{ value: this.made }];", " made = [Date.now(), performance.now(), new Date().getFullYear()];"
     )

@@ -106,7 +106,7 @@ def test_rows_are_those_that_are_found_among_all(
 
 
 def test_row_groups_without_requested_rows_are_not_read(tmp_path: Path) -> None:
-    """What is damaged there is not even noticed."""
+    """Readers do not notice damage in skipped row groups."""
     store = Store(tmp_path, wall=lambda: BASE, durable=False)
     table = store.tables.create("sql/public/t", COLUMNS[:2])
     count = 40_000

@@ -210,7 +210,7 @@ def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -
 
 
 def test_flowctl_run_says_that_another_has_taken_over_and_fails(tmp_path: Path) -> None:
-    """Nothing is ingested, so Spark is not needed; but time moves on, and to say so is a commit."""
+    """The run needs no Spark without documents; it still commits, as time moves on."""
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
     run = ["run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
     older = Flowctl(run, stderr=subprocess.PIPE, text=True)

@@ -217,7 +217,7 @@ def test_task_of_an_older_version_receives_its_capability(tmp_path: Path) -> Non
 
 
 def test_a_bound_that_is_taken_back_after_a_compaction_says_so(tmp_path: Path) -> None:
-    """What `notBefore` excluded was folded, and stands for documents that were processed and others at once."""
+    """Compaction folded excluded documents of `notBefore` with processed ones."""
     delayed = "{name: later, source: n/changes,"
     bounded = delayed.replace("n/changes", "{name: n/changes, notBefore: 1970-01-01T00:00:17Z}")
     world = world_of(tmp_path)

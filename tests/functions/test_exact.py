@@ -25,5 +25,5 @@ from derive.functions.aggregates.accumulator import SCALE, rounded_quotient
     ],
 )
 def test_fractions_are_rounded_to_the_nearest_double(numerator: int, denominator: int, nearest: float) -> None:
-    """Whether or not they are in lowest terms."""
+    """Fractions need not be in lowest terms."""
     assert rounded_quotient(numerator, denominator) == nearest

@@ -117,7 +117,7 @@ def test_rows_are_reduced_documents(world: World) -> None:
 def test_only_rows_of_requested_keys_are_read(
     documents: list[tuple[int, str, bool]], numbers: set[int], texts: set[str | None]
 ) -> None:
-    """Those whose columns of the key are what they must be; all, unless that is said of the whole key."""
+    """Readers return the rows of the requested key values, or all rows if a column of the key has no condition."""
     with TemporaryDirectory() as folder:
         (Path(folder) / "flow.yaml").write_text(CATALOG)
         world = World(Path(folder) / "data", load(Path(folder) / "flow.yaml"), wall=BASE)

@@ -137,7 +137,7 @@ CARD, PASSPORT = {"required": ["card"]}, {"required": ["passport"]}
     ids=str,
 )
 def test_a_document_that_is_right_is_right_when_redacted(annotation: JSON, more: JSON, document: JSON) -> None:
-    """Nothing is refused for what redaction takes away."""
+    """Validation refuses no document for a value that redaction removes."""
     schema = {"type": "object", "properties": {"card": annotation, "passport": annotation}, **more}
 
     assert compile_validator(schema, name="x").is_valid(document)

@@ -33,7 +33,7 @@ def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> N
 
 
 def test_a_transaction_that_defines_something_costs_others_no_plan(tmp_path: Path) -> None:
-    """Of 200 statements beside an open one each was planned anew, as they are in turn."""
+    """An open DDL transaction lets 200 statements of another session reuse their plans."""
 
     async def work(coordinator: Coordinator) -> None:
         defining, other, third = (Client(coordinator) for _ in range(3))

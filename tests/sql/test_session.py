@@ -219,7 +219,7 @@ def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
 
 
 def test_a_table_is_read_after_its_history_was_forgotten(world: SqlWorld) -> None:
-    """Somebody else lets time pass for a table that was read, and forgets what was before."""
+    """Another process advances a table that was read, and compacts its history."""
 
     async def talk(coordinator: Coordinator) -> None:
         client = Client(coordinator)

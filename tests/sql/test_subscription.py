@@ -125,7 +125,7 @@ def test_sent_updates_sum_to_the_relation_at_each_time(
 def test_resumed_subscriptions_send_each_update_once(
     changes: list[Update], as_of: int, frontiers: list[int], counts: list[int]
 ) -> None:
-    """Of each but the last so many progresses are seen, and what comes behind the last of these is lost."""
+    """Each subscription but the last stops after so many progress rows and loses the rows behind the last of them."""
     updates = valid(changes)
     whole, _ = sent(History(updates, as_of, [30]), 1, has_snapshot=True, has_progress=False)
     seen: list[Row] = []

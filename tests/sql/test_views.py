@@ -370,7 +370,7 @@ def test_grouping_sets_are_maintained(world: SqlWorld) -> None:
 
 
 def test_views_are_written_while_another_begins(world: SqlWorld) -> None:
-    """What a view of many rows begins with is written beside the others, once, and what follows is in order."""
+    """The first rows of a large view are written once, beside other views; later updates follow in order."""
     count = 30_000
 
     async def work(coordinator: Coordinator) -> None:

@@ -174,7 +174,7 @@ def test_numbers_that_json_does_not_have_are_reported_with_their_place(spec: Col
 
 
 def test_documents_that_are_nested_too_deeply_are_reported(spec: CollectionSpec, world: World) -> None:
-    """What is read may be deeper than what can be written."""
+    """Readers accept deeper documents than writers."""
     lines = [
         b'{"id":%d,"name":"a","more":%b}' % (depth, b"[" * depth + b"]" * depth) for depth in (200, 300, 1000, 2000)
     ]

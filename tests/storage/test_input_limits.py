@@ -298,7 +298,7 @@ COLUMNS: dict[str, Callable[[list[int]], Any]] = {
 def test_rows_of_parquet_with_too_many_values_are_not_converted(
     name: str, spec: CollectionSpec, tmp_path: Path
 ) -> None:
-    """Such a row is an error, and those around it are read; many rows of some values are read in turn."""
+    """Rows with too many values are errors, and rows around them are read; many rows of some values are read in turn."""
     pq.write_table(pa.table({"k": [1, 2, 3], "v": COLUMNS[name]([1, MANY, 1])}), tmp_path / "x.parquet")
     (_, first), (_, second), (_, third) = parquet_rows(str(tmp_path / "x.parquet"), spec, 16 * FEW_VALUES)
     assert isinstance(second, DocumentError)

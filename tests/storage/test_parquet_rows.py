@@ -239,7 +239,7 @@ def test_a_file_that_is_no_parquet_is_reported(
 
 @given(st.integers(1, 38), st.data(), st.sampled_from(["number", "integer", "string", "any"]))
 def test_a_decimal_is_exact_or_refused(precision: int, data: st.DataObject, wanted: str) -> None:
-    """Whatever becomes of a decimal, the text that is stored has its value."""
+    """The stored text of a decimal has its exact value."""
     scale = data.draw(st.integers(0, precision))
     digits = data.draw(st.integers(-(10**precision) + 1, 10**precision - 1))
     value = Decimal(f"{digits}e-{scale}")

@@ -158,7 +158,7 @@ def test_sleep_is_cancelled(connection: Connection) -> None:
     ],
 )
 def test_idle_sessions_end(port: int, another: Connection, setting: str, text: str, sqlstate: str) -> None:
-    """What they lock is given back; their statements may take longer."""
+    """The server releases the locks of ended sessions; their statements may take longer."""
     with ByteClient(port, is_let_in=False) as client:
         client.send(startup(STARTUP[:-1] + f"options\0-c {setting}=300ms\0\0".encode()))
         client.until(b"Z")

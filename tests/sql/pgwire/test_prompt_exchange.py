@@ -356,7 +356,7 @@ def test_pg_stat_activity_shows_the_last_point_lookup(server: RecordedServer, pa
 
 
 def test_point_lookups_see_earlier_writes(server: RecordedServer, pair: Pair) -> None:
-    """By whatever connection, as soon as that is told; and it becomes known soon, so look-ups are prompt again."""
+    """Point lookups see acknowledged writes of every connection, and return to the fast path soon after."""
     with connected(server) as writer:
         writer.execute("CREATE TABLE w (id bigint, name text)")
         writer.execute("CREATE INDEX w_by_id ON w (id)")
