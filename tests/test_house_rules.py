@@ -162,7 +162,7 @@ def test_functions_are_short() -> None:
     assert [(path, function.name) for path, function in functions if length_of(function) >= 40] == []
 
 
-def test_variables_say_what_they_hold() -> None:
+def test_variables_have_no_vague_names() -> None:
     names = {(path, node.id) for path, node in nodes() if isinstance(node, ast.Name)}
     names |= {(path, node.arg) for path, node in nodes() if isinstance(node, ast.arg)}
 

@@ -184,7 +184,7 @@ def test_refused_backup_reports_reason(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "full").iterdir()) == ["file"]
 
 
-def test_a_backup_with_an_earlier_one_links_what_has_not_changed(tmp_path: Path) -> None:
+def test_backup_with_an_earlier_one_links_unchanged_files(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     take(world, tmp_path / "one", copies=True)
@@ -351,7 +351,7 @@ def test_names_of_sql_and_what_is_stored_fit_one_another(tmp_path: Path) -> None
         assert wrong(tmp_path / f"restored-{number}") == []
 
 
-def test_a_backup_waits_for_nobody_for_ever_and_is_not_ended_for_its_locks(tmp_path: Path) -> None:
+def test_backup_waits_a_bounded_time_and_is_not_ended_for_its_locks(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     folder = shard_folder(world.root, "b/counts", 0, 2)

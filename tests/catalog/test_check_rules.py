@@ -201,7 +201,7 @@ def found(folder: Path, text: str) -> list[tuple[str, int, int, str, str | None]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_finds_what_breaks_it(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_finds_its_violations(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert BASE.count(rule.old) == 1
 
@@ -590,7 +590,7 @@ def test_a_setting_without_effect_is_reported(
         ("collection", "x-anything: {reset: true}"),
     ],
 )
-def test_a_setting_that_asks_for_nothing_is_not_told(place: str, setting: str, tmp_path: Path) -> None:
+def test_setting_without_a_request_is_not_reported(place: str, setting: str, tmp_path: Path) -> None:
     assert build(written(tmp_path, place, setting)).notes == ()
 
 
@@ -632,7 +632,7 @@ def test_a_format_that_is_not_checked_is_reported(name: str, hint: str | None, t
     assert note.position.line == 4
 
 
-def test_formats_that_are_checked_are_not_told(tmp_path: Path) -> None:
+def test_checked_formats_are_not_reported(tmp_path: Path) -> None:
     path = tmp_path / "flow.yaml"
     names = ["integer", "number", "macaddr", "macaddr8", "sha256", "duration", "uuid", "date", "date-time", "ipv4"]
     fields = ", ".join(f"f{index}: {{format: {name}}}" for index, name in enumerate(names))

@@ -91,7 +91,7 @@ def test_every_recommended_command_settles_the_edit(folder: Path) -> None:
     assert flowctl(folder, "status", "-o", "json")[2] == ""
 
 
-def test_formerly_settles_it(folder: Path) -> None:
+def test_formerly_settles_an_edit(folder: Path) -> None:
     write_catalog(folder, RENAMED.replace("{name: since,", "{name: since, formerly: of,"))
     assert state(folder) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
     assert flowctl(folder, "run", "--until-idle")[0] == 0

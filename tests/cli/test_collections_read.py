@@ -105,7 +105,7 @@ def test_followed_documents_come_as_they_become_final_and_can_be_resumed(folder:
     assert resumed[1] == '{"_meta":{"upper":"1970-01-01T00:00:04.000001Z"}}'
 
 
-def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> None:
+def test_follower_ends_quietly_without_a_reader(folder: Path) -> None:
     ingest(folder, 1)
     with following(folder) as follower:
         follower.line()
@@ -117,7 +117,7 @@ def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> 
 
 
 @pytest.mark.parametrize("options", [[], ["--reduce"]])
-def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path, options: list[str]) -> None:
+def test_read_ends_quietly_without_a_reader(folder: Path, options: list[str]) -> None:
     lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
     assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
 
@@ -153,7 +153,7 @@ def test_interrupted_reduced_reads_print_only_the_interruption(folder: Path) -> 
         assert reader.stderr.read().strip() == "stopped"
 
 
-def test_a_dry_run_of_compact_says_what_would_be_done(folder: Path) -> None:
+def test_dry_run_of_compact_prints_the_plan(folder: Path) -> None:
     ingest(folder, 1, 2, 3)
     ingest(folder, 4, 5)
     before = flowctl(folder, "collections", "list")

@@ -21,7 +21,7 @@ def issue(line: int, column: int, length: int, hint: str | None) -> Issue:
     return Issue("E204", "collection 'acme/transfer' is not defined", Position("flow.yaml", line, column, length), hint)
 
 
-def test_an_issue_shows_its_line_and_what_was_meant(catalog: Path) -> None:
+def test_issue_shows_its_line_and_a_suggestion(catalog: Path) -> None:
     error = CatalogError([issue(2, 11, 13, "did you mean 'acme/transfers'?")])
 
     assert render_error(error) == (

@@ -91,7 +91,7 @@ def test_every_command_has_help(folder: Path, command: str) -> None:
     assert out.startswith("Usage: ")
 
 
-def test_a_passing_check_says_what_was_checked(folder: Path) -> None:
+def test_passing_check_reports_the_checked_catalog(folder: Path) -> None:
     assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collection, 0 derivations, no errors\n")
 
 

@@ -48,7 +48,7 @@ def on_site(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
     return flowctl(folder, *arguments, "--source", "catalog/flow.yaml", env={**os.environ, "PYTHONPATH": path, **env})
 
 
-def test_a_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
+def test_plan_reports_changes_and_makes_none(folder: Path) -> None:
     status, out, err = on_site(folder, "materialize", "plan", "-o", "table")
 
     assert (status, err) == (0, "")
@@ -109,7 +109,7 @@ def test_plan_prints_errors_behind_valid_plans(folder: Path) -> None:
     assert "password: ***    }" in err
 
 
-def test_a_plan_of_what_is_not_there(folder: Path) -> None:
+def test_plan_of_an_unknown_materialization_is_refused(folder: Path) -> None:
     status, out, err = on_site(folder, "materialize", "plan", "shop/warehose")
 
     assert (status, out) == (2, "")
@@ -153,7 +153,7 @@ time.sleep(600)
 """
 
 
-def test_a_connector_ends_with_whoever_started_it_however_that_ends(folder: Path) -> None:
+def test_connector_ends_with_its_parent_process(folder: Path) -> None:
     path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
     env = {**os.environ, "PYTHONPATH": path}
     owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
@@ -208,7 +208,7 @@ materializations:
 """
 
 
-def test_check_and_plan_say_what_is_left_out(tmp_path: Path) -> None:
+def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     properties = {
         "k": {"type": "integer"},
         "v": {"type": "integer"},

@@ -131,7 +131,7 @@ def test_a_run_begins_once_the_disk_has_space(
     assert capsys.readouterr().err == "error: no space left on the device while writing x\n  = free some space\n"
 
 
-def test_a_run_does_not_wait_for_what_stays() -> None:
+def test_run_does_not_wait_after_permanent_errors() -> None:
     def attempt() -> str:
         raise UsageError("there is no such task")
 

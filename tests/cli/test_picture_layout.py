@@ -61,7 +61,7 @@ def test_text_fits_its_box(graph: FlowGraph) -> None:
 
 
 @given(graphs())
-def test_wires_join_what_they_should_and_pass_no_box(graph: FlowGraph) -> None:
+def test_wires_join_their_flows_and_pass_no_box(graph: FlowGraph) -> None:
     layout = lay_out(graph)
     boxes = {box.node.name: box for box in layout.boxes}
 

@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_commands_end_quietly_where_nobody_reads_their_output(folder: Path, arguments: tuple[str, ...]) -> None:
+def test_commands_end_quietly_without_a_reader_of_their_output(folder: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

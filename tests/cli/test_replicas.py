@@ -192,7 +192,7 @@ def reason_of(connection: psycopg.Connection[Any], expected: str) -> str:
     return rows[0][4]
 
 
-def test_an_instance_reports_what_it_kept(tmp_path: Path) -> None:
+def test_instance_reports_kept_dataflows(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     data.mkdir()
     secret = tmp_path / "secret"

@@ -42,7 +42,7 @@ def test_errors(tmp_path: Path) -> None:
     )
 
 
-def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
+def test_errors_show_their_line_and_a_suggestion(tmp_path: Path) -> None:
     script = tmp_path / "t.sql"
     script.write_bytes(
         b"\xef\xbb\xbfCREATE TABLE customers (name text);\r\n-- SELECT c.naem\r\n"

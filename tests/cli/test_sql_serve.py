@@ -153,7 +153,7 @@ def test_second_server_of_a_data_folder_is_refused(served: Served, tmp_path: Pat
     assert f"{served.host}:{served.port}" in message
 
 
-def test_a_signal_ends_it_and_what_was_written_stays(tmp_path: Path) -> None:
+def test_signal_ends_the_server_and_written_rows_stay(tmp_path: Path) -> None:
     with serve(tmp_path) as first:
         connection = psycopg.connect(first.address, autocommit=True)
         connection.execute("CREATE TABLE kept (id bigint)")
@@ -425,7 +425,7 @@ def logged_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
 )
 @pytest.mark.parametrize("place", ["SELECT {}", "SELECT {} FROM notes LIMIT 1", "VALUES ({})"])
-def test_the_user_is_the_one_who_has_logged_in(logged_in: Served, expression: str, place: str) -> None:
+def test_current_user_is_the_login(logged_in: Served, expression: str, place: str) -> None:
     for user in ("ann", "ben", "ann"):  # plans are shared, and users are not
         with client(logged_in, user) as connection:
             connection.execute("INSERT INTO notes (note) VALUES ('x')")

@@ -42,7 +42,7 @@ def test_visible_shows_hidden_characters() -> None:
     assert visible_line("one\ntwo\r\n") == r"one\ntwo\r\n"
 
 
-def test_notes_errors_and_tables_show_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_errors_and_tables_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     note(f"a task says {EVIL}")
     print_error(FlowError(f"it is {EVIL}", hint=f"not {EVIL}"))
     print_rows(["name"], [{"name": EVIL}, {"name": [EVIL, "b"]}, {"name": "two\nlines"}], "table")
@@ -125,7 +125,7 @@ tests:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_no_command_sends_what_a_document_says(tmp_path: Path, *, terminal: bool) -> None:
+def test_commands_print_no_control_characters_of_documents(tmp_path: Path, *, terminal: bool) -> None:
     write_catalog(tmp_path, CATALOG)
     lines = [json.dumps({"id": 1, "v": EVIL}, ensure_ascii=False), json.dumps({"id": "x" + EVIL, "v": "a"})]
     (tmp_path / "good.jsonl").write_text(lines[0] + "\n")

@@ -88,7 +88,7 @@ def test_columns_that_are_equated_begin_the_index_by_which_a_row_is_found(
         (Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),)), [0], ["a3(c0)"]),
     ],
 )
-def test_index_requested_at_the_start_begins_it(
+def test_index_requested_at_the_start_begins_the_arrangement(
     tmp_path: Path, orders: Changing, customers: Changing, relation: Relation, columns: list[int], indexes: list[str]
 ) -> None:
     instance = Instance(tmp_path)

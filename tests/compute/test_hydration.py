@@ -152,7 +152,7 @@ class Views:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_views_are_what_scratch_gives(seed: int) -> None:
+def test_views_equal_recomputation(seed: int) -> None:
     """At every time, whenever a process is killed, or a view is dropped."""
     with TemporaryDirectory() as folder:
         views = Views(seed, Path(folder))
@@ -335,7 +335,7 @@ if __name__ == "__main__":
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", ["staged", "loaded", "completing", "completed"])
-def test_killed_while_it_hydrates(tmp_path: Path, failpoint: str) -> None:
+def test_killed_hydration_leaves_no_partial_rows(tmp_path: Path, failpoint: str) -> None:
     """Hydrated rows are removed or complete afterwards, and the process that evaluates rows ends as well."""
     program = tmp_path / "hydrates.py"
     program.write_text(HYDRATES)

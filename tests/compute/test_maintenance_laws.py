@@ -119,7 +119,7 @@ def run(seed: int, *, can_fail: bool = False, steps: int = 8) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_views_are_what_scratch_gives(seed: int) -> None:
+def test_views_equal_recomputation(seed: int) -> None:
     """At every time from `since` to `upper`, after restarts and compaction."""
     run(seed)
 

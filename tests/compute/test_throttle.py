@@ -32,7 +32,7 @@ class Machine:
         throttle.pause()
 
 
-def test_where_processors_are_free_it_never_rests() -> None:
+def test_throttle_does_not_pause_with_free_processors() -> None:
     machine = Machine()
     throttle = machine.throttle(0.02)
     for _ in range(1_000):
@@ -40,7 +40,7 @@ def test_where_processors_are_free_it_never_rests() -> None:
     assert machine.slept == 0.0
 
 
-def test_where_others_wait_it_rests_for_as_long_as_it_went_on() -> None:
+def test_throttle_pauses_as_long_as_it_worked_where_others_wait() -> None:
     machine = Machine()
     throttle = machine.throttle(0.02)
     machine.work(throttle, 0.015, 0.004)

@@ -118,7 +118,7 @@ COLUMNS = [
 
 
 @given(st.lists(st.sampled_from(COLUMNS)), st.lists(DOCUMENTS, max_size=5))
-def test_a_binding_of_columns_gives_what_one_of_documents_gives(
+def test_binding_of_columns_equals_binding_of_documents(
     fields: list[ProjectionSpec], documents: list[dict[str, Any]]
 ) -> None:
     names = list({item.field for item in fields if item.pointer != "/_meta/uuid"})

@@ -39,7 +39,7 @@ def check(sql: str, schema: Any, *migrations: str) -> list[Issue]:
         ("SELECT 1 AS zzzzzz", "zzzzzz", (1, 13, 6), "it has: customer, id, lat, orders, sender"),
     ],
 )
-def test_a_closed_schema_refuses_what_it_does_not_name(
+def test_closed_schema_refuses_unnamed_properties(
     sql: str, name: str, position: tuple[int, int, int], hint: str
 ) -> None:
     assert check(sql, CLOSED, "CREATE TABLE t (n)") == [
@@ -64,7 +64,7 @@ def test_check_accepts_plausible_columns(sql: str, schema: Any) -> None:
     assert check(sql, schema, "CREATE TABLE t (n)") == []
 
 
-def test_an_open_schema_lets_pass_what_is_noted_all_the_same() -> None:
+def test_open_schema_gives_notes_for_unknown_columns() -> None:
     (issue,) = check("SELECT $id, $sender AS custmer,\n  1 AS [ordes2], 1 AS orders", {"type": "object", **PROPERTIES})
 
     assert issue.is_note

@@ -87,7 +87,7 @@ def test_each_document_may_take_as_much(tmp_path: Path) -> None:
     assert [document["x"] for _, document in published] == [20_000_000 + each for each in range(8)]
 
 
-def test_the_limit_is_there_as_long_as_anybody_holds_it() -> None:
+def test_heap_limit_lasts_until_its_last_release() -> None:
     limit = apsw.hard_heap_limit(-1)
     HEAP.hold(100 << 20)
     first = apsw.hard_heap_limit(-1)

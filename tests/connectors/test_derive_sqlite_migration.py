@@ -18,7 +18,7 @@ def migrate(db: apsw.Connection, *texts: str) -> None:
     apply_migrations(Guard(db), Watch(db, 60.0), migrations, "acme/out", AT)
 
 
-def test_only_what_was_appended_is_run() -> None:
+def test_appended_migrations_alone_are_run() -> None:
     db = database()
     migrate(db, "CREATE TABLE t (a); INSERT INTO t VALUES (1)")
     migrate(db, "CREATE TABLE t (a); INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3) RETURNING a; -- done")

@@ -29,7 +29,7 @@ TRANSFERS = [
 ]
 
 
-def test_a_row_is_caused_by_the_document_it_came_of() -> None:
+def test_row_is_caused_by_its_document() -> None:
     assert run(derivation("SELECT $id, $amount WHERE $amount > 10"), TRANSFERS) == [
         (1, {"id": 2, "amount": 20.5}),
         (2, {"id": 3, "amount": 30}),

@@ -58,7 +58,7 @@ def test_each_document_has_the_whole_time() -> None:
         (f"SELECT $id;\nINSERT INTO t {ENDLESS};\nINSERT INTO t {ENDLESS}", 1),
     ],
 )
-def test_a_lambda_without_end_is_an_error_that_says_what_to_do(sql: str, line: int) -> None:
+def test_endless_lambda_is_an_error_with_a_hint(sql: str, line: int) -> None:
     spec = derivation(sql, migrations=["CREATE TABLE t (id)"], seconds=0.05)
     with pytest.raises(LambdaError) as caught:
         run(spec, TRANSFERS)

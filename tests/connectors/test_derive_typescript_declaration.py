@@ -97,7 +97,7 @@ TYPES: list[tuple[JSON, str]] = [
 
 
 @pytest.mark.parametrize(("schema", "expected"), TYPES)
-def test_a_type_says_what_the_schema_says(schema: JSON, expected: str) -> None:
+def test_type_agrees_with_the_schema(schema: JSON, expected: str) -> None:
     assert typescript_type(infer(schema)) == expected
 
 

@@ -37,7 +37,7 @@ PATCHES = [
 
 
 @pytest.mark.parametrize("patch", PATCHES)
-def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) -> None:
+def test_module_that_replaces_builtins_harms_itself_alone(patch: str) -> None:
     text = (
         f"{HEAD}{patch}\nexport class Derivation extends IDerivation {{\n"
         "    fromIn(read: any) { return [{ id: read.doc.id, at: read.publishedAt, list: [1] }]; }\n}\n"
@@ -133,7 +133,7 @@ invoke(session, [{"id": 1}])
 """
 
 
-def test_a_process_that_hangs_when_nobody_is_left_to_end_it_ends_itself() -> None:
+def test_orphaned_hanging_process_ends_itself() -> None:
     command = [sys.executable, "-c", ORPHAN, str(Path(__file__).parent)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as python:
         assert python.stdout is not None

@@ -238,7 +238,7 @@ def test_ids_differ_by_transform_by_microsecond_and_by_document() -> None:
     assert len(set(chance(UUID, five * 2, [CLOCK] * 10, [0] * 5 + [1] * 5))) == 10
 
 
-def test_chance_repeats_for_a_document_whatever_came_before() -> None:
+def test_random_values_repeat_for_a_document() -> None:
     """Each document's chance is the same alone and behind others, however much these asked for."""
     body = "const n: number[] = []; for (let i = 0; i < read.doc.id; i++) n.push(Math.random(), crypto.getRandomValues(new Uint32Array(1))[0]); return [{ id: 1, value: n.concat(crypto.getRandomValues(new Uint8Array(3)) as any).join() }];"
     documents: list[dict[str, JSON]] = [{"id": number} for number in (5, 0, 3, 1)]

@@ -61,7 +61,7 @@ def test_a_merge_patch_applied_twice_is_applied_once(target: JSON, patch: JSON) 
 
 
 @given(values)
-def test_a_state_is_read_as_it_was_written(value: JSON) -> None:
+def test_state_is_read_as_written(value: JSON) -> None:
     database = apsw.Connection(":memory:")
     state = State(database)
     assert (state.version(), state.value()) == (None, {})

@@ -313,7 +313,7 @@ def test_session_is_notified_of_the_end_of_its_stream() -> None:
         done.set()
 
 
-def test_addresses_where_nobody_can_listen() -> None:
+def test_unusable_listen_addresses_are_refused() -> None:
     with pytest.raises(UsageError, match="'7000' is not an address"):
         ConnectorServer(Connector(), "7000")
     server = ConnectorServer(Connector(), "127.0.0.1:0")
@@ -384,7 +384,7 @@ def test_a_served_connector_ends_with_its_standard_input(site: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_without_standard_input_it_ends_with_a_signal(site: Path, number: signal.Signals) -> None:
+def test_serve_without_standard_input_ends_with_a_signal(site: Path, number: signal.Signals) -> None:
     process = flowctl(site, "serve", "materialize-nothing", stdin=subprocess.DEVNULL)
     assert is_served(address_of(process))
 
@@ -394,7 +394,7 @@ def test_without_standard_input_it_ends_with_a_signal(site: Path, number: signal
     assert process.returncode == 0
 
 
-def test_streams_that_are_open_do_not_keep_it(site: Path) -> None:
+def test_open_streams_do_not_keep_the_server_running(site: Path) -> None:
     process = flowctl(site, "serve", "materialize-nothing", stdin=subprocess.PIPE)
     done = threading.Event()
     with open_channel(address_of(process)) as channel:

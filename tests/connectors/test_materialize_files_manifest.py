@@ -24,7 +24,7 @@ def after(shard: Shard, checkpoint: str) -> Shard:
     return replace(shard, checkpoint=checkpoint, transaction=shard.transaction + 1, publishing=((checkpoint, "b/c"),))
 
 
-def test_versions_hold_what_was_committed(tmp_path: Path) -> None:
+def test_manifest_versions_have_committed_files(tmp_path: Path) -> None:
     manifest = Manifest(tmp_path / "deep" / "folder", "a/m")
     assert manifest.read() == Version()
 

@@ -35,7 +35,7 @@ def reason(database: Database, some: Source, field: str) -> str:
     return validated.constraints[field].reason
 
 
-def test_fields_are_requested_by_what_they_hold(database: Database) -> None:
+def test_constraints_of_fields_follow_their_types(database: Database) -> None:
     several = source(
         {"account": ["string"]},
         {"list": ["array"], "mixed": ["integer", "string"], "nothing": ["null"], "one": ["integer", "null"]},

@@ -117,7 +117,7 @@ def test_view_in_place_of_a_table_is_refused(in_postgres: Database) -> None:
         in_postgres.validate(BALANCES.proposed("summary"))
 
 
-def test_a_table_of_that_name_is_somebody_elses(database: Database) -> None:
+def test_table_of_another_schema_is_unsatisfiable(database: Database) -> None:
     database.apply(BALANCES.binding("other"))
     database.query("CREATE TABLE balances (account INTEGER, balance VARCHAR(5) NOT NULL, extra DATE NOT NULL)")
 
@@ -340,7 +340,7 @@ def test_a_server_without_connections_to_spare(folder: Path) -> None:
         running.stop(signal.SIGINT)
 
 
-def test_a_table_that_somebody_locks_is_waited_for(in_postgres: Database) -> None:
+def test_locked_table_is_awaited(in_postgres: Database) -> None:
     in_postgres.apply(BINDING)
     schema = in_postgres.schema[0]
     with server().connect() as other:

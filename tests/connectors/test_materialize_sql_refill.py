@@ -284,7 +284,7 @@ def test_rows_that_differ_in_any_way_are_written(database: Database) -> None:
     assert list(map(repr, database.query('SELECT * FROM "numbers" ORDER BY "id"'))) == list(map(repr, beside))
 
 
-def test_columns_that_somebody_has_changed_are_written(database: Database) -> None:
+def test_columns_changed_by_another_client_are_written(database: Database) -> None:
     """Equal documents do not hide other differences of a row."""
     apply(database, binding())
     store(database, binding(), OLD)

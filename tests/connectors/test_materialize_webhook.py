@@ -127,7 +127,7 @@ def test_requests_are_no_larger_than_they_may_be(hook: Hook, config: dict[str, A
     assert hook.documents("/b") == [{"id": identity} for identity in range(1, 6)]
 
 
-def test_requests_of_a_transaction_have_the_same_identity_whoever_makes_them(hook: Hook) -> None:
+def test_requests_of_a_transaction_have_one_identity_in_all_sessions(hook: Hook) -> None:
     config: dict[str, Any] = {"batch_documents": 1}
     transact(opened(hook, **config), b"1", rows(1, 2))
     transact(opened(hook, **config), b"1", rows(1, 2))

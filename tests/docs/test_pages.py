@@ -77,7 +77,9 @@ def matches(shown: list[str], printed: str) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_page_of_documentation_has_correct_examples(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     site = installed_site(tmp_path_factory.mktemp("installed"))
     for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if file:

@@ -81,7 +81,7 @@ def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(
     assert shown(world) == []
 
 
-def test_a_raised_backfill_settles_it(world: World) -> None:
+def test_raised_backfill_settles_an_edit(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert told(world) == [EDITED]
     edit(world, sql="SELECT $n + 1 AS n", backfill="backfill: 1,", more=MORE)
@@ -121,7 +121,7 @@ def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts
     assert shown(world) == []
 
 
-def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None:
+def test_removed_transform_leaves_its_documents(world: World) -> None:
     edit(world)
     message = "transform 'more' is gone, and its published documents stay"
     assert told(world) == [message]

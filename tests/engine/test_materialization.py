@@ -42,7 +42,7 @@ def check(world: World) -> None:
     assert tables(world.root.parent / "out.db") == folded(world)
 
 
-def test_tables_hold_what_collections_hold(world: World) -> None:
+def test_tables_have_the_documents_of_collections(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     check(world)
@@ -163,7 +163,7 @@ def test_starting_over_with_what_is_read_leaves_nothing_of_before(world: World) 
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_binding_that_comes_back_continues_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
+def test_returning_binding_continues_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
     whole = world.catalog
     view = whole.materializations["shop/view"]
     others = {"shop/view": replace(view, bindings=view.bindings[:1])}
@@ -183,7 +183,7 @@ def test_a_binding_that_comes_back_continues_where_it_was(world: World, shards: 
 
 
 @pytest.mark.spark
-def test_spark_stores_what_this_process_stores(world: World, spark: SparkExecutor) -> None:
+def test_spark_stores_the_rows_of_this_process(world: World, spark: SparkExecutor) -> None:
     for day in range(1, 4):
         ingest(world, day * 10, day * 10 + 600, day)
         world.step(spark, shards=3, limits=Limits(small_documents=0))

@@ -141,7 +141,7 @@ def test_a_split_between(world: World) -> None:
     assert marked(path) == (100, 0)
 
 
-def test_counts_are_of_what_is_stored_and_nothing_is_said_to_be_lost(world: World) -> None:
+def test_counts_are_of_stored_rows_without_a_report_of_loss(world: World) -> None:
     """Documents that are read to be deleted are not counted; documents stored in the same transaction are."""
     ingest(world, 0, 100)
     world.step()

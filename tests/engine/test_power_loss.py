@@ -243,7 +243,7 @@ def test_the_power_goes_before_a_sync_has_done_anything(tmp_path: Path) -> None:
     assert left(tmp_path, after(tmp_path, create_and_sync_both, lost_at=2)) == {"old": "one"}
 
 
-def test_any_part_of_what_was_not_synced_may_survive(tmp_path: Path) -> None:
+def test_any_part_of_unsynced_writes_may_survive(tmp_path: Path) -> None:
     disk = after(tmp_path, remove_and_write_anew)
     seen = set()
     for seed in range(40):
@@ -264,7 +264,7 @@ def commit(disk: Path, synchronous: str) -> None:
     os._exit(0)
 
 
-def test_sqlite_keeps_what_it_synced(tmp_path: Path) -> None:
+def test_sqlite_keeps_synced_writes(tmp_path: Path) -> None:
     after(tmp_path, partial(commit, synchronous="FULL")).restore(tmp_path / "restored")
 
     db = apsw.Connection(str(tmp_path / "restored" / "a.db"))
@@ -272,7 +272,7 @@ def test_sqlite_keeps_what_it_synced(tmp_path: Path) -> None:
     db.close()
 
 
-def test_sqlite_loses_what_it_did_not_sync(tmp_path: Path) -> None:
+def test_sqlite_loses_unsynced_writes(tmp_path: Path) -> None:
     after(tmp_path, partial(commit, synchronous="OFF")).restore(tmp_path / "restored")
 
     db = apsw.Connection(str(tmp_path / "restored" / "a.db"))

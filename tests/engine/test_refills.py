@@ -351,7 +351,7 @@ def test_the_log_and_the_status_report_a_refill(table: Shop) -> None:
     assert finished == "refill of 'shop/sums -> sums' finished: its rows have replaced the old rows"
 
 
-def test_counts_are_of_what_is_stored_once(table: Shop) -> None:
+def test_counts_are_of_rows_stored_once(table: Shop) -> None:
     table.ingest(*FIRST)
     table.world.step()
     table.reset(VIEW)

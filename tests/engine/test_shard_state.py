@@ -86,7 +86,7 @@ def test_prepared_transactions_do_not_change_the_state_file(folder: Path) -> Non
     assert (folder / "c-0" / "state.db-wal").stat().st_size > 0
 
 
-def test_the_metadata_decides_what_becomes_of_it(folder: Path) -> None:
+def test_metadata_decides_which_prepared_transaction_is_kept(folder: Path) -> None:
     append(folder, None, "a")
     append(folder, "a-0", "b")
     append(folder, "b-0", "c")
@@ -201,7 +201,7 @@ def test_an_attempt_that_ends_late_changes_nothing(folder: Path) -> None:
     assert added(folder, "d-0") == ["a-0", "b-1", "c-0", "d-0"]
 
 
-def test_an_error_leaves_what_was_there(folder: Path) -> None:
+def test_failed_attempt_leaves_earlier_state(folder: Path) -> None:
     append(folder, None, "a")
     with pytest.raises(ZeroDivisionError), open_state(folder, attempt=attempt("b"), committed="a-0") as db:
         db.execute("INSERT INTO added VALUES ('b')")

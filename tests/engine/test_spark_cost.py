@@ -33,7 +33,7 @@ def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
         (1, 4.5, [work(1_000)], False),
     ],
 )
-def test_a_start_is_worth_what_it_saves(cores: int, start: float, waiting: list[Work], cost_model: bool) -> None:
+def test_spark_starts_where_it_saves_time(cores: int, start: float, waiting: list[Work], cost_model: bool) -> None:
     assert CostModel(cores, start).is_start(waiting) is cost_model
 
 

@@ -125,7 +125,7 @@ def test_stored_rows_decide_the_contents_of_a_table(world: World) -> None:
     assert reduced(world, ORDERS) == [{"id": 2, "amount": 4.0}]
 
 
-def test_a_catalog_says_what_the_key_of_a_table_is(world: World) -> None:
+def test_catalog_key_of_a_table_must_match_the_stored_one(world: World) -> None:
     world.store.tables.create(ORDERS, COLUMNS, key=["amount"])
 
     with pytest.raises(StorageError, match=r'was stored with key \["/amount"\]'):
@@ -257,7 +257,7 @@ def test_a_task_whose_source_is_damaged_stops_alone(tmp_path: Path) -> None:
     assert [each.task for each in run.waiting()] == []
 
 
-def test_a_damaged_source_is_found_by_looking_at_what_waits(tmp_path: Path) -> None:
+def test_damaged_source_is_found_by_counting_waiting_documents(tmp_path: Path) -> None:
     """The delay keeps anything from being processed, so that only counting reads the file."""
     world = world_of(tmp_path)
     world.step()

@@ -100,7 +100,7 @@ def test_stopped_task_keeps_its_capability(tmp_path: Path) -> None:
     assert world.store.task_capabilities.readers() == {"n/totals"}
 
 
-def test_a_new_transform_begins_with_what_was_compacted(tmp_path: Path) -> None:
+def test_new_transform_begins_with_compacted_documents(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for number in range(8):
         second(world, {"k": "a", "n": number})

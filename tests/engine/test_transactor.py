@@ -176,7 +176,7 @@ def test_transactor_takes_smaller_transactions_after_a_loss_and_stops_alone(tmp_
     assert run.tasks["t/doubles"].error is None
 
 
-def test_a_newer_run_supersedes_it(tmp_path: Path) -> None:
+def test_newer_run_supersedes_a_transactor(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     older = run_of(world, ledger_of(world))
     ledger = ledger_of(world)

@@ -79,7 +79,7 @@ def test_window_is_the_24_hours_before(at: str, window: list[int]) -> None:
     assert [each["id"] for each in found[10]["window"]] == window
 
 
-def test_window_holds_what_the_catalog_selects() -> None:
+def test_window_has_the_documents_that_the_catalog_selects() -> None:
     found = expected_grouped_transfers(
         [_transfer(1, "01T00:00:00", "a", "b", 5), _transfer(2, "01T00:00:00", "a", "c", 6)]
     )
@@ -108,7 +108,7 @@ def test_a_credit_arrives_after_one_tick(at: str, outcome: str, balance: float) 
     assert (found[2]["outcome"], found[2]["sender_balance"]) == (outcome, balance)
 
 
-def test_a_denied_transfer_credits_nobody() -> None:
+def test_denied_transfer_credits_no_account() -> None:
     outcomes = expected_outcomes(
         [
             _transfer(1, "01T00:00:00", "a", "b", 1000.25),

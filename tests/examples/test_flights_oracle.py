@@ -55,7 +55,7 @@ def test_last_seen_is_the_last_flight_that_departed() -> None:
         (_flight(2, "02T09:59", tailnum=None), ["01T10:00"]),  # nor does what has no aircraft
     ],
 )
-def test_idle_is_who_does_not_depart_within_a_day(following: dict[str, Any], since: list[str]) -> None:
+def test_planes_without_a_departure_within_a_day_are_idle(following: dict[str, Any], since: list[str]) -> None:
     found = expected_idle([_flight(1, "01T10:00"), following])
     assert list(found) == [("N1", f"2013-01-{each}:00Z") for each in since]
 

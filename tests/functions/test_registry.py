@@ -147,7 +147,7 @@ def test_values_of_integers(symbol: str, operands: tuple[Datum, Datum], value: D
         assert evaluate(expression) == evaluate(of_columns, operands) == value
 
 
-def test_case_evaluates_what_is_needed() -> None:
+def test_case_evaluates_only_needed_branches() -> None:
     failing = call("/", big(1), big(0))
     expression = Case(((call("=", big(1), big(1)), big(5)),), failing, L)
 

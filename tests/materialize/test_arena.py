@@ -101,7 +101,7 @@ ROW = {"id": 1, "at": datetime(2024, 1, 1, tzinfo=UTC), "n": Decimal("0.1"), "is
         ("text", "", True),
     ],
 )
-def test_a_column_is_what_its_document_says(
+def test_column_has_the_values_of_its_documents(
     catalog_of: Callable[..., CatalogSpec], column: str, value: Any, is_told: bool
 ) -> None:
     spec = catalog_of(CATALOG).collections["a/rows"]

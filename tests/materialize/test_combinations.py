@@ -131,7 +131,7 @@ def binding(table: str, source: Any = "shop/sales", **other: Any) -> dict[str, A
     return {"resource": {"table": table}, "source": source, **other}
 
 
-def test_bindings_of_one_source_each_store_what_they_select(project: Project) -> None:
+def test_bindings_of_one_source_store_their_own_selections(project: Project) -> None:
     by_region(project)
     only = {"name": "shop/sales", "partitions": {"include": {"region": ["r1"]}}}
     others = {"name": "shop/sales", "partitions": {"exclude": {"region": ["r1"]}}}

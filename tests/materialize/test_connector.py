@@ -425,7 +425,7 @@ def test_a_program_that_is_not_there() -> None:
         start(guarded_command(["/no/such/program"]))
 
 
-def test_many_lines_are_no_more_than_the_last_of_them() -> None:
+def test_error_of_a_connector_has_the_last_lines_of_output() -> None:
     noise = "import sys\nfor n in range(30): print('line', n, 'x' * 1000, file=sys.stderr)\nsys.exit(1)"
 
     with pytest.raises(TaskError) as caught:
@@ -466,7 +466,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_no_program_outlives_whoever_started_it(how: signal.Signals, tmp_path: Path) -> None:
+def test_connector_process_ends_with_its_parent(how: signal.Signals, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(pid_file)], stdout=subprocess.PIPE)
     assert owner.stdout is not None

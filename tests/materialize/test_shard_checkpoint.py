@@ -60,7 +60,7 @@ def test_a_binding_of_another_source_starts_over() -> None:
 
 
 @pytest.mark.parametrize("text", [b"x", b"{}", b"[]", b'{"form":2,"token":"","positions":{},"largest":{}}'])
-def test_a_checkpoint_of_somebody_else(text: bytes) -> None:
+def test_checkpoint_of_another_program_is_refused(text: bytes) -> None:
     with pytest.raises(ProtocolError, match="a checkpoint of another program"):
         resume(text, ShardData(), BINDINGS, KNOWN, "a")
 

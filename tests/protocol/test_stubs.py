@@ -217,7 +217,7 @@ def test_a_field_is_where_it_is_named() -> None:
     assert (fields.position_of("id"), fields.position_of("other")) == (PLACE, AT)
 
 
-def test_a_catalog_finds_it_by_name() -> None:
+def test_catalog_finds_a_materialization_by_name() -> None:
     catalog = CatalogSpec("flow.yaml", {}, {}, (), {}, {"a/view": materialization()})
 
     assert catalog.find_materialization("a/view") == materialization()

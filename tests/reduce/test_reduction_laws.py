@@ -69,7 +69,7 @@ def test_associative_histories_reduce_to_one_document(history: tuple[Any, list[A
 
 @PATIENT
 @given(histories(fitting=False))
-def test_a_fold_of_anything_is_what_the_definition_says(history: tuple[Any, list[Any]]) -> None:
+def test_fold_agrees_with_its_definition(history: tuple[Any, list[Any]]) -> None:
     schema, documents = history
     expected = oracle(schema, documents)
     try:

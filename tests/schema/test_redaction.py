@@ -136,7 +136,7 @@ CARD, PASSPORT = {"required": ["card"]}, {"required": ["passport"]}
     ],
     ids=str,
 )
-def test_a_document_that_is_right_is_right_when_redacted(annotation: JSON, more: JSON, document: JSON) -> None:
+def test_valid_document_is_valid_when_redacted(annotation: JSON, more: JSON, document: JSON) -> None:
     """Validation refuses no document for a value that redaction removes."""
     schema = {"type": "object", "properties": {"card": annotation, "passport": annotation}, **more}
 
@@ -152,7 +152,7 @@ def test_a_document_that_is_right_is_right_when_redacted(annotation: JSON, more:
         (BLOCK, {"uniqueItems": True, "prefixItems": [BLOCK, BLOCK]}, [1, 2, 3]),
     ],
 )
-def test_an_array_that_is_right_is_right_when_redacted(annotation: JSON, more: JSON, items: JSON) -> None:
+def test_valid_array_is_valid_when_redacted(annotation: JSON, more: JSON, items: JSON) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": annotation, **more}}}
 
     assert compile_validator(schema, name="x").is_valid({"a": items})

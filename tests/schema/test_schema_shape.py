@@ -138,13 +138,13 @@ def test_union_and_intersect_are_associative_in_what_is_not_nested(a: Shape, b: 
 
 
 @given(SHAPES, SHAPES, DOCUMENTS)
-def test_union_allows_what_either_allows(left: Shape, right: Shape, document: JSON) -> None:
+def test_union_accepts_values_of_either_shape(left: Shape, right: Shape, document: JSON) -> None:
     if allows(left, document) or allows(right, document):
         assert allows(union(left, right), document)
 
 
 @given(SHAPES, SHAPES, DOCUMENTS)
-def test_intersect_allows_what_both_allow(left: Shape, right: Shape, document: JSON) -> None:
+def test_intersection_accepts_values_of_both_shapes(left: Shape, right: Shape, document: JSON) -> None:
     if allows(left, document) and allows(right, document):
         assert allows(intersect(left, right), document)
 
@@ -270,7 +270,7 @@ def test_reductions_of_a_union(left: JSON, right: JSON, found: JSON) -> None:
     "other", [{"type": "null"}, {"const": None}, {"type": ["integer", "null"]}, {"enum": [1, None]}]
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_string_stays_what_it_is_where_it_is_not_the_only_type(other: JSON, order: int) -> None:
+def test_string_is_kept_where_a_location_has_several_types(other: JSON, order: int) -> None:
     string = {
         "type": "string",
         "format": "date-time",

@@ -66,7 +66,7 @@ def test_a_violation_names_all_there_is_to_know(document: object, message: str) 
     assert str(compile_validator(SCHEMA, name="a/b").violation(document, key="[1]")) == message
 
 
-def test_a_violation_has_the_position_of_what_failed() -> None:
+def test_violation_has_the_position_of_the_failed_schema() -> None:
     schema = {
         "properties": {"a/b": {"$ref": "#/$defs/text"}, "c": {"type": "null"}},
         "$defs": {"text": {"type": "string"}},

@@ -121,7 +121,7 @@ def run(ticks: list[list[SourceRow]], shards: int, *, flushes: bool) -> tuple[li
     st.integers(2, 5),
     st.booleans(),
 )
-def test_several_shards_publish_what_one_does(
+def test_several_shards_publish_the_documents_of_one(
     ticks: list[list[tuple[int, int, int]]], shards: int, flushes: bool
 ) -> None:
     rows = [

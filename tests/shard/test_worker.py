@@ -142,7 +142,7 @@ def test_a_run_that_was_superseded_is_reported(plan_of: MakePlan) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(2, 4))
-def test_several_shards_write_what_a_single_one_does(keys: list[int], shards: int) -> None:
+def test_several_shards_write_the_documents_of_one(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         alone = plan(derivation(Path(first)), Path(first), keys, "single", 1)
         shared = plan(derivation(Path(second)), Path(second), keys, "sharded", shards)

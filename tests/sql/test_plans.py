@@ -67,7 +67,7 @@ def test_frequent_statements_stay_planned(tmp_path: Path) -> None:
 
 
 @given(most=st.integers(1, 5), steps=st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=60))
-def test_a_cache_keeps_what_was_used_last(most: int, steps: list[tuple[bool, int]]) -> None:
+def test_cache_keeps_the_last_used_entries(most: int, steps: list[tuple[bool, int]]) -> None:
     cache: RecentlyUsed[int, str] = RecentlyUsed(most)
     used: list[int] = []
     for is_put, key in steps:

@@ -150,7 +150,7 @@ def test_spans_of_time() -> None:
 
 
 @given(st.integers(1, 50), st.none() | st.integers(1, 5), st.lists(st.integers(0, 400)))
-def test_the_last_rows_are_there_however_often_it_is_asked(interval: int, most: int | None, times: list[int]) -> None:
+def test_counter_source_has_the_last_rows_for_any_polls(interval: int, most: int | None, times: list[int]) -> None:
     counter, position = Counter(interval, most), CounterPosition(0, 1_000)
     rows: Multiset[int] = Multiset()
     for now in sorted(times):

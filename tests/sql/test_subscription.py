@@ -226,7 +226,7 @@ def test_subscription_cancelled_at_its_start_leaves_nothing(world: SqlWorld) -> 
     world.within(work)
 
 
-def test_a_subscription_ends_when_what_it_reads_is_dropped(world: SqlWorld) -> None:
+def test_subscription_ends_when_its_relation_is_dropped(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         for name in "tu":

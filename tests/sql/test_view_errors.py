@@ -104,7 +104,7 @@ def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
     assert read_elsewhere(world, "total", begin - 1) == {(2,): 1}
 
 
-def test_a_view_fails_also_beside_what_is_not_maintained(world: SqlWorld) -> None:
+def test_view_fails_beside_unmaintained_relations(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (id int, a int)")
@@ -133,7 +133,7 @@ def test_a_view_fails_also_beside_what_is_not_maintained(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_subscriptions_end_where_an_error_comes(world: SqlWorld) -> None:
+def test_subscriptions_end_at_an_error(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> tuple[int, int, int]:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -296,7 +296,7 @@ def expected(name: str, rows: dict[int, tuple[int, int]], others: dict[int, int]
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_stored_views_are_what_scratch_gives(seed: int) -> None:
+def test_stored_views_equal_recomputation(seed: int) -> None:
     """Rows and errors, at every time, read by another store, after restarts and compaction."""
     with TemporaryDirectory() as folder:
         changes = Changes(seed, Path(folder))

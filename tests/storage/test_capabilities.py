@@ -67,7 +67,7 @@ def test_since_never_moves_back(world: World) -> None:
     assert [since_of(world, wanted) for wanted in (3_000_000, 2_000_000)] == [3_000_000, 3_000_000]
 
 
-def test_a_capability_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
+def test_read_capability_keeps_since_until_it_moves_or_is_released(world: World) -> None:
     lease = world.read_capability(NAME, 2_000_000)
 
     assert since_of(world, 9_000_000) == 2_000_000
@@ -104,7 +104,7 @@ def test_unstored_collections_cannot_be_read(world: World) -> None:
         world.store.capabilities.keep("c/none", 0)
 
 
-def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
+def test_files_stay_during_reads(world: World) -> None:
     with reading(world.store, spec_of(world), ReadOptions()) as read:
         compact(world.store, spec_of(world), grace=0)
         assert files(world) == ["compact"] + ["ingest"] * 4
@@ -179,7 +179,7 @@ def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
     assert len(files(world)) == 4
 
 
-def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion_and_none_that_was_never_named(
+def test_compaction_removes_files_of_a_crash_and_none_of_a_live_ingestion(
     world: World,
 ) -> None:
     file = abandoned_file(world)

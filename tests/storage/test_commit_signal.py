@@ -77,7 +77,7 @@ def test_commit_signal_closes_its_descriptors(file: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_where_nothing_can_be_watched_nobody_hears_and_nothing_fails(tmp_path: Path) -> None:
+def test_commit_signal_without_a_folder_has_no_listener(tmp_path: Path) -> None:
     signal = CommitSignal(tmp_path / "nowhere")
     signal.send()
     with signal.listener() as listener:

@@ -237,7 +237,7 @@ def test_a_task_whose_collection_belongs_to_others_stops_alone(tmp_path: Path) -
     assert world.store.owner("o/x") is Owner.INGEST
 
 
-def test_a_catalog_test_may_ingest_into_what_belongs_to_others(tmp_path: Path) -> None:
+def test_catalog_test_may_ingest_into_collections_of_other_owners(tmp_path: Path) -> None:
     text = "collections:" + SOURCE + DERIVED.replace("NAME", "o/x") + PLAIN.replace("NAME", "sql/public/t")
     steps = "".join(
         f"\n    - ingest: {{collection: {name}, documents: [{{id: 1}}]}}" for name in ("o/x", "sql/public/t")

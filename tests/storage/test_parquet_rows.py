@@ -108,7 +108,7 @@ STRUCT = pa.struct([("a", pa.int64()), ("b", pa.string())])
     ],
     ids=str,
 )
-def test_a_value_is_what_it_was(
+def test_parquet_values_are_kept(
     kind: Any, schema: str, value: Any, text: str, spec_of: Callable[[str], CollectionSpec], tmp_path: Path
 ) -> None:
     path = tmp_path / "x.parquet"

@@ -45,7 +45,7 @@ def test_pandas_reads_what_the_metadata_names(
 
 
 @pytest.mark.parametrize(("name", "command"), [("collections read", read_command), ("compact", compact_command)])
-def test_every_option_it_shows_exists(name: str, command: click.Command) -> None:
+def test_every_option_of_the_storage_page_exists(name: str, command: click.Command) -> None:
     known = {option for parameter in command.params for option in parameter.opts}
     shown = {
         option for line in re.findall(rf"flowctl {name}([^`#\n]*)", PAGE) for option in re.findall(r"--[\w-]+", line)

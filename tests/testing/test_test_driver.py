@@ -65,7 +65,7 @@ def test_a_verify_step_waits_for_delayed_reads_of_its_collection_only(tmp_path: 
     assert result.failure is None, result.failure
 
 
-def test_a_failure_says_which_step_and_what_differs(tmp_path: Path) -> None:
+def test_failure_reports_its_step_and_differences(tmp_path: Path) -> None:
     steps = f"""
 {INGEST}
     - verify: {{collection: t/late, documents: [{{id: 0, times: 1}}, {{id: 1, times: 12}}]}}
@@ -81,7 +81,7 @@ def test_a_failure_says_which_step_and_what_differs(tmp_path: Path) -> None:
     ]
 
 
-def test_strict_tests_mind_what_is_not_mentioned(tmp_path: Path) -> None:
+def test_strict_tests_compare_unmentioned_fields(tmp_path: Path) -> None:
     steps = f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{id: 1}}, {{id: 2, times: 11}}]}}\n"
 
     assert run(tmp_path, steps).failure is None

@@ -130,7 +130,7 @@ def test_a_step_that_begins_at_the_end_of_a_tick_is_seen_whole(tmp_path: Path) -
     assert run(tmp_path, ingest("+3s 999ms 999us", 1, 2, 3), verify("t/seven", "{}", "{}", "{}")) is None
 
 
-def test_a_failure_says_when_and_what_is_still_to_come(tmp_path: Path) -> None:
+def test_failure_reports_its_time_and_pending_documents(tmp_path: Path) -> None:
     path = written(tmp_path, [ingest("+5m", 1, 2), "advance: 30m", ingest("+40m", 3), verify("t/relayed", "{id: 1}")])
     result = CliRunner().invoke(flowctl, ["test", "--source", str(path)])
 

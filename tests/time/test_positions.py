@@ -66,7 +66,7 @@ def test_reads_lie_between_positions_and_bounds(delay: int, begin: int, length: 
     assert bool(read.segments) >= is_wanted
 
 
-def test_an_input_needs_what_it_has_yet_to_process() -> None:
+def test_input_needs_unprocessed_history() -> None:
     specs = [input_of("now"), input_of("later", index=1, read_delay=40), input_of("late", index=2, not_before=60)]
 
     assert needs(specs, TICK, {}) == {"now": 0, "later": 0, "late": 60}

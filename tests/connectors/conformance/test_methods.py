@@ -54,7 +54,7 @@ def test_delta_updates_are_those_that_are_asked_for(client: Client, subject: Sub
     assert client.validate(["things"], delta=True).bindings[0].delta_updates
 
 
-def test_a_dry_run_changes_nothing_and_says_what_would_be_done(client: Client, subject: Subject) -> None:
+def test_dry_run_changes_nothing_and_prints_the_plan(client: Client, subject: Subject) -> None:
     spec = client.materialization()
 
     planned = client.apply(spec, dry_run=True)

@@ -66,7 +66,7 @@ def test_rows_are_replaced_at_once(client: Client, subject: Subject) -> None:
     assert (again.action_description, list(again.contents)) == ("", list(applied.contents))
 
 
-def test_sessions_say_what_they_store_into(client: Client) -> None:
+def test_sessions_report_contents_of_bindings(client: Client) -> None:
     spec = spec_of(client, "first", "things", "others")
     apply(client, spec)
     spec.bindings[1].generation = "second"

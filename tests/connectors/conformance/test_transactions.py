@@ -77,7 +77,7 @@ def test_documents_are_loaded_updated_and_deleted(client: Client, subject: Subje
 
 
 @pytest.mark.usefixtures("loading")
-def test_deleting_what_is_not_there_does_nothing(client: Client, subject: Subject) -> None:
+def test_deletion_of_missing_keys_does_nothing(client: Client, subject: Subject) -> None:
     stream = client.ready()
 
     stream.transact(b"1", stream.store([thing(1), thing(2)], [False, False], delete=[True, False]))

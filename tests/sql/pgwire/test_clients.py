@@ -105,7 +105,7 @@ def test_settings_are_reported_when_they_change(connection: Connection) -> None:
     assert connection.info.parameter_status("application_name") == "mine"
 
 
-def test_copy_out_escapes_what_lines_are_made_of(connection: Connection) -> None:
+def test_copy_out_escapes_delimiters(connection: Connection) -> None:
     with connection.cursor().copy("COPY (SELECT id, name FROM t) TO STDOUT") as copy:
         data = b"".join(bytes(piece) for piece in copy)
 

@@ -87,7 +87,7 @@ def test_damaged_messages_end_one_session_at_most(toy: ToyServer, sent: list[byt
 
 @settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=60), st.sampled_from([0, 196608, 196610, 80877103, 80877104, 80877102, 131072, 1 << 31]))
-def test_beginnings_of_any_kind_harm_nobody(toy: ToyServer, body: bytes, version: int) -> None:
+def test_startup_messages_of_any_kind_do_not_harm_other_clients(toy: ToyServer, body: bytes, version: int) -> None:
     with ByteClient(toy.port) as witness:
         with ByteClient(toy.port, is_let_in=False) as client:
             client.send(startup(body, version))

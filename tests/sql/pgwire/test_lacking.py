@@ -70,7 +70,7 @@ def test_lacking_resources_have_an_sqlstate_and_a_hint(name: str, way: str) -> N
         (ValueError("x"), "XX000"),
     ],
 )
-def test_other_errors_are_what_they_were(error: BaseException, sqlstate: str) -> None:
+def test_other_errors_keep_their_sqlstate(error: BaseException, sqlstate: str) -> None:
     defects: list[BaseException] = []
     assert sql_error_of(error, defects.append).sqlstate == sqlstate
     assert bool(defects) == (sqlstate == "XX000")

@@ -36,7 +36,7 @@ def test_unknown_users_are_challenged_as_known_ones(tmp_path: Path) -> None:
     assert first.salt != passwords.verifier_of("mallory").salt
 
 
-def test_marks_give_rights(tmp_path: Path) -> None:
+def test_marks_of_users_are_read(tmp_path: Path) -> None:
     text = f"ann [files]:a\nben[replicas, files]:b\ncas:c [files]\ndan [files]:{VERIFIER}\n"
     passwords = Passwords.of_file(write(tmp_path, text))
 

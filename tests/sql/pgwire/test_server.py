@@ -131,7 +131,7 @@ def test_a_cancellation_with_another_secret_does_nothing(toy: ToyServer) -> None
         assert [client.receive()[0] for _ in range(100)] == [b"D"] * 100
 
 
-def test_a_server_ends_what_is_under_way() -> None:
+def test_server_ends_running_statements() -> None:
     with (
         toy_server() as toy,
         ByteClient(toy.port) as idle,
