@@ -1,4 +1,4 @@
-"""The event loop of servers and clients, and the handover of items from other threads to it."""
+"""The event loop of servers and clients: handover of items from other threads, and work that runs to completion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -119,3 +119,20 @@ class Handover(Generic[T]):
         if self._room is not None:
             with self._room:
                 self._room.notify_all()
+
+
+async def settled(work: Awaitable[T]) -> T:
+    """Await work to completion even if the caller is cancelled, and return its result.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled, and the work failed.
+    """
+    task, is_cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled and (failure := task.exception()):
+        raise asyncio.CancelledError from failure
+    return task.result()

@@ -214,7 +214,7 @@ def _reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, local_documents: int | None
 ) -> Generator[ContentRows]:
     from derive.contents.reduced import is_little, read_reduced, reduced_locally
-    from derive.spark.start_time import start_seconds
+    from derive.spark.session import start_seconds
 
     cores = os.cpu_count() if master is None or master.startswith("local") else None
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
@@ -241,7 +241,7 @@ def _reduced_on_spark(
 def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: Show, *, in_stream: bool) -> None:
     """Print documents, and the time before which all are printed, until standard output is closed."""
     from derive.cli.console import note
-    from derive.contents.subscription import subscribe_at
+    from derive.contents.reads import subscribe_at
     from derive.document.clock import format_rfc3339
     from derive.storage.segments.consolidation import with_deletions
 

@@ -161,7 +161,7 @@ def _executors(
     from derive.cli.console import note
     from derive.engine.hybrid_executor import CostModel, HybridExecutor
     from derive.spark.executor import SparkExecutor
-    from derive.spark.start_time import remember_start, start_seconds
+    from derive.spark.session import remember_start, start_seconds
 
     spark = SparkExecutor(master, log_file, _settings(conf))
     if local_documents == 0:

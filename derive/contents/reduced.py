@@ -1,30 +1,197 @@
 """The documents of a collection at a time: reduced per key, or those of a multiset, in the order of keys.
 
+Rows come sorted by key, so memory holds one batch and the state of one key. A document that reduction leaves unchanged
+is not parsed: its stored text is passed on.
+
 The caller chooses the executor: this process starts at once, and Spark takes seconds to start and has many cores. Both
 fold the same rows in the same order, so the results are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from derive.contents.per_key import PER_KEY, contents_per_key
 from derive.contents.reads import ReadOptions, reading
+from derive.document.pointer import JSON, MISSING
+from derive.errors import ReductionError
 from derive.protocol.specs import CollectionSpec
+from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.roles import Readable
+from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import read_segment
-from derive.storage.segments.rows import KEY, ContentRows, StoredRows
+from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, StoredRows, concat
 from derive.storage.segments.selection import Condition
 from derive.storage.segments.sorter import Sorter, Spill
+from derive.storage.segments.texts import write_texts
 from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
+
+PER_KEY: tuple[str, ...] = (KEY, CLOCK, SEQ)
+"""Sort order of this fold: by key, and rows of a key in storage order."""
+
+_Row: TypeAlias = tuple[int, int, bytes, str]
+"""Timestamp, sequence number, packed key and JSON text."""
+
+
+def contents_per_key(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+    """Yield the documents of updates: reduced per key, or those of a multiset, each as often as its count.
+
+    Args:
+        spec: the collection.
+        parts: rows in the order `PER_KEY`; their division into parts has no meaning.
+
+    Raises:
+        ReductionError: documents of a key cannot be reduced.
+        StorageError: a multiset has more retractions than insertions of a document.
+    """
+    rows = (part for part in parts if len(part))
+    return (_Counting(spec) if spec.kind == "consolidated" else _Reducing(spec)).contents(rows)
+
+
+class _Reducing:
+    """Reduces documents per key.
+
+    Args:
+        spec: the collection.
+    """
+
+    def __init__(self, spec: CollectionSpec) -> None:
+        self._name = spec.name
+        self._combiner = Combiner(spec.read_schema, name=spec.name)
+        self._last: tuple[int, int, bytes] | None = None  # timestamp, sequence number and key of the last row
+        self._value: JSON = MISSING  # the open key's documents, reduced so far
+
+    def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+        """Yield the reduced documents of rows."""
+        for rows in parts:
+            yield from self._take(rows)
+        yield from self._finish()
+
+    def _take(self, rows: StoredRows) -> Iterator[ContentRows]:
+        """Process rows, and yield all completed keys; the last key stays open."""
+        firsts = _first_rows(rows.keys)
+        lasts = np.append(firsts[1:], len(rows)) - 1
+        goes_on = self._last is not None and self._last[2] == rows.sort_key(0)[2]
+        if not goes_on:
+            yield from self._finish()
+        if self._combiner.takes_last:
+            firsts = lasts
+        is_reduced = (firsts < lasts) | (not self._combiner.keeps_single)
+        is_reduced[0] |= goes_on
+        is_reduced[-1] = True
+        counts = (lasts - firsts + 1)[is_reduced]
+        indices = np.repeat(firsts[is_reduced] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        values = self._values(rows.take(indices), counts.tolist())
+        self._last, self._value = rows.sort_key(len(rows) - 1), values.pop()
+        is_there = np.ones(len(lasts) - 1, dtype=np.bool_)
+        is_there[is_reduced[:-1]] = [value is not MISSING for value in values]
+        kept = rows.take(lasts[:-1][is_there])
+        texts = write_texts([value for value in values if value is not MISSING])
+        texts = pc.replace_with_mask(kept.texts, pa.array(is_reduced[:-1][is_there]), texts)
+        yield ContentRows.from_columns(*(kept.batch.column(name) for name in (CLOCK, SEQ, KEY)), texts)
+
+    def _values(self, rows: StoredRows, counts: list[int]) -> list[JSON]:
+        """Reduce the rows of keys with these counts; the first key may continue the open key."""
+        step = self._combiner.full_step
+        documents = iter(rows.documents())
+        values: list[JSON] = []
+        value = self._value
+        try:
+            for count in counts:
+                for _ in range(count):
+                    value = step(value, next(documents))
+                values.append(value)
+                value = MISSING
+        except ReductionError as exc:
+            raise key_failure(self._name, rows.sort_key(sum(counts[: len(values)]))[2], exc) from exc
+        return values
+
+    def _finish(self) -> Iterator[ContentRows]:
+        """Yield the reduced document of the open key, and close it."""
+        if self._last is not None and self._value is not MISSING:
+            clock, seq, key = self._last
+            yield ContentRows.from_columns([clock], [seq], [key], write_texts([self._value]))
+        self._last, self._value = None, MISSING
+
+
+class _Counting:
+    """Counts the documents of a multiset. A document with count 1 and a unique key is passed on as it is stored.
+
+    Args:
+        spec: the collection.
+    """
+
+    def __init__(self, spec: CollectionSpec) -> None:
+        self._spec = spec
+        self._last: tuple[int, int, bytes] | None = None  # timestamp, sequence number and key of the last row
+        self._counts: Counter[str] = Counter()  # sum of diffs by document of the open key
+
+    def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+        """Yield the documents of rows."""
+        for rows in parts:
+            yield self._take(rows)
+        yield _content_rows(self._finish())
+
+    def _take(self, rows: StoredRows) -> ContentRows:
+        """Process rows, and return all completed keys; the last key stays open."""
+        firsts = _first_rows(rows.keys)
+        counts = np.diff(np.append(firsts, len(rows)))
+        is_alone = (counts == 1) & (rows.diffs[firsts] == 1)
+        is_alone[0] &= self._last is None or self._last[2] != rows.sort_key(0)[2]
+        is_alone[-1] = False
+        is_handed_on = np.repeat(is_alone, counts)
+        counted = _content_rows(self._count(rows.filter(~is_handed_on)))
+        alone = rows.filter(is_handed_on)
+        handed_on = ContentRows.from_columns(*(alone.batch.column(name) for name in (CLOCK, SEQ, KEY, DOC)))
+        if not len(counted) or not len(handed_on):
+            return counted if len(counted) else handed_on
+        return concat([counted, handed_on]).sorted((KEY, DOC))
+
+    def _count(self, rows: StoredRows) -> list[_Row]:
+        """Return the documents of the keys that end in some rows."""
+        done: list[_Row] = []
+        columns = (rows.sort_keys(), rows.texts.to_pylist(), rows.diffs.tolist())
+        for identity, text, diff in zip(*columns, strict=True):
+            if self._last is not None and identity[2] != self._last[2]:
+                done += self._finish()
+            self._last = identity
+            self._counts[text] += diff
+        return done
+
+    def _finish(self) -> list[_Row]:
+        """Return the documents of the open key, and close it."""
+        done = list(_present(self._spec, self._last, self._counts)) if self._last is not None else []
+        self._last = None
+        self._counts.clear()
+        return done
+
+
+def _present(spec: CollectionSpec, last: tuple[int, int, bytes], counts: Mapping[str, int]) -> Iterator[_Row]:
+    """Yield the documents of a key, each as often as its count."""
+    for text in sorted(counts):
+        for _ in range(times_present(spec.name, text, counts[text])):
+            yield *last, text
+
+
+def _content_rows(rows: list[_Row]) -> ContentRows:
+    return ContentRows.from_columns(*(zip(*rows, strict=True) if rows else ([], [], [], [])))
+
+
+def _first_rows(keys: pa.Array) -> np.ndarray:
+    """Return the indices of the rows whose key differs from that of the previous row; keys are sorted."""
+    differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.concatenate([[True], differ]))
+
 
 SORT_BYTES = 256 << 20
 """Approximate memory limit of a sort before it spills to disk."""

@@ -22,8 +22,7 @@ from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner, key_failure
-from derive.relations.columns import columns_of
-from derive.relations.documents import compile_rows
+from derive.relations.columns import columns_of, compile_rows
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts

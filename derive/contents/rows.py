@@ -13,8 +13,7 @@ from derive.algebra.types import Row, Type
 from derive.contents.tables import table_at
 from derive.document.key import pack
 from derive.document.pointer import JSON
-from derive.relations.columns import Source, columns_of
-from derive.relations.documents import compile_rows
+from derive.relations.columns import Source, columns_of, compile_rows
 from derive.schema.projection import UUID_POINTER
 from derive.storage.roles import Readable
 from derive.storage.table import Table

@@ -11,8 +11,7 @@ from derive.algebra.types import Row
 from derive.contents.reads import ReadOptions, read_between, reading
 from derive.contents.reduced import batches_of, reduced_locally
 from derive.protocol.specs import CollectionSpec
-from derive.relations.columns import Source, columns_of
-from derive.relations.documents import compile_rows
+from derive.relations.columns import Source, columns_of, compile_rows
 from derive.relations.table_rows import TableRows
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted

@@ -21,7 +21,7 @@ from derive.durable import sync
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
 from derive.spark.java import archive_folder, class_archive, ensure_java, java_options
-from derive.spark.start_time import forget_starts
+from derive.spark.session import forget_starts
 from derive.storage.disk_errors import translated
 
 _TRAIN = """

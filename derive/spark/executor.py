@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,20 +20,102 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
+from derive.errors import (
+    DiskFullError,
+    EngineLostError,
+    InternalError,
+    LostError,
+    OutdatedError,
+    TaskError,
+    WorkerError,
+)
 from derive.materialize.stages import AnyPlan, stages_of
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.progress import Message, Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, carry_out
-from derive.spark.columns import spark_columns
 from derive.spark.session import end_start, start_session
-from derive.spark.unfit_workers import find_unfit, in_folder
-from derive.storage.folder_id import folder_id
+from derive.storage.folder_id import FILE, folder_id
 from derive.time.extent import Limits, Load
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql import DataFrame, SparkSession
+
+_TYPES = {pa.int8(): "byte", pa.int32(): "int", pa.int64(): "long", pa.binary(): "binary", pa.string(): "string"}
+
+
+def spark_columns(schema: pa.Schema, names: Sequence[str] | None = None) -> str:
+    """Return the columns of an Arrow schema, all or those with these names, in Spark's schema language."""
+    fields = schema if names is None else map(schema.field, names)
+    return ", ".join(f"{field.name} {_TYPES[field.type]}" for field in fields)
+
+
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
+_OURS = re.compile(rf"{WorkerError.__name__}: (.*)")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']*)'")
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*)")
+
+_SHARE = "every machine of the cluster must have the data folder under the same path"
+_INSTALL = "install this package there, and name its Python by the environment variable PYSPARK_PYTHON of the run"
+
+
+def in_folder(
+    stage: Stage, root: Path, identifier: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
+    """Run a task of a stage on a worker, after a check of the data folder.
+
+    Args:
+        stage: the stage.
+        root: the data folder.
+        identifier: identifier of the data folder; empty to skip the check.
+        number: as for `Stage`.
+        packets: as for `Stage`.
+        attempt: as for `Stage`.
+
+    Raises:
+        WorkerError: the worker has no data folder at that path, or another one.
+    """
+    if identifier:
+        _require_folder(root, identifier)
+    return stage(number, packets, attempt)
+
+
+def _require_folder(root: Path, identifier: str) -> None:
+    try:
+        own = (root / FILE).read_text()
+    except OSError as exc:
+        raise WorkerError(_unseen(root, exc.strerror or str(exc))) from exc
+    if own != identifier:
+        raise WorkerError(_unseen(root, "another data folder is there"))
+
+
+def _unseen(root: Path, cause: str) -> str:
+    return f"a Spark worker on host {socket.gethostname()} cannot see the data folder {root}: {cause}"
+
+
+def find_unfit(text: str) -> WorkerError | None:
+    """Return the error of an unfit worker that Spark's message describes; None for other failures.
+
+    A second attempt on the same machine would fail too, so the run stops and names the host and the cause.
+
+    Args:
+        text: message of Spark's exception.
+    """
+    match = _HOST.search(text)
+    host = f"on host {match[1]}" if match else "of the cluster"
+    if match := _OURS.search(text):
+        return WorkerError(match[1].strip(), hint=_SHARE)
+    if match := _NO_PROGRAM.search(text):
+        return WorkerError(
+            f"the Spark worker {host} cannot start Python: there is no program {match[1]}", hint=_INSTALL
+        )
+    if match := _NO_MODULE.search(text):
+        return WorkerError(f"the Python of the Spark worker {host} has no module '{match[1]}'", hint=_INSTALL)
+    if match := _OTHER_PYTHON.search(text):
+        return WorkerError(f"the Spark worker {host} has another version of Python: {match[1].strip()}", hint=_INSTALL)
+    return None
+
 
 _NUMBER = "id"
 _PACKETS = spark_columns(PACKETS)

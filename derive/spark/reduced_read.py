@@ -9,11 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from derive.contents.per_key import PER_KEY, contents_per_key
+from derive.contents.reduced import PER_KEY, contents_per_key
 from derive.errors import FlowError, InternalError, LostError
 from derive.protocol.specs import CollectionSpec
-from derive.spark.columns import spark_columns
-from derive.spark.executor import SparkExecutor
+from derive.spark.executor import SparkExecutor, spark_columns
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.segment_file import check_segments
 from derive.time.extent import size_of

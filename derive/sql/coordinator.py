@@ -14,8 +14,7 @@ from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.protocol.sql_names import is_of_sql
 from derive.relations.columns import Source
-from derive.sql.catalog.items import item_of
-from derive.sql.catalog.replica_place import ReplicaPlace
+from derive.sql.catalog.items import ReplicaPlace, item_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instance_options import HERE, Instances
 from derive.sql.maintenance.instances import ComputeInstances
@@ -28,12 +27,11 @@ from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
-from derive.sql.transactions.commit_watcher import CommitWatcher
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import ReadCapabilities
-from derive.sql.transactions.storage_clock import StoreClock, dropped_name
+from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from derive.catalog import load
-from derive.contents.reads import ReadOptions
+from derive.contents.reads import ReadOptions, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
-from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
 from derive.engine.run import Run

@@ -27,8 +27,7 @@ from derive.functions.types.jsonb import jsonb_datum
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.protocol.specs import CatalogSpec
 from derive.relations.arrow import arrow_rows, arrow_type
-from derive.relations.columns import RelationColumn, Source, columns_of
-from derive.relations.documents import compile_rows, jsonb_text
+from derive.relations.columns import RelationColumn, Source, columns_of, compile_rows, jsonb_text
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.owner import Door

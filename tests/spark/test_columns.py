@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.shard.owners import PACKETS
-from derive.spark.columns import spark_columns
+from derive.spark.executor import spark_columns
 from derive.storage.segments.rows import StoredRows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from derive.spark.start_time import forget_starts, remember_start, start_seconds
+from derive.spark.session import forget_starts, remember_start, start_seconds
 
 
 def test_unmeasured_start_time_depends_on_the_class_archive(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from test_spark_jobs import counts
 
 from derive.errors import WorkerError
 from derive.shard.stages import Stages
-from derive.spark.executor import SparkExecutor
-from derive.spark.unfit_workers import find_unfit, in_folder
+from derive.spark.executor import SparkExecutor, find_unfit, in_folder
 
 LOST = "Job aborted due to stage failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 1): "
 CATALOG = """

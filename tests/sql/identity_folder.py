@@ -20,9 +20,8 @@ from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
 from derive.compute.replica.serving import InstanceServer
 from derive.compute.replica.worker import Worker
-from derive.contents.reads import ReadOptions
+from derive.contents.reads import ReadOptions, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
-from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run
 from derive.errors import FencedError, OwnedError, SourceReplacedError, SqlError

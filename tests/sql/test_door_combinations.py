@@ -23,10 +23,9 @@ import derive
 from connectors.kit.serving import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
-from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.contents.shares import rows_of_share, shares_at
-from derive.contents.subscription import subscribe_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
 from derive.engine.split import split

@@ -37,7 +37,7 @@ from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relati
 from sql_world import Client
 
 from derive.backup import Options, back_up, restore
-from derive.contents import subscription
+from derive.contents import reads
 from derive.engine import following, inputs, task
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
@@ -659,7 +659,7 @@ def with_names_for_followers(patch: pytest.MonkeyPatch) -> None:
     def followed(store: Any, spec: Any, relation: int, frontier: int) -> Any:
         return store.collection(spec.name)
 
-    patch.setattr(subscription, "_followed", followed)
+    patch.setattr(reads, "_followed", followed)
 
 
 def without_histories(patch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from derive.document.clock import format_rfc3339
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.maintenance.reconcile import Maintenance
-from derive.sql.transactions import commit_watcher
-from derive.sql.transactions.commit_watcher import CommitWatcher
+from derive.sql.transactions import storage_clock
+from derive.sql.transactions.storage_clock import CommitWatcher
 from derive.storage import changes
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
@@ -117,7 +117,7 @@ READS = {
 
 def test_no_read_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next look is an hour away, so that a read which waits for it does not end in time."""
-    for module in (commit_watcher, worker):
+    for module in (storage_clock, worker):
         monkeypatch.setattr(module, "_SECONDS", 3600.0)
     monkeypatch.setattr(changes, "_DOUBT_SECONDS", 3600.0)
 

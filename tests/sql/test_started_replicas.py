@@ -31,7 +31,7 @@ from derive.compute.protocol.messages import (
     Welcome,
 )
 from derive.errors import SqlError
-from derive.sql.catalog.replica_place import ReplicaPlace
+from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.peeks import PendingPeek
 from derive.sql.maintenance.controller.replica import Replica

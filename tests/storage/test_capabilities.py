@@ -14,8 +14,7 @@ import apsw
 import pytest
 from conftest import World
 
-from derive.contents.reads import ReadOptions, read_rows, reading
-from derive.contents.subscription import subscribe_at
+from derive.contents.reads import ReadOptions, read_rows, reading, subscribe_at
 from derive.errors import FencedError, FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.compaction import compact

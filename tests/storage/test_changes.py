@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from derive.contents.reads import ReadOptions
-from derive.contents.subscription import subscribe_at
+from derive.contents.reads import ReadOptions, subscribe_at
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.commit_signal import CommitSignal

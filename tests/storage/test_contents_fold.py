@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
-from derive.contents.per_key import contents_per_key
 from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.reduced import contents_per_key
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.position import Position

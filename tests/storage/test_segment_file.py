@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
-from derive.contents.reads import ReadOptions
-from derive.contents.subscription import subscribe_at
+from derive.contents.reads import ReadOptions, subscribe_at
 from derive.document.clock import format_rfc3339
 from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError, StorageError
 from derive.position import Position

@@ -9,7 +9,7 @@ import pytest
 from reduction_oracle import contents_in_memory
 
 from derive.contents.reads import ReadOptions, read_rows
-from derive.contents.subscription import subscribe_at as follow
+from derive.contents.reads import subscribe_at as follow
 from derive.contents.table_updates import subscribe_at
 from derive.document.key import pack
 from derive.errors import FrontierError, ViewError

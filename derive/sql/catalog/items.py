@@ -6,6 +6,7 @@ identifiers that its names had at creation, so giving a name to another relation
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -18,6 +19,30 @@ from derive.document.pointer import JSON
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.interfaces import NamedColumn
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
+
+LOCAL = "local"
+"""Name of the instance in the server's process."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlace:
+    """The place of a replica.
+
+    Attributes:
+        name: name, unique in the controller.
+        address: `host:port`; empty for a process that the server starts.
+    """
+
+    name: str
+    address: str = ""
+
+
+def is_replica_name(name: str) -> bool:
+    """Return whether a name is valid for a replica; the folder of a replica's process has this name."""
+    return name != LOCAL and _NAME.fullmatch(name) is not None
+
 
 PROVISIONAL: GlobalId = 1 << 30
 """Least provisional identifier: of items that a transaction has defined and not yet committed."""

@@ -9,10 +9,9 @@ from dataclasses import replace
 from derive.algebra.relation import GlobalId, Relation
 from derive.compute.protocol.transport import place_of
 from derive.errors import SqlError, UsageError
-from derive.sql.catalog.ddl_transaction import DdlTransaction, provisional_id
-from derive.sql.catalog.items import Item, is_provisional
-from derive.sql.catalog.replica_place import LOCAL, ReplicaPlace, is_replica_name
-from derive.sql.catalog.snapshot import PUBLIC, Objects, RecordedNames
+from derive.event_loop import settled
+from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
+from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
@@ -47,7 +46,6 @@ from derive.sql.planner.planned import check_rows
 from derive.sql.preparation import rows_of_view
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
-from derive.sql.transactions.uninterruptible import settled
 from derive.suggest import suggest
 
 

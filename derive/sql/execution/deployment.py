@@ -9,8 +9,9 @@ from functools import partial
 
 from derive.algebra.relation import GlobalId
 from derive.errors import FlowError, SqlError, UsageError
-from derive.sql.catalog.ddl_transaction import DdlTransaction
+from derive.event_loop import settled
 from derive.sql.catalog.items import Change, Item, is_provisional, items_change, position_name, stored_name
+from derive.sql.catalog.snapshot import DdlTransaction
 from derive.sql.coordinator import Coordinator
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
@@ -18,7 +19,6 @@ from derive.sql.sources.definitions import position_columns
 from derive.sql.transactions.altered_table import altered_table, stored_column
 from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.timeline import Write
-from derive.sql.transactions.uninterruptible import settled
 from derive.storage.metadata.definitions import Definitions, NewTable
 from derive.storage.table import TableColumn
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.sql.backends import Backends
-from derive.sql.catalog.ddl_transaction import DdlTransaction
-from derive.sql.catalog.snapshot import Objects
+from derive.sql.catalog.snapshot import DdlTransaction, Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
 from derive.sql.execution.settings import Settings, SetValues

@@ -13,7 +13,7 @@ from derive.algebra.types import Row
 from derive.compute.oneshot import size_of
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse, Update
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
-from derive.event_loop import Handover
+from derive.event_loop import Handover, settled
 from derive.sql.catalog.items import is_provisional
 from derive.sql.execution.query import clock_of, time_of
 from derive.sql.execution.state import State
@@ -23,7 +23,6 @@ from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
 from derive.sql.preparation import Plan, rows_of_view
 from derive.sql.transactions.timeline import time_text
-from derive.sql.transactions.uninterruptible import settled
 from derive.time.frontier import END_OF_TIME
 
 

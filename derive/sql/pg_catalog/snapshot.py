@@ -25,10 +25,9 @@ from derive.sql.pg_catalog.contents import (
     schemas_of,
     settings_of,
     users_of,
+    views_of,
 )
-from derive.sql.pg_catalog.objects import FIRST_OID, CatalogObjects, SessionFacts, described
-from derive.sql.pg_catalog.procedures import PROCEDURES
-from derive.sql.pg_catalog.views import views_of
+from derive.sql.pg_catalog.objects import FIRST_OID, PROCEDURES, CatalogObjects, SessionFacts, described
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})

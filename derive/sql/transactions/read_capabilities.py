@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from derive.algebra.relation import GlobalId
-from derive.sql.transactions.uninterruptible import settled
+from derive.event_loop import settled
 from derive.storage.capability.capabilities import RetainedCapabilities
 from derive.storage.store import Store
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from derive.algebra.types import Datum, Row
 from derive.compute.protocol.messages import Command, Query, Response
 from derive.compute.replica.worker import Worker
-from derive.sql.catalog.replica_place import LOCAL
+from derive.sql.catalog.items import LOCAL
 from derive.sql.maintenance.controller.controller import Controller
 
 
