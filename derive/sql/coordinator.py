@@ -28,9 +28,8 @@ from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
-from derive.sql.transactions.maintenance_thread import MaintenanceThread
 from derive.sql.transactions.ownership import Ownership
-from derive.sql.transactions.read_capabilities import ReadCapabilities
+from derive.sql.transactions.read_capabilities import MaintenanceThread, ReadCapabilities
 from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store

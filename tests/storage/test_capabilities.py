@@ -1,10 +1,13 @@
-"""Rights to read hold `since` back and files in place; what writers leave behind when they crash is removed."""
+"""Capabilities to read and to write: `since` and files that they keep, and their renewal."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,16 @@ from conftest import World
 from derive.contents.reads import ReadOptions, read_rows, reading, subscribe_at
 from derive.errors import FencedError, FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.storage.capability.capabilities import Renewals
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
+from derive.storage.store import Store
+from derive.storage.table import TableColumn
 
 CATALOG = """
 collections:
@@ -220,3 +227,71 @@ def test_only_one_process_compacts_at_a_time(world: World) -> None:
         other.wait()
 
     assert compact(world.store, spec_of(world), wait=False) is not None
+
+
+_PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Iterator[list[str]]:
+    with closing(Store(tmp_path / "data", durable=False)) as store:
+        table = store.tables.create("t", (TableColumn("a", "bigint"),))
+        yield [store.capabilities.acquire_read(table.id).id for _ in range(20)]
+
+
+@pytest.fixture
+def metadata(tmp_path: Path, leases: list[str]) -> Iterator[Metadata]:
+    with closing(Metadata(tmp_path / "data" / "metadata.db")) as metadata:
+        yield metadata
+
+
+def age(metadata: Metadata) -> None:
+    with metadata.transaction() as db:
+        db.execute("UPDATE capability SET expires = 1")
+
+
+def old(metadata: Metadata) -> set[str]:
+    with metadata.snapshot() as db:
+        return {str(row[0]) for row in db.execute("SELECT id FROM capability WHERE expires = 1").fetchall()}
+
+
+def wait_until_all_are_renewed(metadata: Metadata) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while old(metadata):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[str]) -> None:
+    renewals, before = Renewals(metadata.path, 0.01), threading.active_count()
+    with ExitStack() as stack:
+        for lease in leases:
+            stack.enter_context(renewals.renewed(lease))
+        assert threading.active_count() == before + 1
+        age(metadata)
+        wait_until_all_are_renewed(metadata)
+    assert threading.active_count() == before
+
+
+def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str]) -> None:
+    renewals = Renewals(metadata.path, 0.01)
+    with renewals.renewed(leases[0]):
+        with renewals.renewed(leases[1]):
+            pass
+        age(metadata)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while leases[0] in old(metadata):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert leases[1] in old(metadata)
+
+
+def test_capabilities_are_renewed_again_after_a_while_without_any(metadata: Metadata, leases: list[str]) -> None:
+    renewals = Renewals(metadata.path, 0.01)
+    with renewals.renewed(leases[0]):
+        pass
+    with ExitStack() as stack:
+        for lease in leases:
+            stack.enter_context(renewals.renewed(lease))
+        age(metadata)
+        wait_until_all_are_renewed(metadata)

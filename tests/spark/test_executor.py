@@ -1,4 +1,4 @@
-"""Workers that lack what every worker needs: a run stops, and says which host lacks what."""
+"""The Spark executor: types of columns, and workers without the data folder or Python."""
 
 from __future__ import annotations
 
@@ -15,8 +15,17 @@ from conftest import write_catalog
 from test_spark_jobs import counts
 
 from derive.errors import WorkerError
+from derive.shard.owners import PACKETS
 from derive.shard.stages import Stages
-from derive.spark.executor import SparkExecutor, find_unfit, in_folder
+from derive.spark.executor import SparkExecutor, find_unfit, in_folder, spark_columns
+from derive.storage.segments.rows import StoredRows
+
+
+def test_columns_of_segments_and_packets_have_types_that_spark_knows() -> None:
+    assert spark_columns(StoredRows.SCHEMA) == "clock long, seq int, diff byte, key binary, doc string"
+    assert spark_columns(StoredRows.SCHEMA, ["key", "doc"]) == "key binary, doc string"
+    assert spark_columns(PACKETS) == "owner int, rank long, content binary"
+
 
 LOST = "Job aborted due to stage failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 1): "
 CATALOG = """
