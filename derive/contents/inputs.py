@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.algebra.types import Row, Type
+from derive.contents.rows import present_name, unordered_at
 from derive.contents.table_updates import updates_of
-from derive.contents.tables import present_name, unordered_at
 from derive.errors import FrontierError, ViewError
 from derive.relations.columns import Source, columns_of
 from derive.relations.table_rows import rows_of

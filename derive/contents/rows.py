@@ -1,25 +1,219 @@
-"""The rows of a collection at a time, with SQL columns."""
+"""The rows of a collection or of a table at a time.
+
+A table without deletions needs no sorting and counting, because its rows are its updates. If files have typed columns
+for all needed columns, no document is parsed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
-from contextlib import closing
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from itertools import product
 from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from derive.algebra.bounds import Bounds
-from derive.algebra.types import Row, Type
-from derive.contents.tables import table_at
+from derive.algebra.types import Datum, Row, Type
+from derive.document.clock import format_rfc3339
 from derive.document.key import pack
 from derive.document.pointer import JSON
+from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.relations.columns import Source, columns_of, compile_rows
+from derive.relations.table_rows import TableRows, rows_of
 from derive.schema.projection import UUID_POINTER
 from derive.storage.roles import Readable
-from derive.storage.table import Table
+from derive.storage.table import AppendedRow, Table
+from derive.storage.tables import pieces_of
+from derive.time.frontier import BEGINNING
+from derive.time.source_read import Segment, SourceRead
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
+    from derive.storage.segments.columns import TypedColumn
+    from derive.storage.segments.rows import ReadRows
+
+_BATCH = 10_000
+_NO_BOUNDS: Bounds = {}
+
+
+def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Generator[list[Row]]:
+    """Yield the rows that a table holds at a time in batches, each repeated by its count.
+
+    Args:
+        store: the data folder.
+        table: the table.
+        as_of: the time.
+        bounds: bounds of columns in needed rows; other rows may be left out.
+
+    Raises:
+        FrontierError: the contents at that time are compacted, or not known yet.
+        ViewError: it is a materialized view with an error in place of rows.
+    """
+    with _kept(store, table, as_of):
+        yield from _batches(store, table, as_of, bounds)
+
+
+def unordered_at(
+    store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None
+) -> Generator[list[Row]]:
+    """Yield the rows of `table_at`, in any order.
+
+    Args:
+        store: the data folder.
+        table: the table.
+        as_of: the time.
+        requested: indexes of the needed columns, others may be NULL; None for all.
+
+    Raises:
+        FrontierError: as for `table_at`.
+        ViewError: as for `table_at`.
+    """
+    with _kept(store, table, as_of):
+        known = store.tables.read(table.id, BEGINNING, as_of + 1)
+        with _dropped(table):
+            if not is_added_to(store.root, known.segments, known.appended):
+                yield from _batches(store, table, as_of)
+                return
+            additions = TableAdditions(store.root, table, requested)
+            yield from additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended)
+
+
+def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
+    """Yield the last stored rows in batches; they are outdated if there is an error in place of rows.
+
+    Compaction may have reduced them to their state from `upper` on, so that they are not known at any time.
+
+    Raises:
+        FrontierError: there are later rows now.
+    """
+    with store.capabilities.keep(present_name(store, table), max(table.since, table.upper - 1)) as capability:
+        yield from _batches(store, table, capability.frontier)
+
+
+@contextmanager
+def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
+    """Keep the contents of a table at a time while the block runs, and check that the table has rows then."""
+    with store.capabilities.keep(present_name(store, table), as_of):
+        upper = store.upper(present_name(store, table))
+        if as_of >= upper:
+            raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
+        store.tables.check_at(present_name(store, table), as_of)
+        yield
+
+
+def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
+    # A resuming reader reads no files at first, and need not wait for that.
+    from derive.contents.reduced import batches_of, reduced_locally
+    from derive.contents.table_conditions import TableConditions
+    from derive.storage.segments.rows import StoredRows
+
+    rows = rows_of(table)
+    conditions = TableConditions(table, rows, bounds)
+    known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
+    read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
+    updates = conditions.matching(known.appended)
+    columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
+    appended = StoredRows.from_columns(*columns)
+    with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
+        parts = reduced_locally(
+            store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
+        )
+        for batch in batches_of(parts):
+            yield rows.rows(batch.texts.to_pylist())
+
+
+@contextmanager
+def _dropped(table: Table) -> Iterator[None]:
+    """Translate a missing file to the error that the table was dropped."""
+    try:
+        yield
+    except SegmentMissingError as exc:
+        raise FencedError(f"'{table.name}' was dropped while it was read") from exc
+
+
+def present_name(store: Readable, table: Table) -> str:
+    """Return the present name of the table."""
+    return store.tables.name_of(table.id) or table.name
+
+
+def is_added_to(root: Path, segments: Sequence[Segment], appended: Sequence[AppendedRow]) -> bool:
+    """Return whether a table has no deletions, according to the statistics of its files.
+
+    Args:
+        root: the data folder.
+        segments: segments of the table.
+        appended: updates that are in no segment yet.
+    """
+    from derive.storage.segments.segment_file import only_adds
+
+    return all(diff > 0 for _, _, diff, _, _ in appended) and all(only_adds(root, segment) for segment in segments)
+
+
+class TableAdditions:
+    """A reader of a table for which `is_added_to` is true.
+
+    Args:
+        root: the data folder.
+        table: the table.
+        requested: indexes of the needed columns, others may be NULL; None for all.
+    """
+
+    def __init__(self, root: Path, table: Table, requested: Collection[int] | None) -> None:
+        from derive.storage.segments.columns import typed_columns
+
+        self._root = root
+        self._rows: TableRows = rows_of(table)
+        self._width = len(table.columns)
+        self._requested = range(self._width) if requested is None else sorted(set(requested))
+        typed = {column.pointer: column for column in typed_columns(table.spec)}
+        columns = [typed.get(table.columns[index].pointer) for index in self._requested]
+        self._columns: list[TypedColumn] | None = None if None in columns else [one for one in columns if one]
+
+    def read(self, read: SourceRead, appended: Sequence[AppendedRow]) -> Iterator[list[Row]]:
+        """Yield all rows in batches, each repeated by its count.
+
+        Args:
+            read: read of the segments.
+            appended: updates that are in no segment yet.
+        """
+        from derive.storage.segments.reader import read_segment
+        from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
+
+        selection = TOLD_DOCUMENTS
+        if self._columns is not None:
+            kinds = tuple(column.kind for column in self._columns)
+            selection = Selection(kinds, {read.index: self._columns}, has_documents=False, marks_deletions=True)
+        for segment in read.segments:
+            for rows in read_segment(self._root, read, segment, selection):
+                for begin in range(0, len(rows), _BATCH):
+                    yield self._of(rows.slice(begin, _BATCH))
+        texts = [text for _, _, diff, _, text in appended for _ in range(diff)]
+        for begin in range(0, len(texts), _BATCH):
+            yield self._rows.rows(texts[begin : begin + _BATCH])
+
+    def _of(self, rows: ReadRows) -> list[Row]:
+        from derive.storage.segments.columns import decode, unpack_codes
+
+        if rows.fields is None or self._columns is None:
+            return self._rows.rows(rows.texts.to_pylist())
+        data: list[Sequence[Datum]] = [[None] * len(rows)] * self._width
+        codes = unpack_codes(rows.fields.field(len(self._columns)))
+        for place, (index, column) in enumerate(zip(self._requested, self._columns, strict=True)):
+            told = None if codes is None else codes[:, place]
+            look = partial(_looked_up, rows, column)
+            data[index] = self._rows.data(index, decode(rows.fields.field(place), told, None, look))
+        return list(zip(*data, strict=True)) if data else [()] * len(rows)
+
+
+def _looked_up(rows: ReadRows, column: TypedColumn, some: list[int]) -> list[JSON]:
+    """Return the values in some rows' documents, for values that a typed column does not hold."""
+    from derive.storage.segments.columns import compile_values
+
+    return compile_values(column.pointer)(rows.take(some).documents())
+
 
 _MOST_KEYS = 1_000
 """Maximum number of keys that are looked up in files; for more, files are scanned."""

@@ -20,7 +20,7 @@ from derive.algebra.relation import Get, Project, Reduce
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
 from derive.compute.replica.writeback import Writeback
-from derive.contents.tables import table_at
+from derive.contents.rows import table_at
 from derive.errors import FrontierError, ViewError
 from derive.storage.compaction import compact
 from derive.storage.store import Store

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Datum, Row, Type
 from derive.contents.inputs import TableInput
-from derive.contents.tables import is_added_to, table_at
+from derive.contents.rows import is_added_to, table_at
 from derive.functions.types.type_info import datum_of_text
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact

@@ -18,7 +18,7 @@ from test_view_errors import until_stored
 
 from derive.algebra.relation import Get
 from derive.contents.reads import ReadOptions, read_rows
-from derive.contents.tables import table_at
+from derive.contents.rows import table_at
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from derive.algebra.relation import Finishing, Get, GlobalId
 from derive.algebra.types import Row
 from derive.compute.instance import Instance
-from derive.contents.tables import last_rows
+from derive.contents.rows import last_rows
 from derive.errors import FlowError
 from derive.relations.columns import columns_of
 from derive.relations.table_rows import TableRows

@@ -18,7 +18,7 @@ from functools import partial
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.backoff import Backoff
-from derive.contents.tables import table_at
+from derive.contents.rows import table_at
 from derive.errors import FencedError, SqlError
 from derive.reconcile import Reconciliation
 from derive.sql.catalog.items import Item
