@@ -119,7 +119,7 @@ def test_a_worker_that_dies_changes_nothing(
     assert world.digest() == expected
 
 
-@pytest.mark.torture  # workers of a local master that do not see the folder are those of test_unfit_workers.py
+@pytest.mark.torture  # workers of a local master that do not see the folder are those of spark/test_executor.py
 def test_workers_without_the_data_folder_stop_the_run_with_host_and_cause(source: Path, tmp_path: Path) -> None:
     world = loaded(source, tmp_path)
     if subprocess.run([*hiding(world.root), "true"], check=False, capture_output=True).returncode:
