@@ -93,10 +93,10 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
 
     with derive.open(tmp_path / ".flow", source=tmp_path / "none.yaml") as folder:
         read = folder.collection("sql/public/t").latest().to_arrow()
-    told = next(row for row in read.to_pylist() if row["text"] is not None)
+    reported = next(row for row in read.to_pylist() if row["text"] is not None)
     assert read.num_rows == 2
-    assert str(told.pop("double")) == "nan"
-    assert told == {
+    assert str(reported.pop("double")) == "nan"
+    assert reported == {
         "boolean": True, "smallint": 1, "integer": 2, "bigint": 3, "numeric": "1.5", "text": "x", "bytea": b"\0",
         "jsonb": "[1]", "date": date(2020, 1, 1), "timestamp": datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None),
         "timestamptz": datetime(2020, 1, 1, tzinfo=UTC), "interval": "1 day", "mz_timestamp": 5,

@@ -168,10 +168,10 @@ def test_refused_backup_reports_reason(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
 
-    for folder, told in ((tmp_path / "backup", "holds a backup"), (tmp_path / "full", "is not empty")):
-        with pytest.raises(UsageError, match=told):
+    for folder, reported in ((tmp_path / "backup", "holds a backup"), (tmp_path / "full", "is not empty")):
+        with pytest.raises(UsageError, match=reported):
             take(world, folder)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=reported):
             restore(tmp_path / "backup", folder)
     with pytest.raises(UsageError, match="lies in the data folder"):
         take(world, world.root / "backup")

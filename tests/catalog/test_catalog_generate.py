@@ -61,13 +61,13 @@ def generate(folder: Path, text: str = CATALOG) -> Changes:
     return changes
 
 
-def told(changes: Changes) -> list[tuple[str, str]]:
+def reported(changes: Changes) -> list[tuple[str, str]]:
     return [(each.outcome, str(each.path.relative_to(changes.root))) for each in changes.files]
 
 
 def test_types_and_stubs_are_created_once(folder: Path) -> None:
     types = "flow_generated/typescript/bank/balances.ts"
-    assert told(generate(folder)) == [
+    assert reported(generate(folder)) == [
         ("created", types),
         ("created", "deno.json"),
         ("created", "code/balances.ts"),
@@ -76,7 +76,7 @@ def test_types_and_stubs_are_created_once(folder: Path) -> None:
         ("created", "code/copy.sql"),
         ("created", "code/shuffle.sql"),
     ]
-    assert told(generate(folder)) == [("unchanged", types), ("unchanged", "deno.json")]
+    assert reported(generate(folder)) == [("unchanged", types), ("unchanged", "deno.json")]
 
 
 def test_stubs_of_sql_pass_the_check(folder: Path) -> None:
@@ -184,7 +184,7 @@ def test_generate_never_overwrites_files_of_users(folder: Path) -> None:
     assert (folder / "code/copy.sql").read_text() == "SELEC $nothing"
     assert (folder / "deno.json").read_text() == '{ "imports": 1 }'
     assert [note[-32:] for note in changes.notes] == ['imports": deno.json is not understood'[-32:]]
-    assert "code/balances.ts" not in [path for _, path in told(changes)]
+    assert "code/balances.ts" not in [path for _, path in reported(changes)]
 
 
 def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
@@ -192,10 +192,10 @@ def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
     (folder / "flow_generated/typescript/notes.md").write_text("a person's")
     types = folder / "flow_generated/typescript/bank"
     changes = generate(folder, CATALOG.replace('sender: { type: [string, "null"] }', "sender: { type: string }"))
-    assert told(changes)[0] == ("updated", "flow_generated/typescript/bank/balances.ts")
+    assert reported(changes)[0] == ("updated", "flow_generated/typescript/bank/balances.ts")
     assert "sender: string;" in (types / "balances.ts").read_text()
     changes = generate(folder, CATALOG.replace("bank/balances:", "bank/accounts:"))
-    assert told(changes) == [
+    assert reported(changes) == [
         ("created", "flow_generated/typescript/bank/accounts.ts"),
         ("unchanged", "deno.json"),
         ("removed", "flow_generated/typescript/bank/balances.ts"),
@@ -203,7 +203,7 @@ def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
     sql = CATALOG.replace("typescript: { module: code/balances.ts }", "sqlite: {}").replace(
         "shuffle: any }", "shuffle: any, lambda: code/any.sql }"
     )
-    assert ("removed", "flow_generated/typescript/bank/accounts.ts") in told(generate(folder, sql))
+    assert ("removed", "flow_generated/typescript/bank/accounts.ts") in reported(generate(folder, sql))
     assert sorted(each.name for each in (folder / "flow_generated/typescript").iterdir()) == ["notes.md"]
 
 
@@ -211,13 +211,18 @@ def test_other_errors_are_said_and_nothing_is_removed(folder: Path) -> None:
     generate(folder)
     changes = generate(folder, BROKEN)
     assert [(each.code, each.position.line) for each in changes.issues] == [("E303", 16)]
-    assert told(changes) == []
+    assert reported(changes) == []
     assert (folder / "flow_generated/typescript/bank/balances.ts").exists()
 
 
 def test_generate_writes_files_of_valid_transforms_beside_invalid_ones(folder: Path) -> None:
     changes = generate(folder, BROKEN)
-    assert [path for _, path in told(changes)] == ["code/one.sql", "code/two.sql", "code/copy.sql", "code/shuffle.sql"]
+    assert [path for _, path in reported(changes)] == [
+        "code/one.sql",
+        "code/two.sql",
+        "code/copy.sql",
+        "code/shuffle.sql",
+    ]
 
 
 # A file that is missing, and that no stub is written for.
@@ -228,7 +233,7 @@ ELSEWHERE = ["../outside.sql", "/nowhere/outside.sql", "http://127.0.0.1:1/outsi
 def test_stubs_are_written_below_the_root_and_under_names_of_files(folder: Path, name: str) -> None:
     changes = generate(folder, CATALOG.replace("code/copy.sql", name))
     assert [each.code for each in changes.issues] == ["E003"]
-    assert not any("outside" in path or path == name for _, path in told(changes))
+    assert not any("outside" in path or path == name for _, path in reported(changes))
 
 
 FILES = CATALOG.replace("module: code/balances.ts", "files: [code/deno.json, code/mod.ts, code/util.ts]")
@@ -238,7 +243,7 @@ def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     changes = generate(folder, FILES)
-    assert [path for _, path in told(changes)][:3] == [
+    assert [path for _, path in reported(changes)][:3] == [
         "flow_generated/typescript/bank/balances.ts",
         "code/deno.json",
         "code/mod.ts",
@@ -247,7 +252,7 @@ def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
         "imports": {"flow/": "../flow_generated/typescript/"}
     }
     assert "export class Derivation" in (folder / "code/mod.ts").read_text()
-    assert {what for what, _ in told(generate(folder, FILES))} == {"unchanged"}
+    assert {what for what, _ in reported(generate(folder, FILES))} == {"unchanged"}
 
 
 def test_generate_reports_missing_editor_settings(folder: Path) -> None:
@@ -255,7 +260,7 @@ def test_generate_reports_missing_editor_settings(folder: Path) -> None:
     (folder / "code/util.ts").write_text("export {};")
     (folder / "code/deno.json").write_text('{"imports": {"pad": "npm:left-pad@1.3.0"}} // mine')
     changes = generate(folder, FILES)
-    assert "code/deno.json" not in [path for _, path in told(changes)]
+    assert "code/deno.json" not in [path for _, path in reported(changes)]
     (note,) = changes.notes
     assert note == (
         'for editors to find the types, add "flow/": "../flow_generated/typescript/" to "imports":'
@@ -291,7 +296,7 @@ def test_files_that_cannot_be_taken_in_are_reported(folder: Path, files: str, co
 
 def test_no_name_of_a_collection_leads_out_of_the_folder_of_types(folder: Path) -> None:
     changes = generate(folder, CATALOG.replace("bank/balances:", "../../balances:"))
-    assert told(changes)[:2] == [("created", "deno.json"), ("created", "code/balances.ts")]
+    assert reported(changes)[:2] == [("created", "deno.json"), ("created", "code/balances.ts")]
     assert changes.notes == ("'../../balances' gets no file of types: '.' and '..' are no names of folders",)
 
 
@@ -311,7 +316,7 @@ def test_a_catalog_below_the_root_generates_into_the_root(folder: Path) -> None:
     (folder / "bank").mkdir()
     changes = generate(folder / "bank")
     assert changes.root == folder
-    assert told(changes)[:3] == [
+    assert reported(changes)[:3] == [
         ("created", "flow_generated/typescript/bank/balances.ts"),
         ("created", "deno.json"),
         ("created", "bank/code/balances.ts"),

@@ -106,17 +106,17 @@ def test_errors_that_come_again_are_a_line_after_ever_longer_times(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     error = FlowError("the database at 'x' cannot be reached", hint="start it")
 
-    told = []
+    reported = []
     for _ in range(100):
         print_repeated(error, "r/reports stopped", task="r/reports")
         if text := capsys.readouterr().err:
-            told.append((now[0] - 1000, text))
+            reported.append((now[0] - 1000, text))
         now[0] += 10
 
     whole = "r/reports stopped\nerror: the database at 'x' cannot be reached\n  = start it\n"
-    assert told[0] == (0, whole)
-    assert [at for at, _ in told] == [0, 60, 180, 540]
-    assert told[1][1] == "r/reports: the database at 'x' cannot be reached (again, 6 times in 60 s)\n"
+    assert reported[0] == (0, whole)
+    assert [at for at, _ in reported] == [0, 60, 180, 540]
+    assert reported[1][1] == "r/reports: the database at 'x' cannot be reached (again, 6 times in 60 s)\n"
 
     now[0] += 300
     print_repeated(error, "r/reports stopped", task="r/reports")

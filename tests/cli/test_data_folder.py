@@ -383,9 +383,9 @@ LOSSES: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("lose", "told"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
+@pytest.mark.parametrize(("lose", "reported"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
 def test_every_command_refuses_and_nothing_is_removed(
-    tmp_path: Path, lose: Callable[[Path], None], told: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lose: Callable[[Path], None], reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = filled(tmp_path)
@@ -396,7 +396,7 @@ def test_every_command_refuses_and_nothing_is_removed(
     for arguments in COMMANDS:
         status, out, err = in_this_process([*arguments, "--source", str(tmp_path / "flow.yaml"), "--data", str(data)])
         assert (status, out) == (1, ""), (arguments, out, err)
-        assert told in err, arguments
+        assert reported in err, arguments
         assert "from a backup" in err or "flowctl restore" in err, arguments
     with pytest.raises(StorageError, match="metadata"):
         derive.open(data, source=tmp_path / "flow.yaml")
@@ -404,9 +404,9 @@ def test_every_command_refuses_and_nothing_is_removed(
     assert stored_count(data) == before
 
 
-@pytest.mark.parametrize(("lose", "told"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
+@pytest.mark.parametrize(("lose", "reported"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
 def test_with_the_database_put_back_everything_continues(
-    tmp_path: Path, lose: Callable[[Path], None], told: str
+    tmp_path: Path, lose: Callable[[Path], None], reported: str
 ) -> None:
     data = filled(tmp_path)
     (tmp_path / "backup").mkdir()
@@ -415,7 +415,7 @@ def test_with_the_database_put_back_everything_continues(
     lose(data)
     with pytest.raises(StorageError) as caught:
         Store(data)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
     remove(data)
     for path in (tmp_path / "backup").iterdir():

@@ -80,11 +80,11 @@ def test_status_reports_instances_by_the_names_of_sql(tmp_path: Path) -> None:
             lambda instances: is_up(instances) and {instance["process"] for instance in instances[:2]} != before,
         )
         _, out, _ = flowctl(tmp_path, "logs")
-        told = [entry["message"] for entry in map(json.loads, out.splitlines())]
+        reported = [entry["message"] for entry in map(json.loads, out.splitlines())]
         assert any(
-            "rebuilt public.sums (was not there), public.by_a (was not there)" in message for message in told
-        ) or any("kept public.sums, public.by_a, public.ratios" in message for message in told), told
-        assert not any("u1" in message for message in told)
+            "rebuilt public.sums (was not there), public.by_a (was not there)" in message for message in reported
+        ) or any("kept public.sums, public.by_a, public.ratios" in message for message in reported), reported
+        assert not any("u1" in message for message in reported)
 
         _, table, _ = flowctl(tmp_path, "status", "-o", "table")
         assert "sums    materialized view" in table
@@ -111,6 +111,6 @@ def test_a_folder_without_a_catalog_has_instances_and_a_log(tmp_path: Path) -> N
             connection.execute("CREATE TABLE t (a bigint)")
             connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
         deadline = time.monotonic() + 120
-        while '"name":"v"' not in (told := flowctl(tmp_path, "status", *data)[1]):
-            assert time.monotonic() < deadline, told
+        while '"name":"v"' not in (reported := flowctl(tmp_path, "status", *data)[1]):
+            assert time.monotonic() < deadline, reported
         assert "replica local is connected" in flowctl(tmp_path, "logs", "--task", "sql-views", *data)[1]

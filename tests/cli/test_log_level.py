@@ -30,16 +30,16 @@ def test_debug_level_names_the_executor_and_the_extent_of_a_transaction(tmp_path
     (tmp_path / "events.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
     assert decisions(tmp_path, "ingest", "--collection", "d/events", "events.jsonl") == []
 
-    told = decisions(tmp_path, "run", "--until-idle")
+    reported = decisions(tmp_path, "run", "--until-idle")
 
-    assert any(line.startswith("engine.hybrid_executor: d/copies: 2 documents, about ") for line in told)
-    assert any(line.startswith("engine.task: d/copies: extent up to ") for line in told)
+    assert any(line.startswith("engine.hybrid_executor: d/copies: 2 documents, about ") for line in reported)
+    assert any(line.startswith("engine.task: d/copies: extent up to ") for line in reported)
 
 
 def test_debug_level_reports_how_sql_answers(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
 
-    told = decisions(tmp_path, "sql", "-c", "CREATE TABLE t (a int)", "-c", "SELECT a FROM t")
+    reported = decisions(tmp_path, "sql", "-c", "CREATE TABLE t (a int)", "-c", "SELECT a FROM t")
 
-    assert any(line.endswith(": SELECT a FROM t") and "plan of version" in line for line in told)
-    assert any("evaluation over stored relations" in line for line in told)
+    assert any(line.endswith(": SELECT a FROM t") and "plan of version" in line for line in reported)
+    assert any("evaluation over stored relations" in line for line in reported)

@@ -111,8 +111,8 @@ def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder
             row = at_work(connection)
             assert (row[0], int(row[6])) == ("r1", 1)  # which it has found in the folder
             assert has_ended(orphan, 0)
-    told = [str(entry["message"]) for entry in recent_entries(data, "sql-views")]
-    assert [message for message in told if f":{orphan}) was still there, and was killed" in message]
+    reported = [str(entry["message"]) for entry in recent_entries(data, "sql-views")]
+    assert [message for message in reported if f":{orphan}) was still there, and was killed" in message]
 
 
 def test_a_second_server_leaves_the_replicas_of_the_first_alone(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_second_server_leaves_the_replicas_of_the_first_alone(tmp_path: Path) 
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
         at_work(connection)
         (replica,) = replicas_of(served)
-        code, told = refused(tmp_path, "--replicas", "1", "--listen", "127.0.0.1:0")
-        assert (code, f"at {served.host}:{served.port}" in told) == (1, True)
+        code, reported = refused(tmp_path, "--replicas", "1", "--listen", "127.0.0.1:0")
+        assert (code, f"at {served.host}:{served.port}" in reported) == (1, True)
         assert not has_ended(replica, 0)
         at_work(connection)
         assert replicas_of(served) == [replica]
@@ -138,8 +138,8 @@ def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> 
         assert has_ended(replica, 60)
         at_work(connection)
         assert replicas_of(served) != [replica]
-    told = [str(entry["message"]) for entry in recent_entries(tmp_path / ".flow", "sql-views")]
-    assert "replica r1 was stopped by a signal for 5 s, and is killed; it is started again" in told
+    reported = [str(entry["message"]) for entry in recent_entries(tmp_path / ".flow", "sql-views")]
+    assert "replica r1 was stopped by a signal for 5 s, and is killed; it is started again" in reported
 
 
 def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_a_server_uses_instances_that_its_authority_has_signed(
     own = ["--listen", f"{HOST}:0"]
     token = secret(tmp_path, "swordfish")
     with (
-        instance(data, *own, *authority.sign("signed"), *token, "--folder", str(tmp_path / "a")) as (signed, told),
+        instance(data, *own, *authority.sign("signed"), *token, "--folder", str(tmp_path / "a")) as (signed, reported),
         instance(data, *own, *stranger.sign("unknown"), *token, "--folder", str(tmp_path / "b")) as (unknown, _),
         instance(data, *own, *authority.sign("elsewhere", "10.0.0.7"), "--folder", str(tmp_path / "c")) as (moved, _),
         serve(tmp_path, *of_server([*authority.sign("server"), *token]), "--instance", unknown) as served,
@@ -565,7 +565,7 @@ def test_a_server_uses_instances_that_its_authority_has_signed(
         connection.execute("SET transaction_isolation = 'strict serializable'")
         connection.execute("INSERT INTO t VALUES (1)")
         assert connection.execute("SELECT n FROM v").fetchall() == [(1,)]
-        assert "is connected" in told.readline()
+        assert "is connected" in reported.readline()
         states = {row[0]: (row[3], row[4]) for row in connection.execute("SHOW REPLICAS").fetchall()}
         assert states.pop("signed") == ("connected", None)
         assert {state for state, _ in states.values()} == {"connecting"}
@@ -581,7 +581,7 @@ def test_an_instance_lets_only_servers_in_that_it_knows(
     known, unknown = authority.sign("one"), stranger.sign("two")
     signed_by_a_stranger = [*unknown[:4], *known[4:]]  # which trusts the instance, and is not trusted
     place = ["--listen", f"{HOST}:0", *authority.sign("instance"), *token]
-    with instance(data, *place) as (address, told):
+    with instance(data, *place) as (address, reported):
         for options, expected in (
             (token, "failed to connect"),
             ([*signed_by_a_stranger, *token], "failed to connect"),
@@ -600,5 +600,5 @@ def test_an_instance_lets_only_servers_in_that_it_knows(
             connection.execute("CREATE TABLE t (a bigint)")
             connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
             connection.execute("SELECT a FROM v")
-            assert "(epoch 5) is connected" in told.readline()  # none of those before was let in
+            assert "(epoch 5) is connected" in reported.readline()  # none of those before was let in
     assert refused(tmp_path, "--instance", address)[0] == 2  # nobody would know who is there

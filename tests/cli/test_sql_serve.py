@@ -213,13 +213,13 @@ def test_passwords(tmp_path: Path) -> None:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(f"{address} password=wrong")
-        told = "SELECT usename, query FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        reported = "SELECT usename, query FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         others = address.replace("user=ann", "user=ben password=other")
         with psycopg.connect(f"{address} password=secret") as ann, psycopg.connect(others) as ben:
             ann.execute("SELECT 'what ann asks'")
-            assert ben.execute(told).fetchall() == [("ann", "<insufficient privilege>")]
+            assert ben.execute(reported).fetchall() == [("ann", "<insufficient privilege>")]
             with psycopg.connect(f"{address} password=secret") as another:
-                assert ("ann", "SELECT 'what ann asks'") in another.execute(told).fetchall()
+                assert ("ann", "SELECT 'what ann asks'") in another.execute(reported).fetchall()
 
 
 @pytest.mark.parametrize(

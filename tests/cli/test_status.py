@@ -104,10 +104,10 @@ def test_status_reports_the_transactions_that_an_edit_awaits(tmp_path: Path) -> 
     assert "for the end of its own transaction\n" in flowctl(tmp_path, "status")[2]
 
     log = log_file(root, "s/copies")
-    told = log.read_text()
-    log.write_text(told.replace(this_process(), "_").replace('"process":"_"', f'"process":"{gone()}"'))
+    reported = log.read_text()
+    log.write_text(reported.replace(this_process(), "_").replace('"process":"_"', f'"process":"{gone()}"'))
     assert json.loads(flowctl(tmp_path, "status", "-o", "json")[1])["edit waits for"] is None
-    log.write_text(told)
+    log.write_text(reported)
     end_wait(root, "s/copies")
     assert json.loads(flowctl(tmp_path, "status", "-o", "json")[1])["edit waits for"] is None
 

@@ -45,9 +45,11 @@ def of_postgres(relation: Relation, rows: dict[int, list[Row]]) -> Counter[Row]:
     query = PostgresQuery(lambda get: f"({query.select(Constant(tuple(rows[get.id]), get.types))}) AS g")
     names = [f"c{index}" for index in range(len(relation.types))]
     texts = ", ".join([f"{name}::text" for name in names] + [f"pg_typeof({name})::text" for name in names])
-    told = connection().execute(f"SELECT {texts} FROM ({query.select(relation)}) AS r({', '.join(names)})").fetchall()
+    reported = (
+        connection().execute(f"SELECT {texts} FROM ({query.select(relation)}) AS r({', '.join(names)})").fetchall()
+    )
     counts: Counter[Row] = Counter()
-    for row in told:
+    for row in reported:
         values, kinds = row[: len(names)], row[len(names) :]
         assert [Type(kind) for kind in kinds] == list(relation.types)
         counts[

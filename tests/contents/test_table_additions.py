@@ -91,8 +91,10 @@ def test_rows_are_those_of_the_table(
         history = {}
         for time, (action, changed) in enumerate(actions, start=BASE + 1):
             if action == "change":
-                told = dict(changed)
-                changes = [(row, count if is_only_added_to else count - present[row]) for row, count in told.items()]
+                reported = dict(changed)
+                changes = [
+                    (row, count if is_only_added_to else count - present[row]) for row, count in reported.items()
+                ]
                 present.update(dict(changes))
                 store.tables.append(time, {table.id: rows.changes(change for change in changes if change[1])})
             elif action == "flush":

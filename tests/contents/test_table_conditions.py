@@ -60,15 +60,15 @@ ACTIONS: st.SearchStrategy[list[tuple[str, list[tuple[Row, int]]]]] = st.lists(
 
 @st.composite
 def bounds_of_columns(draw: st.DrawFn) -> dict[int, ColumnBounds]:
-    told = {}
+    reported = {}
     for index in draw(st.sets(st.integers(0, len(KINDS) - 1), min_size=1, max_size=3)):
         choices = st.sampled_from(DATA[KINDS[index]])
         if KINDS[index] in {Type.BIGINT, Type.TEXT, Type.SMALLINT} and draw(st.booleans()):
             least = draw(choices)
-            told[index] = ColumnBounds(None, least, draw(st.none() | choices))
+            reported[index] = ColumnBounds(None, least, draw(st.none() | choices))
         else:
-            told[index] = ColumnBounds(draw(st.frozensets(st.none() | choices, max_size=3)))
-    return told
+            reported[index] = ColumnBounds(draw(st.frozensets(st.none() | choices, max_size=3)))
+    return reported
 
 
 def fulfils(row: Row, bounds: Bounds) -> bool:

@@ -142,6 +142,6 @@ def test_workers_without_the_data_folder_stop_the_run_with_host_and_cause(source
         cluster.close()
 
     assert done.returncode == 1, done.stderr
-    told = f"a Spark worker on host {socket.gethostname()} cannot see the data folder {world.root}: "
-    assert f"error: {told}No such file or directory" in done.stderr
+    reported = f"a Spark worker on host {socket.gethostname()} cannot see the data folder {world.root}: "
+    assert f"error: {reported}No such file or directory" in done.stderr
     assert "memory" not in done.stderr

@@ -244,13 +244,15 @@ class Told:
 def test_messages_name_each_task(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data", PING_PONG)
     hourly(world, 1, 0)
-    told = Told()
-    run = open_run(world.catalog, world.store, InProcessExecutor(), observer=told)
+    reported = Told()
+    run = open_run(world.catalog, world.store, InProcessExecutor(), observer=reported)
     run.step()
     run.close()
 
     begun = [("working", "j/ping", 0), ("working", "j/pong", 0)]
-    assert told.notes[:2] == begun
-    assert ("committed", "j/ping", 5, 3) in told.notes
-    assert ("committed", "j/pong", 3, 3) in told.notes
-    assert {name for kind, name, count in (note for note in told.notes if note[0] == "working") if count} == {"j/ping"}
+    assert reported.notes[:2] == begun
+    assert ("committed", "j/ping", 5, 3) in reported.notes
+    assert ("committed", "j/pong", 3, 3) in reported.notes
+    assert {name for kind, name, count in (note for note in reported.notes if note[0] == "working") if count} == {
+        "j/ping"
+    }

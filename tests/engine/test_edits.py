@@ -46,11 +46,11 @@ def world(tmp_path: Path) -> World:
     found = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     found.ingest("e/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
     found.wall = BASE + 1_000_000
-    assert told(found) == []
+    assert reported(found) == []
     return found
 
 
-def told(world: World) -> list[str]:
+def reported(world: World) -> list[str]:
     """What a run says when it begins."""
     run = world.run()
     run.step()
@@ -72,30 +72,30 @@ EDITED = "the lambda of 'copy' was edited, and documents published before stay a
 def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert shown(world) == [(EDITED, None)]
-    assert told(world) == [EDITED]
+    assert reported(world) == [EDITED]
     assert shown(world) == [(EDITED, BASE + 1_000_000)]
-    assert told(world) == []
+    assert reported(world) == []
 
     reset(world.catalog, world.store, ["e/copies"])
-    assert told(world) == []
+    assert reported(world) == []
     assert shown(world) == []
 
 
 def test_raised_backfill_settles_an_edit(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
-    assert told(world) == [EDITED]
+    assert reported(world) == [EDITED]
     edit(world, sql="SELECT $n + 1 AS n", backfill="backfill: 1,", more=MORE)
     assert shown(world) == []
-    assert told(world) == []
+    assert reported(world) == []
 
 
 def test_reverted_edit_is_another_edit(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
-    told(world)
+    reported(world)
     world.wall += 2_000_000
-    told(world)
+    reported(world)
     edit(world, more=MORE)
-    assert told(world) == [EDITED]
+    assert reported(world) == [EDITED]
     assert len(shown(world)) == 2
 
 
@@ -115,16 +115,16 @@ def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts
     run.close()
     assert [edit.message for edit in run.tasks["e/copies"].beginning.edits] == [again]
     assert [message for message, _ in shown(world)] == [again]
-    assert told(world) == []
+    assert reported(world) == []
     reset(world.catalog, world.store, ["e/copies"])
-    assert told(world) == []
+    assert reported(world) == []
     assert shown(world) == []
 
 
 def test_removed_transform_leaves_its_documents(world: World) -> None:
     edit(world)
     message = "transform 'more' is gone, and its published documents stay"
-    assert told(world) == [message]
+    assert reported(world) == [message]
     state = world.store.task("e/copies")
     assert state is not None
     assert [edit.hint for edit in state.edits] == [f"to remove them, {RESET}"]
@@ -136,17 +136,17 @@ def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
     assert edited != text
     world.catalog = load(write_catalog(world.root.parent, edited))
     message = "its reductions were edited: readers use the new ones, except for documents combined before"
-    assert told(world) == [message]
-    assert told(world) == []
+    assert reported(world) == [message]
+    assert reported(world) == []
     assert [text for text, _ in shown(world)] == [message]
 
 
 def test_without_output_nothing_is_reported(tmp_path: Path) -> None:
     text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
-    assert told(world) == []
+    assert reported(world) == []
     edit(world, sql="SELECT 2 * $n AS n")
-    assert told(world) == []
+    assert reported(world) == []
     assert shown(world) == []
 
 
@@ -168,5 +168,5 @@ def test_failing_tasks_record_no_edits(world: World) -> None:
     assert state.edits == ()
 
     world.catalog = before
-    assert told(world) == []
+    assert reported(world) == []
     assert shown(world) == []

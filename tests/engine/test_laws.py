@@ -486,8 +486,8 @@ def test_a_timed_test_verifies_what_a_run_at_its_time_publishes(drawn: tuple[str
         for place, step in enumerate(test.steps):
             if isinstance(step, VerifyStep):
                 world = World(Path(folder) / f"at{place}", catalog)
-                told = published(world, test.steps[: place + 1], walls[: place + 1], step)
-                steps[place] = replace(step, documents=told)
+                reported = published(world, test.steps[: place + 1], walls[: place + 1], step)
+                steps[place] = replace(step, documents=reported)
 
         told_catalog = replace(catalog, tests={"t/test": replace(test, steps=tuple(steps))})
         [result] = run_tests(told_catalog, strict=True)

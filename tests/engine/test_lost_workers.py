@@ -143,9 +143,9 @@ def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path,
     )
     assert error is not None
     assert not error.heals
-    (entry, told) = recent_entries(world.root, "p/copies")
+    (entry, reported) = recent_entries(world.root, "p/copies")
     assert "Traceback (most recent call last)" in entry["message"]
-    assert told["message"] == str(error)
+    assert reported["message"] == str(error)
 
 
 class Corrupts(InProcessExecutor):

@@ -114,9 +114,9 @@ def test_a_table_that_was_dropped_is_not_recreated_without_what_it_had(
         database.execute("DROP TABLE spending")
     ingest(world, 50, 150, day=2)
     for _ in range(2):
-        with pytest.raises(EndpointError, match="'spending' was dropped") as told:
+        with pytest.raises(EndpointError, match="'spending' was dropped") as reported:
             world.step()
-        assert "backfill" in str(told.value.hint)
+        assert "backfill" in str(reported.value.hint)
     if is_reset:
         reset(world.catalog, world.store, ["shop/view"])
     else:

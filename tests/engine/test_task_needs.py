@@ -108,11 +108,11 @@ def test_new_transform_begins_with_compacted_documents(tmp_path: Path) -> None:
     world.catalog = load(write_catalog(tmp_path, CATALOG.replace("MORE\n", MORE.lstrip("\n"))))
 
     run = world.run()
-    told = [(transform.name, since) for transform, since in run.tasks["n/totals"].beginning.compacted]
+    reported = [(transform.name, since) for transform, since in run.tasks["n/totals"].beginning.compacted]
     run.close()
     second(world)
 
-    assert told == [("more", 13_000_000)]
+    assert reported == [("more", 13_000_000)]
     assert totals(world)["more"] == sum(range(8))
     assert since_of(world, 1_000_000_000) == 14_000_000
 

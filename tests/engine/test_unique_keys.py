@@ -72,9 +72,9 @@ def test_a_second_row_of_a_key_is_reported_with_both_rows_and_the_time(world: Wo
 
     keys.require(read(world, BEGINNING, first))
     for _ in range(2):  # nothing is stored, so it is tried again
-        with pytest.raises(TaskError) as told:
+        with pytest.raises(TaskError) as reported:
             keys.require(read(world, first, third))
-    assert told.value.message == (
+    assert reported.value.message == (
         "'fromItems' of 't/copies' stores one row for each key of 'sql/public/items', of which [1] has two from"
         ' 1970-01-01T00:00:03.000000Z on: {"id":1,"v":2.5} and {"id":1,"v":3.5}'
     )
@@ -120,16 +120,16 @@ def test_a_key_with_two_rows_is_reported_whenever_it_has_them(
         ends.append(append(world, table, *((row, diff) for row, diff in changes.items() if diff)))
         is_unique &= all(sum(n for row, n in held.items() if row[0] == key) <= 1 for key in range(3))
     borders = [ends[min(skipped, len(ends) - 1)], *(ends[cut] for cut in sorted(cuts) if cut < len(ends)), ends[-1]]
-    keys, told = keys_of(world, table), False
+    keys, reported = keys_of(world, table), False
     try:
         for begin, end in itertools.pairwise(borders):
             if begin < end:
                 keys.require(read(world, begin, end))
         keys.require(read(world, ends[-1], ends[-1] + 1))
     except TaskError:
-        told = True
+        reported = True
     world.store.close()
-    assert told is not is_unique
+    assert reported is not is_unique
 
 
 NUMBERS: tuple[float | str, ...] = (1.5, "NaN", float("inf"), float("-inf"))
@@ -139,10 +139,10 @@ def test_numbers_without_json_form_are_reported_with_a_hint_and_lose_nothing(wor
     table = world.store.tables.create(ITEMS, COLUMNS)
     append(world, table, *(((key, value), 1) for key, value in enumerate(NUMBERS)))
     world.wall += 2_000_000
-    with pytest.raises(SchemaViolation) as told:
+    with pytest.raises(SchemaViolation) as reported:
         world.step()
-    assert told.value.hint is not None
-    assert "'type: [number, string]' and 'format: number'" in told.value.hint
+    assert reported.value.hint is not None
+    assert "'type: [number, string]' and 'format: number'" in reported.value.hint
 
     wide = CATALOG.replace("v: {type: number}", "v: {type: [number, string], format: number}")
     mended = World(world.root, load(write_catalog(tmp_path, wide)), wall=world.wall + 2_000_000)
@@ -174,9 +174,9 @@ def test_check_reports_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
     flowctl(tmp_path, "sql", "-c", "CREATE TABLE items (id text, v bigint)", "-c", "INSERT INTO items VALUES ('a', 1)")
     assert flowctl(tmp_path, "check")[0] == 0
     flowctl(tmp_path, "sql", "-c", "INSERT INTO items VALUES ('a', 2)")
-    status, _, told = flowctl(tmp_path, "check")
+    status, _, reported = flowctl(tmp_path, "check")
     assert status == 1
-    assert "E714" in told
-    assert '{"id":"a","v":1} and {"id":"a","v":2}' in told
+    assert "E714" in reported
+    assert '{"id":"a","v":1} and {"id":"a","v":2}' in reported
     path.write_text(CHECKED.replace("IS_DELTA", "true"))
     assert flowctl(tmp_path, "check")[0] == 0

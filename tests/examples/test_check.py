@@ -25,6 +25,6 @@ def test_right_documents_have_no_differences() -> None:
     assert check.differences([{"k": "a"}], {"a": {"k": "a"}}, "k") == []
 
 
-@pytest.mark.parametrize(("found", "told"), WRONG)
-def test_wrong_documents_are_reported(found: list[dict[str, object]], told: list[str]) -> None:
-    assert check.differences(found, EXPECTED, "k", "n") == told
+@pytest.mark.parametrize(("found", "reported"), WRONG)
+def test_wrong_documents_are_reported(found: list[dict[str, object]], reported: list[str]) -> None:
+    assert check.differences(found, EXPECTED, "k", "n") == reported

@@ -108,16 +108,16 @@ def test_bad_configurations_are_reported_and_mended_during_a_run(name: str, tmp_
     project.ingest(sales(0, 300))
     with project.run() as run:
         until(lambda: fault.words in status(project))
-        told = status(project)
+        reported = status(project)
         fault.mend(project.endpoint)
         project.wait_until_stored()
         until(lambda: "failed" not in status(project))  # the endpoint commits before the data folder
         said = end(run)
 
-    assert "failed" in told
-    assert "flow.yaml:" in told
+    assert "failed" in reported
+    assert "flow.yaml:" in reported
     _, logged = project.called("logs")
-    for text in (told, said, logged):
+    for text in (reported, said, logged):
         assert PASSWORD not in text
         assert ROLE_PASSWORD not in text
         assert "Traceback" not in text

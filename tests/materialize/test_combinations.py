@@ -230,9 +230,13 @@ def test_secrets_are_in_no_command_line_log_status_or_file(tmp_path: Path) -> No
 
     assert code == 1
     assert "password authentication failed" in refused
-    told = [said, refused, *(project.called(*names)[1] for names in (("status",), ("status", "-o", "json"), ("logs",)))]
+    reported = [
+        said,
+        refused,
+        *(project.called(*names)[1] for names in (("status",), ("status", "-o", "json"), ("logs",))),
+    ]
     for secret in (PASSWORD, wrong):
-        assert not [text for text in told if secret in text]
+        assert not [text for text in reported if secret in text]
         assert not [
             path for path in project.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
         ]

@@ -15,39 +15,39 @@ from derive.materialize.streams import Stall, StallMonitor
 
 
 def test_stalls_are_reported_at_growing_intervals() -> None:
-    told: list[str] = []
-    stall = StallMonitor(0.01).add(Stall("the connector", told.append, 0.1))
+    reported: list[str] = []
+    stall = StallMonitor(0.01).add(Stall("the connector", reported.append, 0.1))
     with stall.waiting():
-        until(lambda: len(told) == 3, 10)
+        until(lambda: len(reported) == 3, 10)
     with stall.waiting():
         pass
 
-    assert told[0].startswith("the connector has not answered for 0 s; it is waited for until it does")
-    assert told[-1].startswith("the connector has answered after ")
-    assert len(told) == 4
+    assert reported[0].startswith("the connector has not answered for 0 s; it is waited for until it does")
+    assert reported[-1].startswith("the connector has answered after ")
+    assert len(reported) == 4
 
 
 def test_an_error_is_no_answer() -> None:
-    told: list[str] = []
-    stall = Stall("the connector", told.append, 0.0)
+    reported: list[str] = []
+    stall = Stall("the connector", reported.append, 0.0)
     with pytest.raises(OSError, match="gone"), stall.waiting():
         stall.look()
         raise OSError("gone")
     stall.look()
 
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_a_watch_continues_when_some_are_gone() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     watch = StallMonitor(0.01)
-    watch.add(Stall("gone", told.append, 0.0))
-    stays = watch.add(Stall("stays", told.append, 0.05))
+    watch.add(Stall("gone", reported.append, 0.0))
+    stays = watch.add(Stall("stays", reported.append, 0.05))
     threads = threading.active_count()
     with stays.waiting():
-        until(lambda: len(told) > 0, 10)
+        until(lambda: len(reported) > 0, 10)
 
-    assert "stays" in told[0]
+    assert "stays" in reported[0]
     assert threading.active_count() == threads
 
 

@@ -24,7 +24,7 @@ def differences(spec: CollectionSpec, rows: Iterable[tuple[str, Mapping[str, Any
         rows: of a table.
     """
     getters = {projection.field: (compile_pointer(projection.pointer), projection) for projection in spec.projections}
-    told = []
+    reported = []
     for text, columns in rows:
         document = orjson.loads(text)
         for name, stored in columns.items():
@@ -35,8 +35,8 @@ def differences(spec: CollectionSpec, rows: Iterable[tuple[str, Mapping[str, Any
             if value is MISSING:
                 value = projection.default[0] if projection.default else None
             if not _is_same(stored, value):
-                told.append(f"column '{name}' has {stored!r}, and its document {text}")
-    return told
+                reported.append(f"column '{name}' has {stored!r}, and its document {text}")
+    return reported
 
 
 def _is_same(stored: Any, value: Any) -> bool:

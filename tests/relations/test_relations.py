@@ -126,8 +126,8 @@ def test_only_rows_of_requested_keys_are_read(
         as_of = ingest(world, {"b": 0, "a": "x", "n": 1})
 
         def rows(**equalities: frozenset[Any]) -> list[Row]:
-            told = {["b", "a"].index(name): ColumnBounds(data) for name, data in equalities.items()}
-            return [row for batch in contents_at(world.store, spec, as_of, None, told) for row in batch]
+            reported = {["b", "a"].index(name): ColumnBounds(data) for name, data in equalities.items()}
+            return [row for batch in contents_at(world.store, spec, as_of, None, reported) for row in batch]
 
         every = rows()
         wanted = [row for row in every if row[0] in numbers and row[1] in texts]

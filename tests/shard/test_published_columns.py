@@ -140,10 +140,10 @@ def test_rows_of_columns() -> None:
 )
 def test_errors_are_the_same(document: Document, error: type[FlowError], message: str) -> None:
     read: list[tuple[int, list[Document]]] = [(1, [{"k": 1, "n": 1}]), (2, [document])]
-    told = []
+    reported = []
     for lambdas, many in ((Lambdas(publish), FAR_MORE), (Lambdas(publish), 0), (ColumnLambdas(publish), 0)):
         with pytest.raises(error, match=message) as caught:
             published(lambdas, read, SPEC, [], 1 << 20, many)
-        told.append((caught.value.message, caught.value.position, caught.value.hint))
+        reported.append((caught.value.message, caught.value.position, caught.value.hint))
 
-    assert told[1:] == told[:1] * 2
+    assert reported[1:] == reported[:1] * 2

@@ -119,8 +119,8 @@ def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
 def is_published_twice(keys: Sequence[int], shards: int) -> bool:
     """Whether two shards publish a document of one key in one second."""
     owners = owners_of_keys([pack([index]) for index in range(len(keys))], shards).tolist()
-    told = {(index // 4, key, owner) for index, (key, owner) in enumerate(zip(keys, owners, strict=True))}
-    return len({(second, key) for second, key, _ in told}) < len(told)
+    reported = {(index // 4, key, owner) for index, (key, owner) in enumerate(zip(keys, owners, strict=True))}
+    return len({(second, key) for second, key, _ in reported}) < len(reported)
 
 
 @settings(max_examples=40)

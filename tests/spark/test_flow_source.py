@@ -114,16 +114,16 @@ def test_stream_of_a_table_reports_retractions(world: World) -> None:
     for diff in (1, -1):
         changes = TableRows(table).changes([((1,), diff)])
         world.store.tables.append(world.store.timeline.assign(1), {table.id: changes})
-    told = []
+    reported = []
     for diffs in ("true", "false"):
         reader = FlowStreamReader(FlowOptions.of(ask(world, path=table.name, diffs=diffs)))
         start = reader.initialOffset()
         parts = reader.partitions(start, reader.latestOffset(start, None))
-        told.append(lambda reader=reader, parts=parts: [b.to_pylist() for part in parts for b in reader.read(part)])
+        reported.append(lambda reader=reader, parts=parts: [b.to_pylist() for part in parts for b in reader.read(part)])
 
-    assert told[0]() == [[{"n": 1, "flow_diff": 1}, {"n": 1, "flow_diff": -1}]]
+    assert reported[0]() == [[{"n": 1, "flow_diff": 1}, {"n": 1, "flow_diff": -1}]]
     with pytest.raises(UsageError, match="are taken away"):
-        told[1]()
+        reported[1]()
 
 
 def test_shares_of_tables_have_all_types(world: World) -> None:

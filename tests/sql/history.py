@@ -116,10 +116,10 @@ def _undeleted(writes: Sequence[Write], reads: Sequence[Read]) -> list[Read]:
 
 def _wrong_subscriptions(reads: Sequence[Read]) -> list[Violation]:
     """Subscriptions that told less at a later time, or that are not there with what another one told of that time."""
-    told = sorted((read for read in reads if read.clock is not None), key=lambda read: read.clock or 0)
+    reported = sorted((read for read in reads if read.clock is not None), key=lambda read: read.clock or 0)
     return [
         Violation("a subscription tells of a time what was not so", (first, second))
-        for first, second in pairwise(told)
+        for first, second in pairwise(reported)
         if not first.rows <= second.rows or (first.clock == second.clock and first.rows != second.rows)
     ]
 

@@ -65,15 +65,15 @@ def world(tmp_path: Path) -> SqlWorld:
 
 async def answers(client: Client) -> dict[str, object]:
     """Rows of all queries, or how they fail."""
-    told: dict[str, object] = {}
+    reported: dict[str, object] = {}
     for name, query in QUERIES.items():
         soon = client.session._state.coordinator.store.timeline.present() + 100_000
         try:
             rows = await client(query.format(soon=soon))
-            told[name] = sorted(row[1:] for row in rows) if name == "subscription" else rows
+            reported[name] = sorted(row[1:] for row in rows) if name == "subscription" else rows
         except Exception as error:
-            told[name] = error
-    return told
+            reported[name] = error
+    return reported
 
 
 def edited(world: SqlWorld, edit: Callable[[str], str]) -> None:
@@ -84,7 +84,7 @@ def edited(world: SqlWorld, edit: Callable[[str], str]) -> None:
     world.catalog = load(world.folder / "flow.yaml")
 
 
-def told(world: SqlWorld) -> dict[str, object]:
+def reported(world: SqlWorld) -> dict[str, object]:
     """Answers of who begins to serve SQL now; names are listed in any case, and what fits nothing can be dropped."""
 
     async def ask(coordinator: Coordinator) -> dict[str, object]:
@@ -124,7 +124,7 @@ AMOUNT = "amount: {type: number}"
 def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
     reason = 'column "amount" would be jsonb, and was double precision when it was created'
-    asked = failures(told(world))
+    asked = failures(reported(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
     assert asked["view"] == f'view "v" no longer fits its inputs: {reason}'
     assert asked["source"] == f'source "s" no longer fits its inputs: {reason}'
@@ -144,8 +144,8 @@ def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, change
         client = Client(coordinator, statement_timeout="20s")
         await client("SELECT n FROM n")
         errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
-        told = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
-        assert {name for name in told if told[name]} == {name for name in errors if errors[name]}
+        reported = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
+        assert {name for name in reported if reported[name]} == {name for name in errors if errors[name]}
         for name, error in errors.items():
             if error:
                 failure = await client.error(f"SELECT * FROM {name}")
@@ -192,7 +192,7 @@ def test_a_field_vanishes(world: SqlWorld) -> None:
             .replace("$amount", "1", 1)
         ),
     )
-    asked = failures(told(world))
+    asked = failures(reported(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
     assert asked["view"] == 'view "v" no longer fits its inputs: column "amount" does not exist'
     assert 'collection "shop/orders" has no column "amount"' in asked["source"]
@@ -200,12 +200,12 @@ def test_a_field_vanishes(world: SqlWorld) -> None:
 
 def test_a_field_is_added(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, f"aa: {{type: number}}, {AMOUNT}", 1))
-    assert failures(told(world)) == {}
+    assert failures(reported(world)) == {}
 
 
 def test_a_projection_is_renamed(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("    key: [/id]", "    projections: {paid: /amount}\n    key: [/id]", 1))
-    asked = told(world)
+    asked = reported(world)
     assert {name: rows for name, rows in asked.items() if isinstance(rows, Exception)} == {}
 
 
@@ -248,7 +248,7 @@ def test_collection_is_removed_and_declared_again(world: SqlWorld) -> None:
     assert 'materialized view "m"' in messages["materialized"]
 
     edited(world, lambda text: text + "\n")
-    assert failures(told(world)) == {}
+    assert failures(reported(world)) == {}
 
 
 def test_a_reset_ends_subscriptions_and_nothing_else(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_documents_of_another_catalog_fail_only_readers_of_differences(world: Sq
 def test_another_key_is_refused(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("key: [/id]", "key: [/customer]", 1))
     with pytest.raises(StorageError) as caught:
-        told(world)
+        reported(world)
     assert "shop/orders" in caught.value.message
     assert "key" in caught.value.message
     assert caught.value.hint

@@ -46,9 +46,9 @@ def test_work_that_fails_is_tried_again(error: Exception, tmp_path: Path) -> Non
         watcher = CommitWatcher(store.changes, work, reports.append)
         async with asyncio.timeout(60):
             while len(tries) < 2:
-                told = watcher.next
+                reported = watcher.next
                 store.seal_now([])
-                await told.wait()  # commits are told meanwhile
+                await reported.wait()  # commits are told meanwhile
         await watcher.close()
         store.close()
 

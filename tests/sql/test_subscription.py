@@ -46,8 +46,8 @@ class History:
 
     def poll(self) -> tuple[int, list[Update]]:
         before, self.frontier = self.frontier, max(self.frontier, next(self.frontiers, self.frontier))
-        told = [update for update in self.updates if before <= update[0] < self.frontier]
-        return self.frontier, sorted(told, key=lambda update: update[0])
+        reported = [update for update in self.updates if before <= update[0] < self.frontier]
+        return self.frontier, sorted(reported, key=lambda update: update[0])
 
     def responses(self, *, has_snapshot: bool, up_to: int | None) -> Iterator[TailResponse]:
         """What an instance tells of it."""
@@ -245,15 +245,15 @@ def test_subscription_ends_when_its_relation_is_dropped(world: SqlWorld) -> None
         await client("INSERT INTO t VALUES (2)")
         present = coordinator.store.timeline.present() + 60_000_000
         for query in ("t", "v", "(SELECT t.a FROM t, u)"):
-            told: list[tuple[str | None, ...]] = []
+            reported: list[tuple[str | None, ...]] = []
             with pytest.raises(SqlError) as ended:
                 while True:
-                    told += await followers[query]("FETCH ALL c WITH (timeout = '1s')")
+                    reported += await followers[query]("FETCH ALL c WITH (timeout = '1s')")
             assert ended.value.sqlstate == "55000"
             assert "dropped" in str(ended.value.detail)
             if query == "t":
-                assert [row[-1] for row in told if row[1] == "f"] == ["1"]
-            assert all(int(str(row[0])) < present for row in told)
+                assert [row[-1] for row in reported if row[1] == "f"] == ["1"]
+            assert all(int(str(row[0])) < present for row in reported)
         await client("INSERT INTO u VALUES (3)")
         follower = followers["(SELECT a FROM u)"]
         while not any(row[1] == "f" for row in await follower("FETCH ALL c WITH (timeout = '1s')")):

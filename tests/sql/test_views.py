@@ -440,10 +440,10 @@ def test_excessive_depth_of_views_is_reported_in_one_sentence(world: SqlWorld) -
         client = Client(coordinator)
         await client("BEGIN")
         await client("CREATE TABLE v0 (a bigint)")
-        with pytest.raises(SqlError) as told:
+        with pytest.raises(SqlError) as reported:
             for number in range(1, 1000):
                 await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
-        assert (told.value.sqlstate, told.value.message) == ("54001", "stack depth limit exceeded")
+        assert (reported.value.sqlstate, reported.value.message) == ("54001", "stack depth limit exceeded")
 
     world.within(work)
 

@@ -8,10 +8,10 @@ from derive.storage.folder_id import folder_id
 
 def test_concurrent_readers_get_one_folder_id(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        told = set(pool.map(folder_id, [tmp_path] * 32))
+        reported = set(pool.map(folder_id, [tmp_path] * 32))
 
-    assert len(told) == 1
-    assert told == {folder_id(tmp_path)}
+    assert len(reported) == 1
+    assert reported == {folder_id(tmp_path)}
     assert [path.name for path in tmp_path.iterdir()] == ["folder-id"]
 
 

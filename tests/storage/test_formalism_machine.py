@@ -340,17 +340,17 @@ class Formalism(RuleBasedStateMachine):
         if model.rights.get(right.id, ("", 0))[0] != "read":
             return
         current = self.store.capabilities.find(right.id)
-        told: Counter[int] = Counter()
+        reported: Counter[int] = Counter()
         frontier = current.frontier
         with suppress(Enough), closing(subscribe_at(self.store, current, enough)) as subscription:
             for item in subscription:
                 if isinstance(item, int):
                     frontier = item
-                    assert +told == model.at(frontier - 1)
+                    assert +reported == model.at(frontier - 1)
                     continue
                 for update in item:
                     assert frontier <= update.clock < model.upper
-                    told[orjson.loads(update.text)["n"]] += update.diff
+                    reported[orjson.loads(update.text)["n"]] += update.diff
         assert frontier == max(model.upper, current.frontier)
 
     @invariant()

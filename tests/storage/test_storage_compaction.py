@@ -226,11 +226,15 @@ def test_forecast_equals_compaction(counts: list[int], since: int, held: int | N
         spec = world.catalog.collections["c/events"]
         if held is not None:
             world.read_capability("c/events", held * 1_000_000)
-        told = forecast(world.store, spec, since=since * 1_000_000)
+        reported = forecast(world.store, spec, since=since * 1_000_000)
         done = compact(world.store, spec, since=since * 1_000_000)
 
-        assert told is not None
+        assert reported is not None
         assert done is not None
-        assert (told.segments, told.documents, told.since) == (done.before, done.documents_before, done.since)
-        assert told.held_by == done.held_by
-        assert done.documents_before - done.documents_after == max(0, told.reduced - 3)
+        assert (reported.segments, reported.documents, reported.since) == (
+            done.before,
+            done.documents_before,
+            done.since,
+        )
+        assert reported.held_by == done.held_by
+        assert done.documents_before - done.documents_after == max(0, reported.reduced - 3)

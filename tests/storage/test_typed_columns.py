@@ -172,10 +172,10 @@ COLUMNS: list[tuple[Kind, list[JSON], list[JSON], list[int]]] = [
 def test_typed_columns_have_plain_values_and_codes(
     kind: Kind, values: list[JSON], held: list[JSON], codes: list[int]
 ) -> None:
-    array, told = encode(kind, values)
+    array, reported = encode(kind, values)
 
     assert shown(array.to_pylist()) == shown(held)
-    assert ([0] * len(values) if told is None else told.tolist()) == codes
+    assert ([0] * len(values) if reported is None else reported.tolist()) == codes
 
 
 def test_codes_are_packed_where_there_are_some() -> None:

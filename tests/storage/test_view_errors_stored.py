@@ -100,11 +100,11 @@ def test_compaction_forgets_past_errors_and_keeps_the_time_of_present_ones(store
 
 
 def test_followers_read_up_to_a_present_error(store: Store, view: Table) -> None:
-    told: list[object] = []
+    reported: list[object] = []
     with pytest.raises(ViewError, match="division by zero"):
         for update in follow(store, view.spec, ReadOptions(), lambda: None):
-            told.append(update if isinstance(update, int) else update.texts.to_pylist())
-    assert told == [['{"n":1}', '{"n":2}'], 1_500]
+            reported.append(update if isinstance(update, int) else update.texts.to_pylist())
+    assert reported == [['{"n":1}', '{"n":2}'], 1_500]
 
     frontiers: list[int] = []
     capability = store.capabilities.acquire_read(view.id, 1_150)

@@ -209,10 +209,10 @@ def test_feedback_without_an_end_is_given_up(tmp_path: Path) -> None:
     test = catalog.tests["t/test"]
     time = VirtualTime(catalog, tmp_path / "data", test, most_ticks=20)
     Ingestion(time.store, catalog.collections["t/source"]).load("it", [(1, {"id": 1})])
-    with pytest.raises(TaskError) as told:
+    with pytest.raises(TaskError) as reported:
         time.pass_until(test.begin + 3600 * 1_000_000)
     time.close()
-    assert str(told.value) == (
+    assert str(reported.value) == (
         "20 ticks with documents have passed, but the test has only reached +20s"
         " (advance by less, unless a derivation feeds back without end)"
     )

@@ -54,9 +54,9 @@ def test_lacking_resources_have_an_sqlstate_and_a_hint(name: str, way: str) -> N
             raise FlowError("what was to be done is not done") from error
         except FlowError as outer:
             error = outer
-    told = sql_error_of(error, defects.append)
-    assert told.sqlstate == sqlstate
-    assert told.hint
+    reported = sql_error_of(error, defects.append)
+    assert reported.sqlstate == sqlstate
+    assert reported.hint
     assert defects == []
 
 

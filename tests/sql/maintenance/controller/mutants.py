@@ -249,10 +249,10 @@ def attached_without(kind: str) -> Mutant:
 
 
 def remembered(original: Callable[..., Any], reconciler: Any, session: Any, command: Any) -> None:
-    told = dict(reconciler._reported)
+    reported = dict(reconciler._reported)
     original(reconciler, session, command)
     if isinstance(command, InitializationComplete):
-        reconciler._reported.update(told)
+        reconciler._reported.update(reported)
 
 
 def told_at_once(original: Callable[..., Any], reconciler: Any, session: Any, command: Any) -> None:
@@ -263,10 +263,10 @@ def told_at_once(original: Callable[..., Any], reconciler: Any, session: Any, co
 
 
 def named_quietly(original: Callable[..., Any], reconciler: Any, dataflow: Dataflow) -> None:
-    told = reconciler._reported.get(dataflow.id)
+    reported = reconciler._reported.get(dataflow.id)
     original(reconciler, dataflow)
-    if told is not None:
-        reconciler._reported[dataflow.id] = replace(told, number=dataflow.number)
+    if reported is not None:
+        reconciler._reported[dataflow.id] = replace(reported, number=dataflow.number)
 
 
 def begun_from_before(original: Callable[..., Any], reconciler: Any, identifier: int, frontier: int) -> None:

@@ -52,8 +52,8 @@ class Quiet:
         self._controller.receive(self, response)
 
     def is_at(self, since: int, upper: int) -> None:
-        (told,) = [command for command in self.commands if isinstance(command, CreateDataflows)]
-        self.say(FrontierUppers((Upper(7, since, upper, told.dataflows[0].number),)))
+        (reported,) = [command for command in self.commands if isinstance(command, CreateDataflows)]
+        self.say(FrontierUppers((Upper(7, since, upper, reported.dataflows[0].number),)))
 
 
 def world(export: Export) -> tuple[Controller, Memory]:
@@ -161,11 +161,11 @@ def failed(upper: int) -> TailResponse:
 
 
 def test_a_replica_that_was_behind_starts_over_and_one_that_cannot_begin_does_not() -> None:
-    controller, links, told = Controller(1, Nothing()), {name: Heard() for name in "ab"}, list[TailResponse]()
+    controller, links, reported = Controller(1, Nothing()), {name: Heard() for name in "ab"}, list[TailResponse]()
     for name, link in links.items():
         controller.attach(name, link)
     whole = replace(BELOW, id=103, export=Tail(has_snapshot=True))
-    controller.subscribe(whole, told.append)
+    controller.subscribe(whole, reported.append)
     for link in links.values():
         controller.receive(link, TailResponse(103, 1, 2, ((1, (1, 1), 1),)))
     controller.receive(links["a"], TailResponse(103, 2, 9, ((5, (2, 2), 1),)))
@@ -175,11 +175,11 @@ def test_a_replica_that_was_behind_starts_over_and_one_that_cannot_begin_does_no
     assert links["b"].tails() == [whole, rest]
     controller.detach("a", links["a"])
     controller.receive(links["b"], TailResponse(103, 9, 12, ((11, (3, 3), 1),)))
-    assert [(one.lower, one.upper, one.failure) for one in told] == [(1, 2, None), (2, 9, None), (9, 12, None)]
+    assert [(one.lower, one.upper, one.failure) for one in reported] == [(1, 2, None), (2, 9, None), (9, 12, None)]
 
     controller.attach("a", links["a"])
     controller.receive(links["a"], failed(11))
     assert links["a"].tails() == [whole, replace(rest, as_of=11)]
-    assert told[-1].failure is None
+    assert reported[-1].failure is None
     controller.detach("b", links["b"])
-    assert str(told[-1].failure) == "it is forgotten"
+    assert str(reported[-1].failure) == "it is forgotten"

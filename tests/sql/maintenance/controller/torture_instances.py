@@ -157,9 +157,11 @@ class InstanceTorture(SqlTorture):
         begin = time.monotonic()
         with ExitStack() as faults:
             for fault in next(self._script):
-                told = faults.enter_context(fault())
+                reported = faults.enter_context(fault())
                 at = time.monotonic() - begin
-                print(f"  round {self.kills}, {at:.1f} s: {told}{', with a zombie' if has_zombie else ''}", flush=True)
+                print(
+                    f"  round {self.kills}, {at:.1f} s: {reported}{', with a zombie' if has_zombie else ''}", flush=True
+                )
                 self.faults.pause()
         self._raise_defects()
         self.faults.pause()

@@ -100,9 +100,9 @@ def _ask(world: World, dataflow: Dataflow, random: Random) -> None:
     replicas = world.controller.replicas()
     known = {name: replica.uppers.get(dataflow.id) for name, replica in replicas.items()}
     begun = {name for name, upper in known.items() if upper is not None and upper.upper > upper.since}
-    told = {name for name, wire in world.links.items() if wire.has_under_way(uuid)}
-    assert not begun or told <= begun, "who has no rows yet is asked, though others have them"
-    assert not begun or len(told) <= 1, "several are asked, though one may answer"
+    reported = {name for name, wire in world.links.items() if wire.has_under_way(uuid)}
+    assert not begun or reported <= begun, "who has no rows yet is asked, though others have them"
+    assert not begun or len(reported) <= 1, "several are asked, though one may answer"
 
 
 def lose_patience(world: World, random: Random) -> None:
