@@ -84,7 +84,7 @@ def test_a_collection_is_read_at_a_time_and_followed(world: World, spark: SparkE
     assert follow() == [*first, ("cid", 3.0)]
 
 
-def test_stream_resumes_by_its_capability_and_keeps_it(world: World) -> None:
+def test_stream_keeps_a_capability_at_its_timestamp(world: World) -> None:
     from derive.spark.source import FlowOptions, FlowStreamReader
 
     ingest(world, {"who": "ann", "amount": 1.0})

@@ -91,7 +91,7 @@ def test_errors_are_not_remembered(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(work)
 
 
-def test_session_values_of_a_statement_are_not_cached(tmp_path: Path) -> None:
+def test_prepared_statement_names_belong_to_one_session(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, other = Client(coordinator), Client(coordinator)
         await one("PREPARE p AS SELECT 1 AS a")

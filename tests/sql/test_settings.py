@@ -8,7 +8,7 @@ from derive.errors import SqlError
 from derive.sql.execution.settings import Settings
 
 
-def test_clients_are_notified_of_changed_settings() -> None:
+def test_settings_report_current_values() -> None:
     settings = Settings({"application_name": "begun"})
     assert settings.reported["application_name"] == "begun"
     settings.set("application_name", "changed")
