@@ -137,7 +137,7 @@ class Table:
 
     @property
     def values(self) -> tuple[Column, ...]:
-        """Return the other columns, including the document's."""
+        """Return the columns outside the key, including the document's."""
         return tuple(column for column in self.columns if not column.is_key)
 
 

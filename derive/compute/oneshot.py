@@ -28,7 +28,7 @@ class Loop:
     """A recursion whose rows are collected in a table.
 
     Attributes:
-        id: negative identifier of the rows in queries, and of the latest rows in `recursion.step`.
+        id: negative identifier. In `recursion.step` it stands for the rows of the last round, elsewhere for all rows.
         recursion: the recursion, with inner recursions replaced by tables.
     """
 

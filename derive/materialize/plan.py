@@ -77,7 +77,7 @@ class StorePlan:
 
     @property
     def extent(self) -> Extent:
-        """Return the extent of the transaction."""
+        """Return the bindings that are read, the end of the reads, and their documents and bytes."""
         taking_part = frozenset(self.bindings[read.index].state_key for read in self.reads)
         return Extent(taking_part, self.end, self.documents, self.bytes)
 

@@ -339,7 +339,7 @@ class _Compiler:
             return self._set(reduction, annotation)
         if annotation.strategy == "lastWriteWins":
             return _last_write_wins(annotation)
-        return self._extreme(reduction, annotation, 1 if annotation.strategy == "maximize" else -1)
+        return self._extreme(reduction, annotation, {"maximize": 1, "minimize": -1}[annotation.strategy])
 
     def _set(self, reduction: Reduction, annotation: Annotation) -> Reduce:
         member = reduction.properties.get("add") or reduction.others(

@@ -76,7 +76,9 @@ def redacted_schema(schema: JSON) -> JSON:
         for identity in place.identities:
             annotated.pop(identity, None)
     if places[0].strategy:
-        raise RedactionError("'redact' is at the root of the schema", "/redact", "write it at the properties")
+        raise RedactionError(
+            "'redact' is at the root of the schema", "/redact", "write it at the properties with personal data"
+        )
     for pointer, _ in annotated.values():
         what = "'redact' is at a place that describes no location of a document"
         raise RedactionError(

@@ -45,7 +45,7 @@ def type_of(value: JSON) -> str:
 
 
 def distinct(values: Iterable[JSON]) -> Values:
-    """Return the distinct values, in document order."""
+    """Return the distinct values, sorted by `derive.document.order`."""
     unique: list[JSON] = []
     for value in sorted(values, key=order_key):
         if not unique or compare(unique[-1], value):

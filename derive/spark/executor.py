@@ -211,7 +211,9 @@ class SparkExecutor:
                         hint="nothing was committed; free some space and run the command again",
                     ) from exc
                 if self._is_cancelled:
-                    raise TaskError(f"the Spark job {job} was cancelled") from exc
+                    raise TaskError(
+                        f"the Spark job {job} was cancelled, because the run ends; nothing was committed"
+                    ) from exc
                 if unfit := find_unfit(text):
                     raise unfit from exc
                 is_defect = _RAISED in text and OutdatedError.__name__ not in text

@@ -122,7 +122,7 @@ class Encoding:
         return SqlError("22P05", what, hint="SET client_encoding = 'UTF8'")
 
     def invalid(self, data: bytes) -> SqlError:
-        """Return the error of bytes that are no text."""
+        """Return the error for bytes that are invalid in this encoding, or have no equivalent in UTF-8."""
         if self.is_utf8:
             what = f'invalid byte sequence for encoding "UTF8": 0x{data.hex()}'
             return SqlError("22021", what, hint="send texts in UTF-8")

@@ -58,7 +58,7 @@ class Schedule:
         self._latest = -1  # timestamp of the last document
 
     def ingest(self, step: StepDef) -> StepTime | None:
-        """Return the time of an ingest step; None in a test without a schedule."""
+        """Advance the time of the test by one ingest step and return it; None in a test without a schedule."""
         if not self._tells_time:
             return None
         self._present = self._wall = self._wall if step.when is None else self._clock(step.when)

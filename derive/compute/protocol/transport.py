@@ -36,8 +36,8 @@ class Security:
         """Return the metadata of a client's call."""
         return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
 
-    def is_known(self, context: SessionContext) -> bool:
-        """Return whether a client has sent the token."""
+    def is_authorized(self, context: SessionContext) -> bool:
+        """Return whether a call is authorized: it carries the token, or no token is required."""
         import hmac
 
         if self.token is None:
@@ -68,7 +68,7 @@ def place_of(address: str, option: str, security: Security, *, listens: bool = F
     """
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
-        raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
+        raise UsageError(f"{option} must be HOST:PORT, and is '{address}'", hint="such as 127.0.0.1:6876")
     if int(port) == 0 and not listens:
         raise UsageError(
             f"port 0 of {host} cannot be reached", hint="give the port that the instance prints when it starts"

@@ -270,21 +270,21 @@ class Reconciler:
         """Return why a dataflow cannot continue as the wanted one; None if it continues."""
         why = self._difference(identifier, present, required)
         if why is None and identifier not in self._attached and not self._attach(required):
-            return "could not go on with what it reads"  # it starts again, perhaps at a later time
+            return "could not open an input"  # it starts again, perhaps at a later time
         return why
 
     def _difference(self, identifier: GlobalId, present: Dataflow, required: Dataflow) -> str | None:
         """Return why a dataflow differs from the wanted one; None if it can continue once its inputs are open."""
         if present != required:
-            return "is another plan, or of other sources"
+            return "plan or sources changed"
         if isinstance(required.export, Tail):
-            return "is always made anew"
+            return "subscriptions are always rebuilt"
         if identifier in self._failures:
             return "had failed"
         if not self._instance.is_known_from(identifier, required.as_of):
             return f"was not known at {required.as_of}"
         if any(self._builds.get(read, 0) != build for read, build in self._upstream.get(identifier, {}).items()):
-            return "is over one that was made anew"
+            return "an input was rebuilt"
         return None
 
     def _build(self, identifier: GlobalId, dataflow: Dataflow) -> None:

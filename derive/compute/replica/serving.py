@@ -92,7 +92,7 @@ class InstanceServer:
         return server, port
 
     async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
-        if not self._security.is_known(context):
+        if not self._security.is_authorized(context):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is another one")
         session = _Session()
         reader = asyncio.create_task(self._read(session, commands, context))

@@ -371,7 +371,7 @@ class _Definer:
         if item is None:
             named = self._objects.lookup(name.schema, name.name)
             if named is not None and named.kind is RelationKind.COLLECTION:
-                hint = "It is defined in the catalog, flow.yaml."
+                hint = "Edit its definition in the catalog, flow.yaml."
                 raise SqlError("42809", f'"{name.name}" is a collection', offset=name.offset, hint=hint)
             if is_missing_welcome:
                 return None

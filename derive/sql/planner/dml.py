@@ -55,7 +55,7 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
         raise SqlError("0A000", "cannot use subquery in DEFAULT expression", offset=start_of(node))
     cast = queries.coercion.cast(value, column.type, start_of(node), "assignment")
     if parameters.finish():
-        raise SqlError("42P02", "there is no parameter $1 in a default", offset=start_of(node))
+        raise SqlError("42P02", "cannot use parameters in DEFAULT expression", offset=start_of(node))
     if cast is None:
         message = f'column "{column.name}" is of type {column.type.value}'
         message += f" but default expression is of type {value.type.value}"

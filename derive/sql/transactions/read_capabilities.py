@@ -114,7 +114,7 @@ class MaintenanceThread:
         self._capabilities.close()
 
     def follow(self) -> None:
-        """Acquire or advance the read capabilities of all readable relations.
+        """Acquire the read capabilities of new relations, and advance the others to the oldest time to keep.
 
         Raises:
             FlowError: the disk is full or broken.

@@ -242,7 +242,7 @@ def _properties(name: str, get: Callable[[Document], JSON], documents: Sequence[
 
 
 def encode(kind: Kind, values: Sequence[JSON]) -> tuple[pa.Array, Codes | None]:
-    """Return a typed column of values and their codes; None as codes if all are exact.
+    """Return a typed column of values, and a code for each row; None if no value differs from its column.
 
     Args:
         kind: type of the column.

@@ -254,7 +254,7 @@ STORES = [
     (remove_value, "the lists of Store are not parallel: 2 keys, 1 values, 2 documents, 2 exists, 2 delete"),
     (remove_exists, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 1 exists, 2 delete"),
     (add_delete, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 2 exists, 1 delete"),
-    (shorten_key, "of binding '"),
+    (shorten_key, "keys or values of binding '"),
     (swap_document, "a slice of a document lies outside its arena of "),
     (empty, "Store has no keys"),
 ]
@@ -285,11 +285,11 @@ LOADS = [
     ),
     (
         pb.TransactionRequest.Load(arena=b"\xff\xff", packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
-        "of binding 'things', tuple 0 is not a packed tuple: code 0xff at byte 0 of 2",
+        "keys or values of binding 'things' are not valid: tuple 0 is not a packed tuple: code 0xff at byte 0 of 2",
     ),
     (
         pb.TransactionRequest.Load(arena=pack_key((1,)), packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
-        "of binding 'things', tuple 0 has 1 elements instead of 2",
+        "keys or values of binding 'things' are not valid: tuple 0 has 1 elements instead of 2",
     ),
 ]
 

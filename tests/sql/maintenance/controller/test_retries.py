@@ -209,7 +209,7 @@ def test_kept_dataflow_that_cannot_resume_may_be_rebuilt_at_a_later_time(world: 
     world.wires["a"] = world.connected("a")
     world.settle()
     assert str(world.controller.replicas()["a"].welcome) == (
-        "kept nothing; rebuilt u101 (could not go on with what it reads); dropped nothing"
+        "kept nothing; rebuilt u101 (could not open an input); dropped nothing"
     )
 
     world.memories["a"].is_shut = False
