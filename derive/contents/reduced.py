@@ -28,9 +28,8 @@ from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.roles import Readable
 from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.partition import NO_PARTITION
-from derive.storage.segments.reader import read_segment
+from derive.storage.segments.reader import Condition, read_segment
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, StoredRows, concat
-from derive.storage.segments.selection import Condition
 from derive.storage.segments.sorter import Sorter, Spill
 from derive.storage.segments.texts import write_texts
 from derive.time.extent import size_of

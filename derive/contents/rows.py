@@ -179,8 +179,7 @@ class TableAdditions:
             read: read of the segments.
             appended: updates that are in no segment yet.
         """
-        from derive.storage.segments.reader import read_segment
-        from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
+        from derive.storage.segments.reader import TOLD_DOCUMENTS, Selection, read_segment
 
         selection = TOLD_DOCUMENTS
         if self._columns is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from derive.algebra.bounds import Bounds
 from derive.relations.table_rows import TableRows
 from derive.storage.segments.columns import typed_columns
-from derive.storage.segments.selection import Condition
+from derive.storage.segments.reader import Condition
 from derive.storage.table import AppendedRow, Table
 
 _MOST_PARTS = 10

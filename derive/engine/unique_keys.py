@@ -20,8 +20,7 @@ from derive.errors import Issue, TaskError
 from derive.materialize.preparation import PreparedMaterialization
 from derive.protocol.specs import InputSpec
 from derive.storage.roles import Readable
-from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.selection import Selection
+from derive.storage.segments.reader import Selection, read_sorted
 from derive.storage.table import Table
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead

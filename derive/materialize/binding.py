@@ -28,8 +28,8 @@ from derive.storage.segments.columns import (
     typed_columns,
     unpack_codes,
 )
+from derive.storage.segments.reader import Selection
 from derive.storage.segments.rows import ReadRows
-from derive.storage.segments.selection import Selection
 
 _MOST_CLOCK = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""

@@ -32,8 +32,8 @@ from derive.shard.plan import Plan
 from derive.shard.published import Combined, Content
 from derive.shard.source_run import SourceRun, StoredRuns, StoredSlice, rows_of
 from derive.storage.segments.columns import compile_values, fields_of
+from derive.storage.segments.reader import made_columns
 from derive.storage.segments.rows import UNCHECKED, ReadRows
-from derive.storage.segments.selection import made_columns
 from derive.storage.segments.sorter import Cursor, Sorter, Spill, merge
 from derive.storage.segments.texts import write_texts
 from derive.time.frontier import BEGINNING

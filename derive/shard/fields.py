@@ -30,9 +30,8 @@ from derive.storage.segments.columns import (
     typed_columns,
     unpack_codes,
 )
-from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.reader import TOLD_DOCUMENTS, Selection, read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
 from derive.storage.segments.texts import JoinedTexts
 
 

@@ -25,7 +25,7 @@ from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import Capability
 from derive.storage.disk_errors import translated
-from derive.storage.garbage import GRACE
+from derive.storage.history import GRACE
 from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED

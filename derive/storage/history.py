@@ -1,20 +1,48 @@
-"""History: earlier contents of collections, which compaction rewrites or reduces.
+"""History: earlier contents of collections, which compaction rewrites or reduces, and the removal of its files.
 
 Contents below `since` are unknown. `since` moves only up to the least frontier of the read capabilities.
+
+An uncommitted file is garbage once no process can be writing it, and a replaced file is garbage once no process can be
+reading it. Capabilities decide both, so every file of a crashed process is removed eventually.
+
+Only files that the metadata has recorded can be garbage: as a segment, or by the identifier of their writer. All other
+files stay, because they may be newer than the metadata; `flowctl verify` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from pathlib import Path
+from uuid import UUID
 
 import apsw
 
-from derive.storage.capability.table import read_capabilities, release_expired, write_capabilities
-from derive.storage.metadata.collection import advance_since, frontiers_of
+from derive.storage.blobs import Blobs
+from derive.storage.capability.table import read_capabilities, reading_since, release_expired, write_capabilities
+from derive.storage.metadata.collection import advance_since, forget_errors, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
-from derive.storage.metadata.failures import forget_errors
-from derive.storage.metadata.segment import are_there, begin_writer, count_below, forget_writer, replace_segments
+from derive.storage.metadata.segment import (
+    abandoned_by,
+    all_paths,
+    all_writers,
+    are_there,
+    begin_writer,
+    count_below,
+    discarded_of,
+    forget_abandoned,
+    forget_discarded,
+    forget_replaced,
+    forget_writer,
+    forget_writers,
+    known_paths,
+    replace_segments,
+    replaced_before,
+    writers_of,
+)
+from derive.storage.metadata.tables import forget_unread
+from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
+from derive.storage.timeline import wall_clock
 from derive.time.source_read import Segment
 
 
@@ -82,3 +110,123 @@ class History:
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
     return Frontiers(*frontiers, read_capabilities(db, name), write_capabilities(db, name)) if frontiers else None
+
+
+_IDENTIFIER = len(str(UUID(int=0)))
+
+_REMEMBERED = 86_400_000_000
+"""Shortest time for which identifiers of writers are kept, microseconds: an abandoned worker may still write."""
+
+GRACE = 600_000_000
+"""Shortest time for which replaced files are kept, microseconds."""
+
+
+class Garbage:
+    """Garbage among the files of one data folder.
+
+    Args:
+        blobs: files of the data folder.
+        metadata: metadata database, which records the files of each collection.
+    """
+
+    def __init__(self, blobs: Blobs, metadata: Metadata) -> None:
+        self._blobs = blobs
+        self._metadata = metadata
+
+    def known(self, name: str) -> set[str]:
+        """Return the paths of a collection's segments and of its replaced files, relative to the data folder."""
+        with self._metadata.snapshot() as db:
+            return known_paths(db, name, collection_folder(name))
+
+    def collect_replaced(self, before: int) -> int:
+        """Remove files that were replaced before this wall-clock time, microseconds, and that have no reader.
+
+        Returns:
+            The number of removed files.
+        """
+        with self._metadata.transaction() as db:
+            release_expired(db)
+            forget_unread(db)
+            reading = reading_since(db)
+            replaced = replaced_before(db, before)
+        paths = [path for path, collection, at in replaced if at < reading.get(collection, before)]
+        self._blobs.delete(paths)
+        with self._metadata.transaction() as db:
+            forget_replaced(db, paths)
+        return len(paths)
+
+    def collect_uncommitted(self, name: str) -> int:
+        """Remove uncommitted files that runs of a task have written into its collection, also from before a reset.
+
+        Files without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
+        transaction in progress count as garbage.
+
+        Returns:
+            The number of removed files.
+        """
+        with self._metadata.snapshot() as db:
+            writers, discarded = writers_of(db, name), discarded_of(db, name)
+        paths = [path for path in self._paths(name, "*") if Path(path).name[:_IDENTIFIER] in writers]
+        known = self.known(name)
+        removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
+        with self._metadata.transaction(synced=False) as db:
+            forget_discarded(db, discarded)
+            forget_writers(db, name, wall_clock() - _REMEMBERED)
+        return removed
+
+    def collect_abandoned(self, name: str) -> int:
+        """Remove files of incomplete ingestions into a collection, and return their number.
+
+        The call is cheap if every ingestion has completed.
+        """
+        with self._metadata.transaction() as db:
+            release_expired(db)
+            abandoned = abandoned_by(db, name)
+        return self._collect(abandoned, [])
+
+    def collect_unfinished(self) -> int:
+        """Remove all files of incomplete compactions and ingestions, and return their number.
+
+        No other process may be compacting. The call is cheap if every compaction and ingestion has completed.
+        """
+        with self._metadata.transaction() as db:
+            release_expired(db)
+            abandoned = abandoned_by(db)
+            unfinished = [identifier for identifier in writers_of(db) if identifier.startswith(COMPACTED)]
+        return self._collect(abandoned, unfinished)
+
+    def _collect(self, abandoned: Sequence[str], unfinished: Sequence[str]) -> int:
+        """Remove files of incomplete ingestions and compactions by their identifiers, and delete the identifiers.
+
+        A table may have had another name, and so another folder, when its files were written. A process that died after
+        its commit has left only its identifier.
+        """
+        if not abandoned and not unfinished:
+            return 0
+        begun = [*(f"{INGESTED}{identifier}" for identifier in abandoned), *unfinished]
+        paths = [path for start in begun for path in self._blobs.list(FOLDER, f"**/{start}*.parquet")]
+        folders = {str(Path(path).parent) for path in paths}
+        with self._metadata.snapshot() as db:
+            known = {path for folder in folders for path in known_paths(db, "", folder)}
+        removed = self._blobs.delete(path for path in paths if path not in known)
+        with self._metadata.transaction() as db:
+            forget_abandoned(db, abandoned)
+            for identifier in unfinished:
+                forget_writer(db, identifier)
+        return removed
+
+    def unknown(self) -> list[str]:
+        """Return the paths of the files below `collections` that belong to no collection and have no known writer."""
+        paths = self._blobs.list(FOLDER, "**/*")
+        with self._metadata.snapshot() as db:
+            known, begun = all_paths(db), all_writers(db)
+        return sorted(path for path in paths if path not in known and not _begun_by(Path(path).name, begun))
+
+    def _paths(self, name: str, pattern: str) -> list[str]:
+        return self._blobs.list(collection_folder(name), f"**/{pattern}.parquet")
+
+
+def _begun_by(name: str, begun: Set[str]) -> bool:
+    """Return true if a file name begins with the identifier of a known writer, after the prefix of its kind."""
+    starts = (name[: len(what) + _IDENTIFIER] for what in ("", INGESTED, COMPACTED) if name.startswith(what))
+    return any(start in begun for start in starts)

@@ -14,8 +14,7 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import Capability, TaskCapability
 from derive.storage.changes import Changes
-from derive.storage.garbage import Garbage
-from derive.storage.history import History
+from derive.storage.history import Garbage, History
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,

@@ -36,8 +36,7 @@ from derive.storage.capability.table import (
     rewind_inputs,
 )
 from derive.storage.changes import Changes
-from derive.storage.garbage import Garbage
-from derive.storage.history import History
+from derive.storage.history import Garbage, History
 from derive.storage.metadata.binding import bind, check_partitions
 from derive.storage.metadata.collection import (
     advance_upper,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from derive.storage.garbage import GRACE
+from derive.storage.history import GRACE
 from derive.storage.roles import Maintainable
 from derive.storage.table import GlobalId, Table
 from derive.storage.timeline import wall_clock

@@ -19,10 +19,17 @@ from derive.errors import FencedError, FrontierError, StorageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import intended_name
 from derive.storage.capability.table import Capability, acquire, is_live, release, release_expired, require_live
-from derive.storage.metadata.collection import advance_since, advance_upper, name_of_relation, new_identifier
+from derive.storage.metadata.collection import (
+    advance_since,
+    advance_upper,
+    first_error,
+    name_of_relation,
+    new_identifier,
+    standing_errors,
+    write_errors,
+)
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.definitions import Definitions, NewTable, define, free, stage
-from derive.storage.metadata.failures import first_error, standing_errors, write_errors
 from derive.storage.metadata.owner import Door, require_open
 from derive.storage.metadata.segment import insert_segments
 from derive.storage.metadata.tables import (

@@ -18,8 +18,8 @@ from derive.reduce.combiner import Combiner
 from derive.schema.infer import infer
 from derive.schema.projection import project
 from derive.storage.segments.columns import compile_values, encode, fields_of
+from derive.storage.segments.reader import Selection
 from derive.storage.segments.rows import UNCHECKED, ReadRows
-from derive.storage.segments.selection import Selection
 from derive.storage.segments.texts import write_texts
 
 AT = Position("flow.yaml", 1, 1)

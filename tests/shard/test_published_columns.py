@@ -21,8 +21,8 @@ from derive.shard.published import published_schema
 from derive.shard.shuffled_ticks import combine_ticks
 from derive.shard.worker import Pipeline
 from derive.storage.segments.columns import compile_fields
+from derive.storage.segments.reader import DOCUMENTS
 from derive.storage.segments.rows import WrittenRows, concat
-from derive.storage.segments.selection import DOCUMENTS
 from derive.storage.segments.sorter import Spill
 
 TYPED = {

@@ -24,9 +24,8 @@ from derive.errors import DocumentError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.schema.infer import infer
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.arrow_values import converter
 from derive.storage.inputs.line import UnfitError
-from derive.storage.inputs.parquet_rows import parquet_rows
+from derive.storage.inputs.parquet_rows import converter, parquet_rows
 
 CATALOG = """
 collections:

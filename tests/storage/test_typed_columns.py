@@ -32,9 +32,8 @@ from derive.storage.segments.columns import (
     unpack_codes,
 )
 from derive.storage.segments.fold import copy_rows
-from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.reader import Selection, all_columns, read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
-from derive.storage.segments.selection import Selection, all_columns
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter, WriteSizes
 from derive.time.source_read import Segment, SourceRead

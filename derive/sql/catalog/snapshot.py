@@ -1,4 +1,8 @@
-"""A snapshot of all names, in the catalog of SQL and in `flow.yaml`; and names within a DDL transaction."""
+"""A snapshot of all names, in the catalog of SQL and in `flow.yaml`; and names within a DDL transaction.
+
+An item of SQL keeps the columns that it was created with: its readers and its table in Storage rely on them. If the
+collections no longer have these columns, reading fails with an error and a hint.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,101 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.expression import Column
+from derive.algebra.relation import Get, GlobalId, Project, Relation
+from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
-from derive.sql.catalog.compatibility import as_recorded, disagreement, relation_of_source, require_compatible
 from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, stored_name
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
-from derive.sql.planner.plan import plan_view
+from derive.sql.planner.plan import PlannedView, plan_view
+
+
+def require_compatible(item: Item, view: PlannedView) -> None:
+    """Check that a view still has the columns that it was created with.
+
+    Raises:
+        SqlError: a relation that the view reads was changed.
+    """
+    if len(view.columns) != len(item.columns):
+        reason = f"it would have {len(view.columns)} columns, and had {len(item.columns)} when it was created"
+        raise disagreement(item, "0A000", reason, tuple(item.bindings))
+    for column, now in zip(item.columns, view.columns, strict=True):
+        if column.type is not now.type:
+            raise disagreement(item, "0A000", _changed(column, now.type), tuple(item.bindings))
+
+
+def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelation:
+    """Return a collection restricted to the recorded columns that still exist.
+
+    Args:
+        collection: the current collection.
+        columns: names of the recorded columns.
+    """
+    names = [column.name for column in collection.columns]
+    indexes = [names.index(name) for name in columns if name in names]
+    if indexes == list(range(len(names))):
+        return collection
+    kept = tuple(collection.columns[index] for index in indexes)
+    return replace(collection, columns=kept, definition=_picked(collection, indexes))
+
+
+def _picked(collection: NamedRelation, indexes: Sequence[int]) -> Relation:
+    types = tuple(column.type for column in collection.columns)
+    return Project(Get(collection.id, types), tuple(Column(index, types[index]) for index in indexes))
+
+
+def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation:
+    """Return the rows of a source over a collection, with the columns of the source.
+
+    Args:
+        item: the source.
+        collection: the current collection; None if the catalog has none.
+
+    Raises:
+        SqlError: the collection no longer has these columns.
+    """
+    if collection is None:
+        raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is not in the catalog any more')
+    for column in item.columns:
+        _require_column(item, column, collection)
+    return as_recorded(collection, [column.name for column in item.columns]).relation
+
+
+def _require_column(item: Item, column: NamedColumn, collection: NamedRelation) -> None:
+    for now in collection.columns:
+        if now.name == column.name:
+            if now.type is not column.type:
+                raise disagreement(item, "0A000", _changed(column, now.type))
+            return
+    raise disagreement(item, "42703", f'collection "{collection.name}" has no column "{column.name}" any more')
+
+
+def _changed(column: NamedColumn, now: Type) -> str:
+    return f'column "{column.name}" would be {now.value}, and was {column.type.value} when it was created'
+
+
+def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = ()) -> SqlError:
+    """Return the error of a view or source that no longer fits the relations that it reads.
+
+    Args:
+        item: the view or source.
+        sqlstate: SQLSTATE of the error.
+        reason: why the item does not fit.
+        reads: names of the relations that the item reads.
+    """
+    kind = item.kind.value
+    return SqlError(
+        sqlstate,
+        f'{kind} "{item.name}" no longer fits its inputs: {reason}',
+        detail=f"It reads {', '.join(sorted(reads))}." if reads else None,
+        hint=f"DROP {kind.upper()} and CREATE it again, or change the collection back in the catalog, flow.yaml",
+    )
+
 
 PUBLIC = "public"
 

@@ -18,8 +18,7 @@ from derive.errors import ViewError
 from derive.protocol.sql_names import aside_name
 from derive.storage.capability.table import release_inputs, release_writers, replace_inputs, view_holder
 from derive.storage.metadata.binding import insert_collection
-from derive.storage.metadata.collection import frontiers_of
-from derive.storage.metadata.failures import first_error
+from derive.storage.metadata.collection import first_error, frontiers_of
 from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order

@@ -39,9 +39,8 @@ from derive.reduce.combiner import Combiner
 from derive.schema.validator import compile_validator
 from derive.storage.blobs import blobs_of
 from derive.storage.segments.consolidation import ConsolidatedFold
-from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.reader import all_columns, read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.segments.selection import all_columns
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment, SourceRead
