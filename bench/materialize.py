@@ -30,7 +30,7 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 

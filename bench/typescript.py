@@ -20,9 +20,8 @@ from typing import Any
 import orjson
 
 from connectors.derive_typescript.runtime.command import deno, environment
-from connectors.derive_typescript.runtime.prepared import project_folder
 from connectors.derive_typescript.runtime.process import FRAME_DOCUMENTS, command_of, frame_of
-from connectors.derive_typescript.runtime.project import digest_of
+from connectors.derive_typescript.runtime.project import digest_of, project_folder
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run

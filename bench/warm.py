@@ -20,7 +20,7 @@ from derive.catalog import load
 from derive.engine.executor import Executor
 from derive.engine.hybrid_executor import CostModel, HybridExecutor
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store
 

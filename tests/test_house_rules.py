@@ -42,8 +42,6 @@ FORBIDDEN_TERMS = {
 SMALL_MODULES = {
     "connectors/derive_sqlite/config.py": "leaf: read without SQLite",
     "connectors/derive_sqlite/stub.py": "loaded only to generate files",
-    "connectors/materialize_files/column.py": "leaf: read without Arrow",
-    "connectors/materialize_sql/names.py": "leaf: below columns and dialects",
     "derive/catalog/check.py": "entry point: a catalog with its code",
     "derive/catalog/remote.py": "keeps an HTTP client out of the start",
     "derive/catalog/report.py": "leaf: collector of issues",
@@ -58,12 +56,9 @@ SMALL_MODULES = {
     "derive/cli/restore.py": "a command",
     "derive/cli/split.py": "a command",
     "derive/contents/table_conditions.py": "keeps Arrow out of the start of SQL",
-    "derive/document/order.py": "leaf: order of documents",
     "derive/document/without_pandas.py": "keeps pandas out of the start",
     "derive/durable.py": "leaf: durable writes",
     "derive/engine/compaction_thread.py": "a thread",
-    "derive/engine/source_capabilities.py": "seam: the engine and capabilities",
-    "derive/engine/task_graph.py": "leaf: a value of a run and its reconciler",
     "derive/functions/scalar/network.py": "functions of one type",
     "derive/functions/types/letter_case.py": "leaf: case mappings",
     "derive/functions/types/object_id.py": "a type",
@@ -74,7 +69,6 @@ SMALL_MODULES = {
     "derive/protocol/resource.py": "leaf: URLs of resources",
     "derive/protocol/sql_names.py": "seam: catalogs and SQL",
     "derive/recently_used.py": "leaf: bounded caches",
-    "derive/reduce/annotation.py": "leaf: loaded by the JSON Schema of catalogs",
     "derive/reduce/reducer.py": "protocol: the compiled form of a strategy",
     "derive/relations/arrow.py": "keeps Arrow out of the columns of relations",
     "derive/schema/dialect.py": "registry: keywords of schemas",
@@ -262,5 +256,5 @@ def test_circles_are_found() -> None:
 def test_no_three_modules_import_each_other_in_a_circle() -> None:
     graph = import_graph()
 
-    assert sum(map(len, graph.values())) > 3000
+    assert sum(map(len, graph.values())) > 2500
     assert [circle for circle in circles(graph) if len(circle) > 2] == []

@@ -23,8 +23,8 @@ from contextlib import closing
 import apsw
 
 from connectors.derive_sqlite.config import migrations_of
-from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, place_of
+from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.block import Statement
 from derive.lambda_sql.chance import Chance
@@ -34,9 +34,8 @@ from derive.lambda_sql.token import Token, tokens_of
 from derive.lambda_sql.watch import Watch
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
-from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
-from derive.schema.shape import Shape, locate
+from derive.schema.shape import Shape, infer, locate
 from derive.suggest import distance, suggest
 
 _SHUFFLE_HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"

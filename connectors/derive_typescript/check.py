@@ -23,12 +23,12 @@ import orjson
 from connectors.derive_typescript.author_files import RESERVED, method_of
 from connectors.derive_typescript.config import module_of
 from connectors.derive_typescript.runtime.command import deno, run_deno, uses_libraries
-from connectors.derive_typescript.runtime.prepared import look_into
 from connectors.derive_typescript.runtime.project import (
     CHECK,
     authored,
     digest_of,
     guard_imports,
+    look_into,
     member_position,
     position_in,
     write_project,

@@ -93,6 +93,6 @@ class TypeScriptConnector:
         Raises:
             TaskError: a library cannot be fetched.
         """
-        from connectors.derive_typescript.runtime.prepared import cache_modules
+        from connectors.derive_typescript.runtime.project import cache_modules
 
         return cache_modules(spec)

@@ -10,8 +10,7 @@ from itertools import chain
 
 from derive.document.pointer import JSON, parse_pointer
 from derive.schema.dialect import subschemas
-from derive.schema.infer import Inference
-from derive.schema.shape import ALL, ANYTHING, Shape, intersect, type_of
+from derive.schema.shape import ALL, ANYTHING, Inference, Shape, intersect, type_of
 
 _ORDER = ("object", "array", "boolean", "integer", "fractional", "string", "null")
 _NAME = re.compile(r"[^\W\d_]\w*")

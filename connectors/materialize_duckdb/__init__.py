@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.materialize_duckdb.dialect import DUCKDB, encoder_of
-from connectors.materialize_duckdb.endpoint import connect
+from connectors.materialize_duckdb.endpoint import DUCKDB, connect, encoder_of
 from connectors.materialize_sql.connector import SqlConnector, file_schema
 
 ENDPOINT_SCHEMA = file_schema("DuckDB")

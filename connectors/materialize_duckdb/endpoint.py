@@ -1,4 +1,7 @@
-"""A connection to a DuckDB database, its file that several processes open in turn, and the transfer of rows.
+"""DuckDB: its names, types and values, the connection to a file, and the transfer of rows.
+
+Integers are HUGEINT, of 128 bits, unless a schema bounds them to 64. Numbers are DOUBLE, the only type for fractions of
+any size; an integer without an equal double is refused.
 
 DuckDB lets only one process open a file. So the file is open only while it is read or written, and other processes,
 such as other shards or readers of the rows, can open it in between.
@@ -17,15 +20,83 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from connectors.materialize_duckdb.dialect import DUCKDB
-from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.dialect import upsert
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Naming, Table, quote
+from connectors.materialize_sql.dialect import Dialect, upsert
 from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal, supersede
-from connectors.materialize_sql.names import quote
+from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_MOST = (1 << 127) - 1
+_EXACT = 1 << 53
+"""Up to this bound each integer has an equal double."""
+
+
+def _fold(name: str) -> str:
+    return name.translate(_LOWER)  # DuckDB folds only the case of ASCII
+
+
+DUCKDB = Dialect(
+    title="DuckDB",
+    naming=Naming(taken=frozenset({"rowid"}), fold=_fold),
+    types={
+        Kind.BOOLEAN: "BOOLEAN",
+        Kind.BIGINT: "BIGINT",
+        Kind.INTEGER: "HUGEINT",
+        Kind.NUMBER: "DOUBLE",
+        Kind.DECIMAL: "VARCHAR",
+        Kind.TEXT: "VARCHAR",
+        Kind.DATE: "DATE",
+        Kind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
+        Kind.JSON: "JSON",
+    },
+    json_key="JSON",
+    bytes_type="BLOB",
+    mark="$",
+    widenings=frozenset({("BIGINT", "HUGEINT")}),
+    widens_keys=False,
+    most_columns=1000,  # DuckDB has no bound; with twice as many, a transaction takes three times as long
+    most_commented=200,  # a comment's cost grows with the number of the table's columns
+)
+
+
+def encoder_of(column: Column) -> Encoder:
+    """Return the encoder of a column from packed values to DuckDB's: booleans, integers, doubles, texts and None."""
+    if column.kind is Kind.JSON and column.is_key:
+        return lambda values: list(map(key_text, values))
+    checked = encoder(column.kind)
+    if column.kind is Kind.INTEGER:
+        return lambda values: _hugeints(checked(values))
+    if column.kind is Kind.NUMBER:
+        return lambda values: _doubles(checked(values))
+    if column.kind is Kind.TIMESTAMP:  # DuckDB reads no small t or z
+        return lambda values: [None if value is None else value.upper() for value in checked(values)]
+    return checked
+
+
+def _hugeints(values: Sequence[Any]) -> Sequence[Any]:
+    present = [value for value in values if value is not None]
+    if present and not -_MOST <= min(present) <= max(present) <= _MOST:
+        raise unfit(values, lambda value: -_MOST <= value <= _MOST, "does not fit 128 bits")
+    return values
+
+
+def _doubles(values: Sequence[Any]) -> Sequence[Any]:
+    for value in values:
+        if type(value) is int and not -_EXACT <= value <= _EXACT and not _is_double(value):
+            raise unfit(values, _is_double, "is an integer that no double is equal to")
+    return [None if value is None else float(value) for value in values]
+
+
+def _is_double(value: int | float) -> bool:
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False
+
 
 _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
     ("Could not set lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),

@@ -15,8 +15,7 @@ from connectors.kit import (
     ValidatedBinding,
     Validation,
 )
-from connectors.materialize_files.column import DELETED, kind_of
-from connectors.materialize_files.formats import FORMATS
+from connectors.materialize_files.formats import DELETED, FORMATS, kind_of
 from connectors.materialize_files.manifest import reporting
 from connectors.materialize_files.session import FilesSession, folder_of
 from derive.durable import make_folders

@@ -1,13 +1,30 @@
-"""The file of a transaction's rows, written incrementally as JSON Lines or CSV, or as Parquet in its own module."""
+"""Columns and formats of a file: JSON Lines and CSV here, Parquet in its own module."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from connectors.kit import Binding, StoredRows, Value
-from connectors.materialize_files.column import DELETED
+from connectors.kit import Binding, Field, StoredRows, Value
+
+Kind: TypeAlias = Literal["boolean", "integer", "number", "string", "json"]
+"""`json` is for objects, arrays, and values of several types: each is its JSON text."""
+
+DELETED = "flow_deleted"
+"""Name of the last column: whether the row's key is deleted."""
+
+
+def kind_of(field: Field) -> Kind:
+    """Return the kind of values in a field's column."""
+    types = set(field.types) - {"null"}
+    if types == {"boolean"}:
+        return "boolean"
+    if types == {"integer"}:
+        return "integer"
+    if types and types <= {"integer", "number"}:
+        return "number"
+    return "string" if types == {"string"} else "json"
 
 
 class JsonLinesSink:

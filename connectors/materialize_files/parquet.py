@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connectors.kit import Binding, StoredRows, Value
-from connectors.materialize_files.column import DELETED, kind_of
+from connectors.materialize_files.formats import DELETED, kind_of
 from derive.document.exact import dump_exact
 from derive.errors import EndpointError
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from connectors.materialize_postgres.dialect import POSTGRES, encoder_of
 from connectors.materialize_postgres.endpoint import connect
+from connectors.materialize_sql.column import quote
 from connectors.materialize_sql.connector import SqlConnector
 from connectors.materialize_sql.endpoint import Endpoint, Fence
-from connectors.materialize_sql.names import quote
 from derive.errors import BusyError
 
 _PATIENCE = "3s"

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.kit.requests import Value
-from connectors.materialize_sql.column import Column, Kind
+from connectors.materialize_sql.column import Column, Kind, Naming
 from connectors.materialize_sql.dialect import Dialect
-from connectors.materialize_sql.names import Naming
 from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
 
 POSTGRES = Dialect(

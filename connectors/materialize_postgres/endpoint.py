@@ -1,18 +1,414 @@
-"""A connection to a PostgreSQL server."""
+"""A connection to a PostgreSQL server: the transfer of rows and documents, and the translation of errors.
+
+Few rows are staged in memory, and the commit is sent as one pipeline, without waits for the answers between. It takes
+one round trip, and a process that is stopped meanwhile keeps no lock.
+
+Many rows are sent by COPY as they arrive, in a transaction that begins with them: new rows into their table, others
+into a temporary table, from which one statement moves them. A thread sends them, so that the next rows are prepared
+while the server stores these. A process that is stopped meanwhile keeps its locks; its successor closes its connection.
+
+Many documents are loaded by a second connection while the first one has the previous commit: no keys that are being
+committed are loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
-from connectors.materialize_postgres.failure import translated
-from connectors.materialize_postgres.transfer import PostgresTransfer
-from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.endpoint import Fence
-from derive.errors import EndpointError
+from connectors.materialize_postgres.dialect import POSTGRES, array_text, copy_text
+from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table, quote
+from connectors.materialize_sql.dialect import upsert
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, hold, renew, renewal, supersede
+from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, EndpointGoneError, FlowError
+
+_BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
+    "25006": (DeniedError, "the server, or this role, only reads; name one that may write"),
+    "42501": (DeniedError, "grant the role what it lacks: it creates tables in the schema, reads and writes them"),
+    "28": (DeniedError, "compare user and password with those of the server"),
+    "3D000": (EndpointError, "create the database, or name another"),
+    "3F000": (EndpointError, "create the schema, or name another"),
+    "40": (BusyError, "others were at the same rows; it is tried again"),
+    "53100": (DiskFullError, "make space on the server's disk"),
+    "53": (EndpointGoneError, "the server has no connection or memory to spare"),
+    "54001": (EndpointError, "exclude what is nested so deep"),
+    "54011": (EndpointError, "exclude fields: a table of PostgreSQL has at most 1,600 columns, dropped ones included"),
+    "54": (EndpointError, "see the limits of PostgreSQL, and exclude fields"),
+    "55": (BusyError, "something else holds what is needed; it is tried again"),
+    "57": (EndpointGoneError, "the server stops, or begins; it is tried again"),
+    "58": (EndpointGoneError, "see the server's log"),
+    "08": (EndpointGoneError, "see whether the server runs"),
+}
+"""Class of the error and hint, by SQLSTATE or its prefix."""
+
+_LIMITS = (
+    (re.compile("index row"), "keys of a table may have about 2,700 bytes in PostgreSQL"),
+    (re.compile("row is too big"), "exclude fields: a row may have 8,160 bytes beside values that are kept elsewhere"),
+    (re.compile("columns in an index"), "take fewer fields into the key: it has at most 32 columns in PostgreSQL"),
+    (re.compile("string|field|length|memory|buffer"), "values may have 1 GB in PostgreSQL"),
+)
+"""Messages of PostgreSQL about limits that share an SQLSTATE, each with a solution."""
+
+_BY_TEXT = (
+    (
+        re.compile(r"password authentication failed|no password supplied|no pg_hba.conf entry|not permitted to log in"),
+        "28",
+    ),
+    (re.compile('role ".*" does not exist'), "28"),
+    (re.compile("permission denied for database"), "42501"),
+    (re.compile('database ".*" does not exist'), "3D000"),
+    (re.compile("too many (clients|connections)|remaining connection slots"), "53"),
+)
+"""SQLSTATE of a refused connection by its text, because psycopg only has the text."""
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Translate an error of PostgreSQL in the block to a `FlowError` that names the database.
+
+    Args:
+        where: name of the database in messages.
+    """
+    try:
+        yield
+    except psycopg.Error as exc:
+        raise explain(where, exc) from exc
+
+
+def explain(where: str, exc: psycopg.Error) -> FlowError:
+    """Return the translated error of a database."""
+    diagnosis = exc.diag
+    lines = str(exc).strip().splitlines() or [type(exc).__name__]
+    context = (diagnosis.context or "").splitlines()[:1]
+    said = [text for text in (diagnosis.message_primary or lines[0], diagnosis.message_detail, *context) if text]
+    state = exc.sqlstate or _guess(exc)
+    kind, hint = _BY_STATE.get(state) or _BY_STATE.get(state[:2]) or (EndpointError, None)
+    if state in ("54000", "54011"):
+        hint = next((told for pattern, told in _LIMITS if pattern.search(said[0])), hint)
+    return kind(f"PostgreSQL {where}: {'; '.join(said)}", hint=hint)
+
+
+def _guess(exc: psycopg.Error) -> str:
+    if not isinstance(exc, psycopg.OperationalError):
+        return ""
+    return next((state for pattern, state in _BY_TEXT if pattern.search(str(exc))), "08")
+
+
+class Staging:
+    """Staged rows of one table, in memory or in a temporary table, and the statements that move them.
+
+    Attributes:
+        deleted: keys of rows to delete, each component as the text of an array.
+        rows: number of rows in memory.
+        bytes: total size of their documents.
+        select: statement that returns the documents of some keys; its parameters are the arrays of each component.
+        copy: COPY statement of new rows into the table.
+
+    Args:
+        index: index of the table in the session.
+        table: table of the rows.
+    """
+
+    def __init__(self, index: int, table: Table) -> None:
+        self._table = table
+        self._name = f"flow_staged_{index}"
+        temporary = f"pg_temp.{quote(self._name)}"
+        target = POSTGRES.table(table.path)
+        self._names = ", ".join(quote(column.name) for column in table.columns)
+        self.copy = f"COPY {target} ({self._names}) FROM STDIN"
+        self._copy_temporary = f"COPY {temporary} ({self._names}) FROM STDIN"
+        self._insert = upsert(POSTGRES, table)
+        self._move = upsert(POSTGRES, table, f"SELECT {self._names} FROM {temporary}")
+        self._truncate = f"TRUNCATE {temporary}"
+        self.select = _select(table)
+        self._delete = _delete(table)
+        self._new: list[list[Any]] = [[] for _ in table.columns]
+        self._others: list[list[Any]] = [[] for _ in table.columns]
+        self.deleted: list[list[str]] = []
+        self.rows = 0
+        self.bytes = 0
+        self._is_created = False
+
+    def add(self, columns: Columns, change: Change) -> None:
+        """Add rows, whose documents are bytes."""
+        self.rows += len(columns[0])
+        if self._table.document is not None:
+            self.bytes += sum(map(len, columns[-1]))
+            columns = [*columns[:-1], list(map(bytes.decode, columns[-1]))]
+        for kept, column in zip(self._new if change == "insert" else self._others, columns, strict=True):
+            kept.extend(column)
+
+    def take(self) -> tuple[Columns | None, Columns | None]:
+        """Remove and return the rows in memory: new rows and others, None if there are none."""
+        new, others = self._new, self._others
+        self._new, self._others = [[] for _ in self._table.columns], [[] for _ in self._table.columns]
+        self.rows = self.bytes = 0
+        return new if new[0] else None, others if others[0] else None
+
+    def copy_others(self, connection: psycopg.Connection[Any], texts: Iterable[bytes]) -> None:
+        """Store rows that may exist already, given in COPY's format, by a temporary table."""
+        if not self._is_created:
+            target = POSTGRES.table(self._table.path)
+            connection.execute(
+                f"CREATE TEMPORARY TABLE {quote(self._name)} AS SELECT {self._names} FROM {target} WITH NO DATA"
+            )
+            self._is_created = True
+        with connection.cursor() as cursor, cursor.copy(self._copy_temporary) as copy:
+            for text in texts:
+                copy.write(text)
+        connection.execute(self._move)
+        connection.execute(self._truncate)
+
+    def write(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Store and delete everything that is staged."""
+        for columns in self.take():
+            if columns is not None:
+                cursor.executemany(self._insert, list(zip(*columns, strict=True)))
+        for keys in self.deleted:
+            cursor.execute(self._delete, keys)
+        self.deleted.clear()
+
+
+def _select(table: Table) -> str:
+    """Return a statement for the documents of some keys, as bytes of their texts; its parameters are arrays of texts.
+
+    A join would be planned by estimates, and usually reads the whole table. These statements look up each key.
+    """
+    document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
+    text = f"convert_to({document}::text, 'UTF8')"
+    stored = f"FROM {POSTGRES.table(table.path)} AS stored"
+    if len(table.keys) == 1:
+        return f"SELECT {text} {stored} WHERE {_is_any(table)} AND {document} IS NOT NULL"
+    desired, matches = _matching(table)
+    row = f"SELECT {text} AS text {stored} WHERE {matches} AND {document} IS NOT NULL LIMIT 1"
+    return f"SELECT loaded.text FROM {desired} CROSS JOIN LATERAL ({row}) AS loaded"
+
+
+def _delete(table: Table) -> str:
+    """Return a statement that deletes the rows of some keys; its parameters are arrays of texts."""
+    target = f"DELETE FROM {POSTGRES.table(table.path)} AS stored"
+    if len(table.keys) == 1:
+        return f"{target} WHERE {_is_any(table)}"
+    desired, matches = _matching(table)
+    return f"{target} USING {desired} WHERE {matches}"
+
+
+def _is_any(table: Table) -> str:
+    (key,) = table.keys
+    return f"stored.{quote(key.name)} = ANY ($1::{key.type}[])"
+
+
+def _matching(table: Table) -> tuple[str, str]:
+    """Return a table of keys whose parameters are arrays of texts, and the condition that joins rows to it."""
+    arrays = ", ".join(f"${number}::text[]" for number in range(1, len(table.keys) + 1))
+    names = ", ".join(f"key_{number}" for number in range(len(table.keys)))
+    conditions = " AND ".join(
+        f"stored.{quote(column.name)} = wanted.key_{number}::{column.type}" for number, column in enumerate(table.keys)
+    )
+    return f"unnest({arrays}) AS wanted ({names})", conditions
+
+
+_FEW_ROWS = 200
+_FEW_BYTES = 64 << 10
+_MOST_BYTES = 64 << 20
+"""Maximum bytes of sent rows that are kept to be sent again."""
+
+_KEYS_AT_ONCE = 4_000
+_MOST_AHEAD_BYTES = 16 << 20
+"""Maximum bytes of documents that are loaded in advance."""
+
+_MOST_SENT = 2
+"""Maximum number of parts that are being sent."""
+
+_CANCEL_SECONDS = 5.0
+
+
+class PostgresTransfer:
+    """A `Transfer` into PostgreSQL.
+
+    Args:
+        where: name of the database in messages.
+        connection: connection to it.
+        another: function that opens one more connection.
+        tables: tables of the rows.
+        fence: the fence of their commits.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        connection: psycopg.Connection[Any],
+        another: Callable[[], psycopg.Connection[Any]],
+        tables: Sequence[Table],
+        fence: Fence,
+    ) -> None:
+        self._where = where
+        self._connection = connection
+        self._another = another
+        self._reading: psycopg.Connection[Any] | None = None
+        self._fence = fence
+        self._renew = f"WITH renewed AS ({renew(POSTGRES, fence)} RETURNING 1) SELECT 1 / count(*) FROM renewed"
+        self._hold = f"SELECT 1 / count(*) FROM ({hold(POSTGRES, fence)} FOR UPDATE) AS held"
+        self._staging = [Staging(index, table) for index, table in enumerate(tables)]
+        self._copying = _Copying(connection)
+        self._sender = ThreadPoolExecutor(1, "send")
+        self._sent: deque[Future[None]] = deque()
+
+    def load(self, index: int, keys: Columns) -> Iterable[bytes]:
+        """Return the documents of some keys; of many, the first are loaded at once and the others on demand."""
+        many = bool(keys) and len(keys[0]) > _FEW_ROWS
+        if many and self._reading is None:
+            with suppress(psycopg.OperationalError):  # without a spare connection of the server, both share one
+                self._reading = self._another()
+        if not many or self._reading is None:
+            return self._load(index, keys, self._connection)
+        documents = self._load(index, keys, self._reading)
+        ahead, size = [], 0
+        for document in documents:
+            ahead.append(document)
+            size += len(document)
+            if size > _MOST_AHEAD_BYTES:
+                break
+        return chain(ahead, documents)
+
+    def _load(self, index: int, keys: Columns, by: psycopg.Connection[Any]) -> Iterator[bytes]:
+        statement, count = self._staging[index].select, len(keys[0]) if keys else 0
+        with translated(self._where):
+            for begin in range(0, count, _KEYS_AT_ONCE):
+                some = [array_text(column[begin : begin + _KEYS_AT_ONCE]) for column in keys]
+                for (document,) in by.execute(statement, some, binary=True):
+                    yield document
+
+    def stage(self, index: int, columns: Columns, change: Change) -> None:
+        """Stage rows to store, or keys to delete."""
+        staging = self._staging[index]
+        if change == "delete":
+            staging.deleted.append([*map(array_text, columns)])
+            return
+        staging.add(columns, change)
+        if staging.rows > _FEW_ROWS or staging.bytes > _FEW_BYTES:
+            self._await_sent(_MOST_SENT - 1)
+            new, others = (None if some is None else copy_text(some) for some in staging.take())
+            self._sent.append(self._sender.submit(self._send, staging, new, others))
+
+    def commit(self, checkpoint: bytes) -> None:
+        """Store the staged rows and the checkpoint in one transaction."""
+        self._await_sent(0)
+        try:
+            self._copying.finish()
+            with self._connection.pipeline(), self._connection.cursor() as cursor:
+                if not self._has_begun:
+                    cursor.execute("BEGIN")
+                cursor.execute(self._renew, renewal(self._fence, checkpoint))
+                if self._fence.narrower:
+                    cursor.execute(supersede(POSTGRES, self._fence), self._fence.span)
+                for staging in self._staging:
+                    staging.write(cursor)
+                cursor.execute("COMMIT")
+        except psycopg.Error as exc:
+            raise self._failure(exc) from exc
+
+    def close(self) -> None:
+        """Discard the staged rows, and close the connections."""
+        if any(not sent.done() for sent in self._sent):
+            with suppress(psycopg.Error):
+                self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        self._sender.shutdown(cancel_futures=True)
+        self._connection.close()
+        if self._reading is not None:
+            self._reading.close()
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._connection.info.transaction_status == TransactionStatus.INTRANS
+
+    def _await_sent(self, most: int) -> None:
+        """Wait until at most `most` parts are being sent."""
+        while len(self._sent) > most:
+            try:
+                self._sent.popleft().result()
+            except psycopg.Error as exc:
+                self._sent.clear()
+                raise self._failure(exc) from exc
+
+    def _send(self, staging: Staging, new: bytes | None, others: bytes | None) -> None:
+        """Send many rows, in the transaction of the next commit."""
+        if not (self._copying or self._has_begun):
+            self._connection.execute("BEGIN")
+            # The checkpoint's row is locked from here on, so that a successor waits for this session, or
+            # ends it.
+            self._connection.execute(self._hold, renewal(self._fence, b"")[1:])
+        if new:
+            self._copying.write(staging, new)
+        if others:
+            self._copying.finish()
+            staging.copy_others(self._connection, [others])
+
+    def _failure(self, exc: psycopg.Error) -> Exception:
+        self._sender.submit(self._copying.abandon).result()
+        if not self._connection.closed:
+            self._connection.rollback()
+        return self._fence.lost() if isinstance(exc, psycopg.errors.DivisionByZero) else explain(self._where, exc)
+
+
+class _Copying:
+    """A running COPY of new rows into one table at a time.
+
+    COPY refuses rows whose keys exist already. So sent rows are kept until COPY succeeds; otherwise they are sent again
+    as rows that replace others.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._staging: Staging | None = None
+        self._copy: psycopg.Copy | None = None
+        self._stack = ExitStack()
+        self._sent: list[bytes] = []
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return self._copy is not None
+
+    def write(self, staging: Staging, text: bytes) -> None:
+        """Send rows of a table."""
+        if self._staging is not staging or self._bytes > _MOST_BYTES:
+            self.finish()
+        if self._copy is None:
+            self._connection.execute("SAVEPOINT new_rows")
+            self._staging = staging
+            cursor = self._stack.enter_context(self._connection.cursor())
+            self._copy = self._stack.enter_context(cursor.copy(staging.copy))
+        self._sent.append(text)
+        self._bytes += len(text)
+        self._copy.write(text)
+
+    def finish(self) -> None:
+        """Wait until all sent rows are stored."""
+        staging, sent = self._staging, self._sent
+        if staging is None:
+            return
+        self._staging, self._copy, self._sent, self._bytes = None, None, [], 0
+        try:
+            self._stack.close()
+            self._connection.execute("RELEASE new_rows")
+        except psycopg.errors.UniqueViolation:
+            self._connection.execute("ROLLBACK TO new_rows")
+            staging.copy_others(self._connection, sent)
+
+    def abandon(self) -> None:
+        """Discard the sent rows; their transaction is rolled back."""
+        self._staging, self._copy, self._sent, self._bytes = None, None, [], 0
+        with suppress(psycopg.Error):
+            self._stack.close()
+
 
 _PATIENCE = 10
 """Seconds to wait for a server that does not answer."""

@@ -14,8 +14,7 @@ from derive.document.exact import parse_exact
 from derive.document.pointer import parse_pointer
 from derive.errors import EndpointError
 from derive.protocol.materialization import Constraint, ConstraintType
-from derive.schema.infer import infer
-from derive.schema.shape import Shape, locate
+from derive.schema.shape import Shape, infer, locate
 
 TYPE = "type"
 """The option of a field that names the type of its column."""

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.kit.connector import Session
 from connectors.kit.requests import Application, Applied, Binding, ConnectorSpec, Opening, ValidatedBinding, Validation
 from connectors.materialize_sql.binding import constrain, room_for
-from connectors.materialize_sql.column import Column, Table
+from connectors.materialize_sql.column import Column, Table, literal
 from connectors.materialize_sql.dialect import Dialect
 from connectors.materialize_sql.endpoint import (
     CHECKPOINTS,
@@ -21,7 +21,6 @@ from connectors.materialize_sql.endpoint import (
     has_checkpoint,
     raise_fence,
 )
-from connectors.materialize_sql.names import literal
 from connectors.materialize_sql.session import SqlSession
 from connectors.materialize_sql.tables import (
     Note,

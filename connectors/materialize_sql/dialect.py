@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Table
-from connectors.materialize_sql.names import Naming, literal, quote
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Naming, Table, literal, quote
 
 _HOLDS: Mapping[Kind, frozenset[Kind]] = {
     Kind.INTEGER: frozenset({Kind.BIGINT}),

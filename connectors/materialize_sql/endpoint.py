@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from connectors.kit.connector import BEGIN_FROM_NOTHING
-from connectors.materialize_sql.column import ExistingTable, Kind, Table
+from connectors.materialize_sql.column import ExistingTable, Kind, Table, quote
 from connectors.materialize_sql.dialect import Dialect
-from connectors.materialize_sql.names import quote
 from derive.errors import FencedError
 
 CHECKPOINTS = "flow_checkpoints"

@@ -21,10 +21,9 @@ import orjson
 
 from connectors.kit.requests import Binding
 from connectors.materialize_sql.binding import Migration, migrate, table_of
-from connectors.materialize_sql.column import ExistingTable, Table
+from connectors.materialize_sql.column import ExistingTable, Naming, Table, quote
 from connectors.materialize_sql.dialect import Dialect, upsert
 from connectors.materialize_sql.endpoint import CHECKPOINTS, Endpoint
-from connectors.materialize_sql.names import Naming, quote
 from derive.errors import EndpointError
 
 Query: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from connectors.materialize_sql.connector import SqlConnector, file_schema
-from connectors.materialize_sqlite.dialect import SQLITE, encoder_of
-from connectors.materialize_sqlite.endpoint import connect
+from connectors.materialize_sqlite.endpoint import SQLITE, connect, encoder_of
 
 ENDPOINT_SCHEMA = file_schema("SQLite")
 """JSON Schema of an endpoint's configuration."""

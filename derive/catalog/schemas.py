@@ -26,9 +26,8 @@ from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation
 from derive.reduce.combiner import Combiner
 from derive.schema.bundle import bundle
 from derive.schema.dialect import KEYWORDS
-from derive.schema.infer import infer
 from derive.schema.projection import project
-from derive.schema.shape import ALL, ANYTHING, Shape, intersect, locate
+from derive.schema.shape import ALL, ANYTHING, Shape, infer, intersect, locate
 from derive.schema.validator import ASSERTED, compile_part, compile_validator
 from derive.suggest import suggest
 

@@ -47,8 +47,8 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     with _stored(data_folder(source, data)) as store:
         if built.spec.materializations:
             from derive.engine.unique_keys import duplicate_issues
-            from derive.materialize.check import check_materializations
             from derive.materialize.connector import Connectors
+            from derive.materialize.preparation import check_materializations
 
             specs = built.spec.materializations.values()
             with Connectors() as connectors:

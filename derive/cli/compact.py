@@ -78,7 +78,7 @@ def _forecast(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Maintainable, since: int | None
 ) -> list[Forecast]:
     from derive.cli.console import note
-    from derive.engine.source_capabilities import gone
+    from derive.engine.inputs import gone
     from derive.storage.compaction import forecast
 
     absent = gone(catalog, store) if since is not None else []
@@ -111,7 +111,7 @@ def _compact(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Maintainable, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
-    from derive.engine.source_capabilities import settle
+    from derive.engine.inputs import settle
     from derive.storage.compaction import compact
 
     if since is not None:

@@ -46,7 +46,7 @@ def serve_command(name: str, listen: str) -> None:
       flowctl connector serve materialize-postgres --listen 10.0.0.5:7000 < /dev/null
     """
     from connectors.kit.connector import find_materialize_connector
-    from connectors.kit.serving import serve
+    from connectors.kit.servicer import serve
     from derive.cli.pipes import discard_unread
 
     serve(find_materialize_connector(name), listen)

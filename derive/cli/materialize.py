@@ -157,7 +157,7 @@ def _row(
 def _lines(
     prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str], notes: Sequence[str]
 ) -> Iterator[str]:
-    from derive.materialize.check import show_left_out  # imports gRPC
+    from derive.materialize.preparation import show_left_out  # imports gRPC
 
     yield prepared.spec.name
     for binding in prepared.bindings:

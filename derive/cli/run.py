@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
-    from derive.engine.transaction import Committed
+    from derive.engine.transactor import Committed
     from derive.errors import FlowError
     from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.spark.executor import SparkExecutor

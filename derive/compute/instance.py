@@ -29,8 +29,7 @@ from derive.compute.dataflow.staging import Stage, Staging
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
 from derive.compute.plans.plan import explained
-from derive.compute.plans.planning import plan_of
-from derive.compute.plans.pruning import pruned
+from derive.compute.plans.planning import plan_of, pruned
 from derive.compute.sqlite import translated
 from derive.errors import FlowError, FrontierError
 from derive.time.frontier import END_OF_TIME

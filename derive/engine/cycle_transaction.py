@@ -17,7 +17,7 @@ from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
 from derive.engine.inputs import Inputs
 from derive.engine.task import Task
-from derive.engine.transaction import Committed, Prepared, Transaction
+from derive.engine.transactor import Committed, Prepared, Transaction
 from derive.errors import EngineLostError, FencedError, FlowError
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Message, Progress

@@ -11,8 +11,7 @@ import orjson
 from derive.engine.edits import edits_of, fingerprints_of, reset_command
 from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
-from derive.engine.transaction import Prepared, Transaction
-from derive.engine.transactor import Opened
+from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FlowError, OwnedError, TaskError
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec

@@ -25,8 +25,7 @@ from derive.engine.stored_bindings import (
     stored_contents,
     stored_fields,
 )
-from derive.engine.transaction import Prepared, Transaction
-from derive.engine.transactor import Opened
+from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.engine.unique_keys import UniqueKeys
 from derive.errors import CatalogError, EndpointError, FlowError, TaskError
 from derive.failpoint import reach
@@ -35,7 +34,7 @@ from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import last_reset, note_refills, read_refills, refill_limit, settle
-from derive.materialize.streams import close_streams, connectors
+from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
 from derive.shard.progress import Message, progress_folder

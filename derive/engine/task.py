@@ -18,10 +18,8 @@ import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
-from derive.engine.inputs import Inputs, PendingDocuments, find_pending, look
-from derive.engine.source_capabilities import acquire_inputs
-from derive.engine.transaction import Checkpoint, Committed, Prepared, Transaction
-from derive.engine.transactor import TaskSpec, Transactor
+from derive.engine.inputs import Inputs, PendingDocuments, acquire_inputs, find_pending, look
+from derive.engine.transactor import Checkpoint, Committed, Prepared, TaskSpec, Transaction, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from derive.engine.edits import name_of_binding, refusal_of
-from derive.engine.inputs import replaced
-from derive.engine.source_capabilities import acquire_inputs
+from derive.engine.inputs import acquire_inputs, replaced
 from derive.engine.task import Beginning, Task
-from derive.engine.transaction import Checkpoint
-from derive.engine.transactor import TaskSpec, Transactor
+from derive.engine.transactor import Checkpoint, TaskSpec, Transactor
 from derive.errors import FlowError
 from derive.protocol.specs import InputSpec
 from derive.storage.capability.table import TaskCapability

@@ -1,27 +1,32 @@
-"""Preparation: from the catalog's materialization to the message for its connector.
+"""Preparation: from the catalog's materialization to the message for its connector; checks that store nothing.
 
 The message is complete enough for connectors written for other runtimes. Some of these refuse a collection without a
 schema URI, or a binding without a shuffle, although they use neither.
 
 The connector returns its configuration schemas (Spec) and its constraints of fields (Validate); the configuration and
 the author's choice of fields are checked against these. Every conflict is an issue at its position in the catalog.
+
+Each connector is started and asked for its schemas, and its endpoint is asked for the constraints of the bindings. A
+catalog is valid or invalid on every machine, so a missing connector, endpoint or secret is only a note.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from connectors.kit.requests import Applied
-from derive.errors import CatalogError, FlowError, Issue
-from derive.materialize.connector import Connector
+from derive.document.pointer import escape
+from derive.errors import CatalogError, EndpointGoneError, FlowError, Issue
+from derive.materialize.connector import Connector, Connectors, not_installed
 from derive.materialize.fields import FieldSelection, select_fields
 from derive.materialize.restarts import ResetMarker, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
 from derive.protocol.materialization import Constraint, ConstraintType
-from derive.protocol.secrets import hide, long_enough
+from derive.protocol.secrets import hide, long_enough, references
 from derive.protocol.specs import (
     JSON,
     AddressEndpoint,
@@ -382,3 +387,86 @@ def _shared_resources(spec: MaterializationSpec, response: pb.ValidateResponse) 
         if first is not binding:
             text = f"'{'.'.join(path)}' is what another binding goes to already, at {first.position}"
             yield Issue("E703", text, binding.resource_positions.get("", binding.position))
+
+
+_NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
+
+
+Examine: TypeAlias = Callable[[PreparedMaterialization], Iterable[Issue]]
+"""Returns further faults of a materialization whose bindings its connector accepts."""
+
+
+def check_materializations(
+    specs: Iterable[MaterializationSpec], connectors: Connectors, examine: Examine = lambda prepared: ()
+) -> list[Issue]:
+    """Return the faults of materializations, and notes on checks that were not possible; disabled ones are skipped."""
+    return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors, examine)]
+
+
+def _check(spec: MaterializationSpec, connectors: Connectors, examine: Examine) -> Iterator[Issue]:
+    missing = not_installed(spec.endpoint)
+    if missing is not None:
+        message, hint = missing
+        yield Issue(_NOT_RUN, f"'{spec.name}' cannot run here: {message}", spec.endpoint.position, hint)
+        return
+    try:
+        connector = connectors.connect(spec.endpoint)
+        schemas = connector.schemas()
+    except FlowError as error:
+        yield _note(spec, error)
+        return
+    try:
+        spec.endpoint.config.reveal()
+    except FlowError as error:
+        yield _note(spec, error)
+        unknown = {spec.endpoint.config.positions.get(pointer) for pointer in _referring(spec.endpoint.config.written)}
+        faults = config_faults(spec, schemas, spec.endpoint.config.written)
+        yield from (issue for issue in faults if issue.position not in unknown)
+        yield from resource_faults(spec, schemas)
+        return
+    try:
+        prepared = prepare(spec, connector)
+        yield from _crowded(prepared)
+        yield from examine(prepared)
+    except CatalogError as error:
+        yield from error.issues
+    except EndpointGoneError as error:
+        yield _note(spec, error)
+    except FlowError as error:
+        yield Issue(_REFUSED, error.message, error.position or spec.endpoint.position, error.hint)
+
+
+def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
+    """Yield a note for each binding with more fields than the endpoint has room for."""
+    for binding in prepared.bindings:
+        if binding.fields.left_out:
+            message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"
+            hint = "exclude what is not needed, or require what is; the document has all of them"
+            yield Issue(_CROWDED, message, binding.spec.position, hint)
+
+
+def show_left_out(fields: FieldSelection) -> str:
+    """Return a text about the fields without a column."""
+    count, first = len(fields.left_out), fields.left_out[0]
+    more = "1 field" if count == 1 else f"{count:,} fields"
+    return f"leaves out {more}, '{first}' is the first: there is room for {fields.most:,}"
+
+
+def _note(spec: MaterializationSpec, error: FlowError) -> Issue:
+    named = f"'{spec.name}'"
+    message = error.message.removeprefix(f"{named}: ")
+    return Issue(
+        _NOT_ASKED, f"{named} is not fully checked: {message}", error.position or spec.endpoint.position, error.hint
+    )
+
+
+def _referring(value: JSON, pointer: str = "") -> Iterator[str]:
+    """Yield the pointers of strings that contain references."""
+    if isinstance(value, str) and references(value):
+        yield pointer
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield from _referring(member, f"{pointer}/{escape(name)}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _referring(item, f"{pointer}/{index}")

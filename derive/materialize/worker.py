@@ -1,29 +1,312 @@
-"""The work of a materialization on a worker: read a slice for all shards, or store the documents of one shard.
+"""The work of a materialization on a worker, with the streams that stay open between transactions.
+
+A slow commit of an endpoint is never given up, because it would have to be repeated. So users are told what a task
+waits for. A connector whose machine is gone ends its stream by itself.
+
+A stream continues as long as its position equals the shard's position in the data folder. If another process had the
+shard meanwhile, its later stream fenced this one, which is closed and opened again.
 
 Each function takes a `StorePlan` and returns its outcome as messages. An error is a message, too.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+from weakref import WeakSet
 
+import grpc
 import numpy as np
 import pyarrow as pa
 
-from derive.errors import OutdatedError
-from derive.materialize.binding import reading_of
-from derive.materialize.cutting import store_rows
-from derive.materialize.plan import StorePlan
-from derive.materialize.stream import ShardStream
-from derive.materialize.streams import shard_stream
+from derive.errors import EndpointGoneError, FencedError, OutdatedError, TaskError
+from derive.materialize.binding import CompiledBinding, reading_of
+from derive.materialize.checkpoint import ShardFile
+from derive.materialize.connector import Connector, Connectors
+from derive.materialize.plan import StorePlan, store_rows
+from derive.materialize.stream import ShardStream, open_stream
+from derive.protocol.stubs import flow_pb2 as flow
+from derive.protocol.stubs import materialize_pb2 as pb
 from derive.shard.owners import owners_of_keys, pack_message, pack_rows, unpack_rows
 from derive.shard.progress import Counter, Message
 from derive.shard.session import failed
+from derive.shard.state import current_epoch, owned, shard_folder, task_folder
 from derive.storage.disk_errors import translated
+from derive.storage.folder_id import identity_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
+from derive.storage.task_log import TaskLog
+
+_FIRST_SECONDS, _LOOK_SECONDS = 60.0, 5.0
+
+
+class Stall:
+    """Reports how long an answer has been missing: after a minute, two, four and so on; and when it has arrived.
+
+    Args:
+        name: name of the connector.
+        report: function called with each message.
+        seconds: seconds until the first message.
+    """
+
+    def __init__(self, name: str, report: Callable[[str], None], seconds: float = _FIRST_SECONDS) -> None:
+        self._name = name
+        self._report = report
+        self._seconds = seconds
+        self._begun: float | None = None
+        self._due = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Measure the wait for an answer during the block."""
+        self._begun, self._due = time.monotonic(), self._seconds
+        try:
+            yield
+            silent = time.monotonic() - self._begun
+            if self._due > self._seconds:
+                self._report(f"{self._name} has answered after {silent:.0f} s")
+        finally:
+            self._begun = None
+
+    def look(self) -> None:
+        """Report an answer that has been missing for long."""
+        begun = self._begun
+        if begun is None or time.monotonic() - begun < self._due:
+            return
+        self._report(
+            f"{self._name} has not answered for {self._due:.0f} s; it is waited for until it does, it ends, or this run"
+            " is stopped"
+        )
+        self._due *= 2
+
+
+class StallMonitor:
+    """A thread that checks all waits of a process.
+
+    Args:
+        every: seconds between checks.
+    """
+
+    def __init__(self, every: float = _LOOK_SECONDS) -> None:
+        self._every = every
+        self._stalls: WeakSet[Stall] = WeakSet()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, stall: Stall) -> Stall:
+        """Check a wait from now on, as long as the object exists."""
+        with self._lock:
+            self._stalls.add(stall)
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
+                self._thread = threading.Thread(target=self._work, name="stall monitor", daemon=True)
+                self._thread.start()
+        return stall
+
+    def _work(self) -> None:
+        while True:
+            time.sleep(self._every)
+            with self._lock:
+                stalls = list(self._stalls)
+            for stall in stalls:
+                stall.look()
+            del stalls
+
+
+WATCH = StallMonitor()
+"""The watch of this process."""
+
+
+class GrpcWire:
+    """A call of `Transactions`.
+
+    Args:
+        connector: the called connector.
+        secrets: texts to hide in messages of errors.
+        report: function called with messages about answers that are missing for long.
+    """
+
+    def __init__(self, connector: Connector, secrets: Collection[str], report: Callable[[str], None]) -> None:
+        self._connector = connector
+        self._secrets = secrets
+        self._stall = WATCH.add(Stall(connector.name, report))
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._call: Any = connector.client.transactions(iter(self._requests.get, None))
+
+    def send(self, request: bytes) -> None:
+        """Send a request without waiting; `receive` raises its errors."""
+        self._requests.put(request)
+
+    def receive(self) -> pb.TransactionResponse:
+        """Wait for the next answer without a limit, and return it.
+
+        Raises:
+            FlowError: the stream has ended.
+        """
+        try:
+            with self._stall.waiting():
+                response: pb.TransactionResponse = next(self._call)
+        except grpc.RpcError as failure:
+            raise self._connector.error_of(failure, self._secrets) from failure
+        except StopIteration:
+            raise EndpointGoneError(f"{self._connector.name} closed the stream of transactions") from None
+        return response
+
+    def close(self) -> None:
+        """End the stream, and cancel running work."""
+        self._requests.put(None)
+        self._call.cancel()
+
+
+_Key: TypeAlias = tuple[Path, str, int, int]
+"""Data folder, task, number of the shard, and number of shards."""
+
+
+@dataclass(slots=True)
+class _Warm:
+    """An open stream, and its run."""
+
+    stream: ShardStream
+    keeper: ShardFile
+    epoch: int
+    version: str
+    refilling: frozenset[str]
+
+
+_streams: dict[_Key, _Warm] = {}
+_opening: dict[_Key, GrpcWire] = {}
+"""Streams that connectors have yet to open, so that another thread can end them."""
+_CLEARING = (
+    "{} starts over, and the connector cannot refill it beside its rows. Rows of the keys that its source has now are"
+    " deleted, and missing until they are stored again. Rows of other keys stay, and later documents of these keys are"
+    " reduced onto them: if keys can go, empty the resource first"
+)
+_connectors: Connectors | None = None
+_lock = threading.Lock()
+
+
+def connectors() -> Connectors:
+    """Return the connectors of this process, which end with it."""
+    global _connectors  # noqa: PLW0603 (a process has them once)
+    with _lock:
+        if _connectors is None:
+            _connectors = Connectors()
+            atexit.register(close_all)
+        return _connectors
+
+
+def close_all() -> None:
+    """End all streams and connectors of this process."""
+    global _connectors
+    close_streams()
+    with _lock:
+        ended, _connectors = _connectors, None
+    if ended is not None:
+        ended.close()
+
+
+def close_streams(task: str | None = None) -> None:
+    """End the streams of a task, or all streams; running transactions in other threads fail."""
+    for key in [key for key in list(_opening) if task in (None, key[1])]:
+        wire = _opening.pop(key, None)
+        if wire is not None:
+            wire.close()
+    for key in [key for key in list(_streams) if task in (None, key[1])]:
+        warm = _streams.pop(key, None)
+        if warm is not None:
+            warm.stream.close()
+
+
+@contextmanager
+def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardStream]:
+    """Yield the stream of a shard; it stays open if the block succeeds.
+
+    Args:
+        plan: the transaction.
+        number: number of the shard.
+        attempt: number of this attempt at it.
+
+    Raises:
+        FencedError: a newer run has started.
+        OutdatedError: a newer attempt has begun.
+        FlowError: the stream cannot be opened.
+    """
+    key = (plan.root, plan.spec.name, number, plan.shards)
+    with _explained(plan):
+        warm = _streams.pop(key, None)
+        if warm is None or not _can_resume(warm, plan, number):
+            if warm is not None:
+                warm.stream.close()
+            warm = _open(key, plan, number, attempt)
+        else:
+            warm.stream.advance(plan.positions)
+            warm.keeper.attempt = plan.attempt(attempt)
+        _streams[key] = warm  # where another thread can end it
+        try:
+            yield warm.stream
+        finally:
+            if warm.stream.is_broken:
+                warm.stream.close()
+                _streams.pop(key, None)
+
+
+def _can_resume(warm: _Warm, plan: StorePlan, number: int) -> bool:
+    is_same = (warm.epoch, warm.version, warm.refilling) == (plan.epoch, plan.version, plan.refilling)
+    return is_same and not warm.stream.is_broken and warm.stream.token == plan.tokens.get(number, "")
+
+
+def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
+    folder = shard_folder(plan.root, plan.spec.name, number, plan.shards)
+    begin, end = (int(text, 16) for text in folder.name.split("-"))
+    keeper = ShardFile(folder, plan.attempt(attempt))
+    opening = pb.TransactionRequest.Open(
+        materialization=flow.MaterializationSpec.FromString(plan.message),
+        version=plan.version,
+        key_begin=begin,
+        key_end=end,
+    )
+    reading = reading_of(plan.bindings)
+    bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
+    with translated(plan.root), owned(folder, plan.attempt(attempt)):
+        tell = partial(TaskLog(plan.root, plan.spec.name).write, "warn")
+        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, tell)
+        try:
+            token = plan.tokens.get(number)
+            folder_identity = identity_of(plan.root)
+            stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart, folder_identity)
+            if stream.clearing and stream.is_new:
+                tell(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
+        except BaseException:
+            wire.close()
+            raise
+        finally:
+            _opening.pop(key, None)
+    return _Warm(stream, keeper, plan.epoch, plan.version, plan.refilling)
+
+
+@contextmanager
+def _explained(plan: StorePlan) -> Iterator[None]:
+    """Distinguish a fence in the data folder from a fence at the endpoint only, which raises a `TaskError`."""
+    try:
+        yield
+    except FencedError as error:
+        if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
+            raise
+        raise TaskError(
+            f"'{plan.spec.name}' was fenced off at its endpoint: {error.message}",
+            position=plan.spec.endpoint.position,
+            hint="a run over another data folder materializes into the endpoint under the same name;"
+            " end that run, or rename this task",
+        ) from error
 
 
 def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:

@@ -1,11 +1,20 @@
-"""The `reduce` keyword: the reduction of values at one location."""
+"""The `reduce` keyword: the reduction of values at one location, and the annotated locations of a schema.
+
+Equivalent schemas (for example with a part moved to `$defs`) have the same annotated locations. The annotation includes
+its condition where the reduction depends on the value (`oneOf`, `anyOf`, `if`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
 
-from derive.document.pointer import JSON
+import orjson
+
+from derive.document.pointer import JSON, compile_pointer, escape
 from derive.errors import SchemaError
 from derive.suggest import suggest
 
@@ -72,3 +81,88 @@ def parse_annotation(value: JSON, where: str) -> Annotation:
 
 def _is_key(value: JSON) -> bool:
     return isinstance(value, list) and all(isinstance(pointer, str) and pointer[:1] in ("", "/") for pointer in value)
+
+
+_NAMED = ("properties", "patternProperties")
+_EACH = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains")
+_CONDITIONS = ("oneOf", "anyOf")
+_BRANCHES = ("if", "then", "else")
+
+_MOST = 20_000
+"""Limit for the number of schema parts that are followed to their locations.
+
+Mutual references can create that many parts in a short schema. Beyond the limit, annotations are identified by their
+place in the schema.
+"""
+
+
+def annotated_locations(schema: JSON) -> dict[str, str]:
+    """Return a text of the annotations by location; it is empty for a location without annotations.
+
+    >>> annotated_locations({"reduce": {"strategy": "merge"}, "properties": {"n": {}}})
+    {'': 'merge', '/n': ''}
+
+    Args:
+        schema: self-contained schema.
+    """
+    walked = list(islice(_walk(schema, schema, "", frozenset()), _MOST + 1))
+    annotations: dict[str, list[str]] = {}
+    for location, annotation in walked if len(walked) <= _MOST else _keywords(schema, ""):
+        texts = annotations.setdefault(location, [])
+        if annotation:
+            texts.append(annotation)
+    return {location: " and ".join(texts) for location, texts in sorted(annotations.items())}
+
+
+def _walk(root: JSON, schema: JSON, location: str, above: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if not isinstance(schema, dict):
+        return
+    yield location, _text(schema["reduce"]) if "reduce" in schema else ""
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#") and reference not in above:
+        target = compile_pointer(unquote(reference[1:]))(root) if reference[1:2] in ("", "/") else None
+        yield from _walk(root, target, location, above | {reference})
+    for part in schema.get("allOf", ()):
+        yield from _walk(root, part, location, above)
+    for name in _NAMED:
+        for member, part in schema.get(name, {}).items():
+            yield from _walk(root, part, f"{location}/{escape(member)}", above)
+    for index, part in enumerate(schema.get("prefixItems", ())):
+        yield from _walk(root, part, f"{location}/{index}", above)
+    for name in _EACH:
+        yield from _walk(root, schema.get(name), f"{location}/*", above)
+    yield from _conditional(root, schema, location, above)
+
+
+def _conditional(
+    root: JSON, schema: Mapping[str, Any], location: str, above: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the location and text of each annotation that depends on a value, with the whole condition."""
+    groups = [{name: schema[name]} for name in _CONDITIONS if name in schema]
+    groups.append({name: schema[name] for name in _BRANCHES if name in schema})
+    for group in groups:
+        parts = [part for value in group.values() for part in (value if isinstance(value, list) else [value])]
+        located = [pair for part in parts for pair in _walk(root, part, location, above)]
+        condition = (
+            orjson.dumps(group, option=orjson.OPT_SORT_KEYS).decode() if any(text for _, text in located) else ""
+        )
+        for place, annotation in located:
+            yield place, f"{annotation} if {condition}" if annotation else ""
+
+
+def _keywords(schema: JSON, pointer: str) -> Iterator[tuple[str, str]]:
+    """Yield all annotations by their place in the schema."""
+    members = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    for name, part in members:
+        if name == "reduce" and isinstance(part, dict) and isinstance(part.get("strategy"), str):
+            yield pointer, _text(part)
+        else:
+            yield from _keywords(part, f"{pointer}/{escape(str(name))}")
+
+
+def _text(annotation: JSON) -> str:
+    if not isinstance(annotation, dict):
+        return str(annotation)
+    options = {name: value for name, value in annotation.items() if name != "strategy"}
+    rest = f" {orjson.dumps(options, option=orjson.OPT_SORT_KEYS).decode()}" if options else ""
+    return f"{annotation.get('strategy')}{rest}"

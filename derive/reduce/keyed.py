@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from derive.document.order import compare
+from derive.document.key import compare
 from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.reduce.reducer import Reduce, ReductionFailed, reduce_at, take_right
 

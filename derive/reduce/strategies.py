@@ -22,7 +22,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from derive.document.order import compare
+from derive.document.key import compare
 from derive.document.pointer import JSON, MISSING, escape
 from derive.errors import ReductionError
 from derive.reduce.annotation import Annotation
@@ -30,8 +30,7 @@ from derive.reduce.applied import Condition, Part
 from derive.reduce.keyed import KeyOrder, compile_set, join, order_by, sorted_by
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
 from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder, keeps_single, takes_last
-from derive.schema.infer import infer
-from derive.schema.shape import serialize, union
+from derive.schema.shape import infer, serialize, union
 
 
 def compile_extreme(sign: int) -> Reduce:

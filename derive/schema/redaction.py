@@ -18,8 +18,7 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING
 from derive.errors import SchemaError
 from derive.schema.dialect import subschemas
-from derive.schema.infer import Inference
-from derive.schema.shape import matches
+from derive.schema.shape import Inference, matches
 
 Strategy: TypeAlias = Literal["block", "sha256"]
 """`block` removes a property or an item (an item of `prefixItems` becomes null); `sha256` hashes values except null."""

@@ -30,8 +30,7 @@ from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
 from derive.shard.session import failed, open_session, open_spill
-from derive.shard.shuffled_ticks import are_shared, combine_ticks, gather_ticks, share_keys
-from derive.shard.tick_combiner import TickCombiner
+from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.disk_errors import translated
 from derive.storage.redactor import redactor_of
 from derive.storage.segments.reader import read_sorted

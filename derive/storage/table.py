@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from derive.document.pointer import escape
 from derive.position import Position
 from derive.protocol.specs import JSON, CollectionSpec
-from derive.schema.infer import infer
 from derive.schema.projection import project
+from derive.schema.shape import infer
 
 GlobalId: TypeAlias = int
 """Identifier of a collection, view or index; never reused."""

@@ -16,7 +16,7 @@ from derive.catalog import load
 from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.errors import TaskError
-from derive.materialize.streams import close_all
+from derive.materialize.worker import close_all
 
 CATALOG = """
 collections:

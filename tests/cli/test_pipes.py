@@ -122,7 +122,7 @@ def test_a_connector_whose_parent_was_killed_ends_with_0() -> None:
     script = """
 import sys
 from contextlib import suppress
-import connectors.kit.serving as serving
+import connectors.kit.servicer as serving
 from derive.cli.main import main
 def serve(connector, listen):
     with suppress(BrokenPipeError):

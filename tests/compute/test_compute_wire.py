@@ -36,7 +36,7 @@ from derive.compute.protocol.messages import (
     Upper,
     Welcome,
 )
-from derive.compute.protocol.wire import command_message, command_of, decode, encode, response_message, response_of
+from derive.compute.protocol.transport import command_message, command_of, decode, encode, response_message, response_of
 from derive.errors import FlowError, FrontierError, ProtocolError, SqlError
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.storage.table import Table, TableColumn

@@ -8,8 +8,7 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Get, Join, Project
 from derive.algebra.types import Type
 from derive.compute.plans.plan import Linear, Source
-from derive.compute.plans.planning import plan_of
-from derive.compute.plans.pruning import pruned
+from derive.compute.plans.planning import plan_of, pruned
 
 DOCUMENTS = Get(1, (Type.JSONB, Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT))
 JOINED = Join((DOCUMENTS, DOCUMENTS), (call("=", Column(1, Type.BIGINT), Column(5, Type.BIGINT)),))

@@ -33,7 +33,7 @@ from connectors.kit import (
 from connectors.materialize_duckdb import MaterializeDuckdb
 from connectors.materialize_duckdb.endpoint import DatabaseFile
 from connectors.materialize_postgres import MaterializePostgres
-from connectors.materialize_sql.names import quote
+from connectors.materialize_sql.column import quote
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.document.exact import dump_exact
 

@@ -6,7 +6,7 @@ import apsw
 import pytest
 from sqlite_derivation import AT, database, script
 
-from connectors.derive_sqlite.migration import apply_migrations
+from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import LambdaError
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.watch import Watch

@@ -8,7 +8,7 @@ import pytest
 
 from connectors.derive_typescript.declaration import declare, described, typescript_type
 from derive.document.pointer import JSON
-from derive.schema.infer import infer
+from derive.schema.shape import infer
 
 # Schema, and the type of a location that it describes.
 TYPES: list[tuple[JSON, str]] = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 
-from connectors.derive_typescript.runtime.prepared import cache_modules
+from connectors.derive_typescript.runtime.project import cache_modules
 from derive.catalog import load
 from derive.catalog.check import check_catalog
 from derive.errors import Issue, LambdaError, TaskError

@@ -29,7 +29,7 @@ from connectors.kit import (
     Validation,
     Value,
 )
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from derive.document.key import pack
 from derive.errors import EndpointGoneError, FencedError, FlowError, InternalError, ProtocolError, UsageError
 from derive.protocol.driver import DriverClient, error_of, open_channel

@@ -21,7 +21,7 @@ from postgres_server import PASSWORD, PostgresServer, server
 from sql_databases import DATABASES, Database, commit, in_duckdb, load, postgres, source, sqlite, stored
 
 from connectors.kit import ConstraintType
-from connectors.materialize_sql.names import literal
+from connectors.materialize_sql.column import literal
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, EndpointGoneError, FlowError
 
 BALANCES = source({"account": ["string"]}, {"balance": ["integer", "null"]})

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sql_databases import DATABASES, commit, source
 
-from connectors.materialize_sql.column import Kind, key_kind_of, kind_of
-from connectors.materialize_sql.names import Naming, literal, quote
+from connectors.materialize_sql.column import Kind, Naming, key_kind_of, kind_of, literal, quote
 from connectors.materialize_sql.values import Unfit, encoder
 from derive.errors import EndpointError
 

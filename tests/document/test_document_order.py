@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.order import compare, order_key
+from derive.document.key import compare, order_key
 from derive.document.pointer import MISSING
 
 ASCENDING = [

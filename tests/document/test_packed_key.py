@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.key import compile_key, compile_keys, pack, show_key, unpack
-from derive.document.order import compare
+from derive.document.key import compare, compile_key, compile_keys, pack, show_key, unpack
 from derive.errors import DocumentError
 
 SCALARS = st.one_of(

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 from conftest import World
 
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally

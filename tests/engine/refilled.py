@@ -26,13 +26,13 @@ from connectors.kit import (
     ValidatedBinding,
     Validation,
 )
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from derive.catalog import load
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.reset import reset
 from derive.errors import EndpointGoneError
-from derive.materialize.streams import close_streams
+from derive.materialize.worker import close_streams
 from derive.time.extent import Limits
 
 DAY = 86_400_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.engine.transaction import Checkpoint
+from derive.engine.transactor import Checkpoint
 from derive.position import Position
 from derive.protocol.specs import InputSpec
 from derive.time.positions import Place

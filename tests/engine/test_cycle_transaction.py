@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.errors import FlowError, LostError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress

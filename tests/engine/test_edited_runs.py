@@ -24,8 +24,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stateful_catalogs import Derived, text_of
 
+from derive.engine.inputs import settle
 from derive.engine.reset import reset
-from derive.engine.source_capabilities import settle
 from derive.engine.split import split
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec

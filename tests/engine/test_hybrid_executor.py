@@ -27,7 +27,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.hybrid_executor import CostModel, HybridExecutor, LocalLimits
 from derive.engine.run import SilentObserver
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.errors import LostError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress

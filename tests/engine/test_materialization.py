@@ -18,12 +18,12 @@ from connectors.kit.requests import Opening
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import settle
 from derive.engine.reset import reset
-from derive.engine.source_capabilities import settle
 from derive.engine.split import split
 from derive.engine.task_reconciler import open_run
 from derive.errors import EndpointError, FencedError, UsageError
-from derive.materialize.streams import close_streams
+from derive.materialize.worker import close_streams
 from derive.spark.executor import SparkExecutor
 from derive.time.extent import Limits
 

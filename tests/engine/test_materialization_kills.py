@@ -19,7 +19,7 @@ from derive.catalog import load
 
 _SERVER = """
 import sys
-from connectors.kit.serving import serve
+from connectors.kit.servicer import serve
 from connectors.materialize_sqlite import MaterializeSqlite
 serve(MaterializeSqlite(), "127.0.0.1:0")
 """

@@ -20,7 +20,7 @@ from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.reset import reset
 from derive.engine.split import split
-from derive.materialize.streams import close_streams
+from derive.materialize.worker import close_streams
 from derive.storage.task_log import recent_entries
 from derive.time.extent import Limits
 

@@ -23,7 +23,7 @@ from connectors.materialize_sqlite import MaterializeSqlite
 from derive.engine.reset import start_over
 from derive.engine.split import split
 from derive.materialize.restarts import read_refills
-from derive.materialize.streams import close_streams
+from derive.materialize.worker import close_streams
 from derive.storage.task_log import recent_entries
 from derive.time.extent import Limits
 

@@ -23,9 +23,9 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import acquire_inputs
 from derive.engine.reset import reset
 from derive.engine.run import Run
-from derive.engine.source_capabilities import acquire_inputs
 from derive.engine.task_reconciler import open_run
 from derive.engine.transactor import TaskSpec
 from derive.errors import FencedError, SourceReplacedError

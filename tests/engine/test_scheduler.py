@@ -16,7 +16,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run, SilentObserver
 from derive.engine.scheduler import Scheduler
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.errors import FencedError, TaskError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress

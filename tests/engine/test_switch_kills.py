@@ -31,7 +31,7 @@ from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import SilentObserver
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.errors import FencedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions

@@ -12,8 +12,8 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
+from derive.engine.inputs import acquire_inputs, settle
 from derive.engine.reset import reset
-from derive.engine.source_capabilities import acquire_inputs, settle
 from derive.errors import FencedError, StorageError, TaskError
 from derive.storage.compaction import compact
 from derive.time.source_read import Segment

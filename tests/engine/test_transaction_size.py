@@ -15,7 +15,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import SilentObserver
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Committed
+from derive.engine.transactor import Committed
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.time.extent import Limits

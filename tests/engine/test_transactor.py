@@ -14,8 +14,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.task_opening import open_task
 from derive.engine.task_reconciler import open_run
-from derive.engine.transaction import Prepared, Transaction
-from derive.engine.transactor import Opened
+from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FencedError, LostError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, InputSpec

@@ -16,7 +16,7 @@ from postgres_server import server
 from webhook_server import listening
 
 from connectors.kit.connector import MaterializeConnector
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_duckdb import MaterializeDuckdb
 from connectors.materialize_files import FilesConnector
 from connectors.materialize_postgres import MaterializePostgres
@@ -27,7 +27,7 @@ from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.document.exact import parse_exact
 from derive.errors import FlowError
-from derive.materialize.streams import close_streams, connectors
+from derive.materialize.worker import close_streams, connectors
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 

@@ -17,8 +17,8 @@ from derive.protocol.specs import (
     LocalEndpoint,
     MaterializationSpec,
 )
-from derive.schema.infer import infer
 from derive.schema.projection import Declared, project
+from derive.schema.shape import infer
 
 AT = Position("flow.yaml", 2, 3)
 CONFIG_AT = Position("flow.yaml", 4, 7)

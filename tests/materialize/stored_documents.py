@@ -15,8 +15,8 @@ from derive.materialize.binding import CompiledBinding, StoredBinding, reading_o
 from derive.position import Position
 from derive.protocol.collection import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
-from derive.schema.infer import infer
 from derive.schema.projection import project
+from derive.schema.shape import infer
 from derive.storage.segments.columns import compile_values, encode, fields_of
 from derive.storage.segments.reader import Selection
 from derive.storage.segments.rows import UNCHECKED, ReadRows

@@ -16,7 +16,7 @@ import pytest
 from postgres_server import PASSWORD, PostgresServer, server
 from real_runs import Endpoint, Project, end, postgres, sales, until
 
-from connectors.materialize_sql.names import literal, quote
+from connectors.materialize_sql.column import literal, quote
 
 ROLE_PASSWORD = "a role's own secret"
 

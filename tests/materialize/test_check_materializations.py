@@ -11,8 +11,8 @@ import pytest
 import toy_connector
 from materializations import AT, binding, config, local, materialization
 
-from derive.materialize.check import check_materializations
 from derive.materialize.connector import Connectors
+from derive.materialize.preparation import check_materializations
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, FieldsSpec
 
 

@@ -42,8 +42,8 @@ from derive.protocol.specs import (
     MaterializationSpec,
 )
 from derive.protocol.stubs import materialize_pb2 as pb
-from derive.schema.infer import infer
 from derive.schema.projection import project
+from derive.schema.shape import infer
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ SLEEPER = [sys.executable, "-c", "import time; print('localhost:1', flush=True);
 FORKS = """
 import os
 
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.protocol.driver import DriverClient, open_channel
 from derive.protocol.stubs import materialize_pb2 as pb

@@ -11,7 +11,7 @@ import pytest
 from edited_sources import ENDPOINTS, Endpoint
 from postgres_server import server
 
-from connectors.materialize_postgres.failure import explain
+from connectors.materialize_postgres.endpoint import explain
 from derive.errors import EndpointError
 from derive.materialize.fields import FieldSelection, select_fields
 from derive.position import Position

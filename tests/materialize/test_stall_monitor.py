@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_runs import Project, connector_of, end, sales, sqlite, until
 
-from derive.materialize.streams import Stall, StallMonitor
+from derive.materialize.worker import Stall, StallMonitor
 
 
 def test_stalls_are_reported_at_growing_intervals() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stored_documents import binding, collection, compiled, expected, rows_of
 
 from derive.errors import FlowError
-from derive.materialize.cutting import Extent, store_rows
+from derive.materialize.plan import Extent, store_rows
 from derive.materialize.restarts import ResetMarker
 from derive.materialize.stream import ShardStream, open_stream
 from derive.protocol.stubs import materialize_pb2 as pb

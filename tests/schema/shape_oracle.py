@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.document.order import compare
+from derive.document.key import compare
 from derive.document.pointer import JSON
 from derive.schema.shape import Shape, matches, type_of
 

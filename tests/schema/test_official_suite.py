@@ -17,7 +17,7 @@ from shape_oracle import allows
 from derive.document.pointer import JSON
 from derive.errors import SchemaError
 from derive.schema.bundle import bundle
-from derive.schema.infer import infer
+from derive.schema.shape import infer
 from derive.schema.validator import Validator
 
 SUITE = json.loads(

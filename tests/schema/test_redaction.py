@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
-from derive.schema.infer import infer
 from derive.schema.redaction import Redaction, RedactionError, Redactor, redacted_schema
+from derive.schema.shape import infer
 from derive.schema.validator import compile_validator
 
 BLOCK: JSON = {"redact": {"strategy": "block"}}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from derive.document.pointer import JSON
-from derive.schema.infer import infer
 from derive.schema.projection import Declared, project
-from derive.schema.shape import ALL, ANYTHING, locate
+from derive.schema.shape import ALL, ANYTHING, infer, locate
 
 SCHEMA = {
     "type": "object",

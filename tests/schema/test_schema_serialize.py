@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from derive.schema.infer import infer
-from derive.schema.shape import serialize
+from derive.schema.shape import infer, serialize
 
 
 @pytest.mark.parametrize(

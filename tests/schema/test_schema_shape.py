@@ -14,8 +14,19 @@ from shape_oracle import allows
 
 from derive.document.pointer import JSON
 from derive.schema.bundle import bundle
-from derive.schema.infer import Inference, infer
-from derive.schema.shape import ALL, ANYTHING, MULTIPLE, NOTHING, Shape, intersect, locate, type_of, union
+from derive.schema.shape import (
+    ALL,
+    ANYTHING,
+    MULTIPLE,
+    NOTHING,
+    Inference,
+    Shape,
+    infer,
+    intersect,
+    locate,
+    type_of,
+    union,
+)
 from derive.schema.validator import compile_validator
 
 NAMES = st.sampled_from(["a", "b", "c"])

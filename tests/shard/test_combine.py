@@ -15,8 +15,7 @@ from shard_data import SUMS, derivation, published_of, shown
 from derive.document.key import pack
 from derive.errors import ReductionError
 from derive.protocol.specs import Document
-from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
-from derive.shard.tick_combiner import TickCombiner
+from derive.shard.tick_combiner import TickCombiner, combine_ticks, gather_ticks
 from derive.storage.segments.rows import PublishedRows, WrittenRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.texts import write_texts

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK, owners_of_keys, pack_message, pack_rows, unpack_rows
-from derive.shard.shuffled_ticks import gather_ticks
+from derive.shard.tick_combiner import gather_ticks
 from derive.storage.segments.rows import PublishedRows
 
 

@@ -18,7 +18,7 @@ from derive.errors import DocumentError, FlowError, SchemaViolation
 from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
 from derive.shard.fields import Reading
 from derive.shard.published import published_schema
-from derive.shard.shuffled_ticks import combine_ticks
+from derive.shard.tick_combiner import combine_ticks
 from derive.shard.worker import Pipeline
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.reader import DOCUMENTS

@@ -22,9 +22,9 @@ from derive.protocol.specs import DerivationSpec
 from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, Progress
-from derive.shard.shuffled_ticks import are_shared, gather_ticks
 from derive.shard.stages import MESSAGE, Stages, carry_out, stages_of
 from derive.shard.state import publish_epoch
+from derive.shard.tick_combiner import are_shared, gather_ticks
 from derive.shard.worker import run_alone
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, WrittenRows

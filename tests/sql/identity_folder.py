@@ -15,7 +15,7 @@ from forked_flowctl import BARE, flowctl
 from identity_model import INDEXED, NAMES, PLAIN, Model, Relation, Rows
 from sql_world import Client
 
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
 from derive.compute.replica.serving import InstanceServer
@@ -25,7 +25,7 @@ from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run
 from derive.errors import FencedError, OwnedError, SourceReplacedError, SqlError
-from derive.materialize.streams import close_streams, connectors
+from derive.materialize.worker import close_streams, connectors
 from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instance_options import HERE, Instances

@@ -20,7 +20,7 @@ import orjson
 from sql_world import Client, SqlWorld
 
 import derive
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at

@@ -12,8 +12,7 @@ from test_views import until_maintained
 
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
 from derive.sql.coordinator import Coordinator
-from derive.sql.maintenance.controller.controller import Controller
-from derive.sql.maintenance.controller.dataflow_capabilities import DataflowCapabilities
+from derive.sql.maintenance.controller.controller import Controller, DataflowCapabilities
 from derive.sql.maintenance.instance_options import Instances
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store

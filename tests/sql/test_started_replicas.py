@@ -33,7 +33,7 @@ from derive.compute.protocol.messages import (
 from derive.errors import SqlError
 from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.coordinator import Coordinator
-from derive.sql.maintenance.controller.peeks import PendingPeek
+from derive.sql.maintenance.controller.reads import PendingPeek
 from derive.sql.maintenance.controller.replica import Replica
 from derive.sql.maintenance.instance_options import Instances
 from derive.sql.transactions.ownership import Ownership

@@ -22,7 +22,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import DocumentError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.schema.infer import infer
+from derive.schema.shape import infer
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import UnfitError
 from derive.storage.inputs.parquet_rows import converter, parquet_rows

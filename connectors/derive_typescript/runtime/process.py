@@ -25,7 +25,7 @@ import orjson
 from connectors.derive_typescript.author_files import method_of
 from connectors.derive_typescript.config import config_of
 from connectors.derive_typescript.runtime.command import command_line, deno, environment, needs_guards
-from connectors.derive_typescript.runtime.prepared import project_folder
+from connectors.derive_typescript.runtime.project import project_folder
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log, ReadBatch
 from derive.protocol.specs import DerivationSpec

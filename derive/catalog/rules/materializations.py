@@ -12,7 +12,7 @@ from derive.catalog.definitions import BindingDef, MaterializationDef
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Resources
 from derive.catalog.report import Report
-from derive.catalog.rules.inputs import build_input
+from derive.catalog.rules.transforms import build_input
 from derive.errors import CatalogError, Issue
 from derive.position import Position
 from derive.protocol.materialization import ENCRYPTED

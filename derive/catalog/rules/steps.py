@@ -17,7 +17,7 @@ from derive.catalog.definitions import AdvanceDef, StepDef
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Resources
 from derive.catalog.report import Report
-from derive.catalog.rules.inputs import build_selector
+from derive.catalog.rules.transforms import build_selector
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer

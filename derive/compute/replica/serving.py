@@ -11,8 +11,15 @@ import grpc
 import grpc.aio
 
 from derive.compute.protocol.messages import Response
-from derive.compute.protocol.transport import OPTIONS, Security, SessionContext, add_port, session_handler
-from derive.compute.protocol.wire import command_of, response_message
+from derive.compute.protocol.transport import (
+    OPTIONS,
+    Security,
+    SessionContext,
+    add_port,
+    command_of,
+    response_message,
+    session_handler,
+)
 from derive.compute.replica.reconciler import Reconciler
 from derive.errors import FlowError, UsageError
 from derive.event_loop import Handover, new_event_loop

@@ -10,7 +10,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.recently_used import MOST_CHARACTERS
-from derive.sql.execution import copy_statement, ddl, dml, show, subscribe
+from derive.sql.execution import copy_statement, ddl, dml, show_and_explain, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.cursors import Cursor
 from derive.sql.execution.ddl import change_replicas
@@ -99,16 +99,16 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
 
 def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
     coordinator = state.coordinator
-    return show.shown(statement, state.objects, coordinator.maintenance, coordinator.source_feeder)
+    return show_and_explain.shown(statement, state.objects, coordinator.maintenance, coordinator.source_feeder)
 
 
 async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
     inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
     if statement.explanation is Explanation.TIMESTAMP:
         with state.interruptible():
-            rows = await show.timed(state, inner)
+            rows = await show_and_explain.timed(state, inner)
     else:
-        rows = show.explained(state, inner)
+        rows = show_and_explain.explained(state, inner)
     return Result(lambda _: "EXPLAIN", (text_column("Explanation"),), of_rows(rows))
 
 

@@ -17,8 +17,13 @@ from derive.compute.protocol.transport import place_named
 from derive.compute.replica.worker import Worker, locked
 from derive.errors import BusyError
 from derive.sql.catalog.items import LOCAL, ReplicaPlace
-from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID, Controller, lag_of, replica_states
-from derive.sql.maintenance.controller.dataflow_capabilities import DataflowCapabilities
+from derive.sql.maintenance.controller.controller import (
+    FIRST_TRANSIENT_ID,
+    Controller,
+    DataflowCapabilities,
+    lag_of,
+    replica_states,
+)
 from derive.sql.maintenance.controller.local import LocalReplica
 from derive.sql.maintenance.controller.remote import RemoteReplica, ReplicaProcess
 from derive.sql.maintenance.controller.replica import ReplicaState

@@ -15,8 +15,7 @@ from functools import partial
 from derive.errors import SqlError
 from derive.recently_used import cached_by_text
 from derive.sql.parser.ast import SyntaxNode, TypeName
-from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
-from derive.sql.parser.dml import (
+from derive.sql.parser.data_statements import (
     parse_as_of,
     parse_copy,
     parse_delete,
@@ -25,6 +24,7 @@ from derive.sql.parser.dml import (
     parse_truncate,
     parse_update,
 )
+from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.session import SESSION_STATEMENTS
 from derive.sql.parser.statement import (

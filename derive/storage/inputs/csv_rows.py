@@ -9,7 +9,7 @@ from typing import BinaryIO
 from derive.document.exact import parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
-from derive.schema.infer import infer
+from derive.schema.shape import infer
 from derive.storage.inputs.line import (
     MOST_DOCUMENT_BYTES,
     NOTHING_INGESTED,

@@ -31,9 +31,8 @@ from pyarrow import types
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
-from derive.schema.infer import infer
 from derive.schema.redaction import Redactor
-from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape
+from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape, infer
 from derive.storage.inputs.line import (
     FIRST_SECOND,
     LAST_SECOND,

@@ -10,7 +10,7 @@ import pytest
 from served import Client
 from subject import Subject
 
-from connectors.kit.serving import ConnectorServer
+from connectors.kit.servicer import ConnectorServer
 
 MODULES = sorted(path.stem for path in Path(__file__).parent.glob("subject_*.py"))
 

@@ -10,7 +10,7 @@ from raw_client import DOCUMENT, KEYS, VALUES, Document, Key
 from sql_databases import Database
 from subject import Subject
 
-from connectors.materialize_sql.names import quote
+from connectors.materialize_sql.column import quote
 
 
 def subject_of(database: Database, *, holds_nul: bool = True) -> Subject:

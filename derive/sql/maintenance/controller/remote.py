@@ -18,8 +18,14 @@ import grpc.aio
 
 from derive.backoff import Backoff
 from derive.compute.protocol.messages import Command
-from derive.compute.protocol.transport import Security, SessionCall, open_channel, open_session
-from derive.compute.protocol.wire import command_message, response_of
+from derive.compute.protocol.transport import (
+    Security,
+    SessionCall,
+    command_message,
+    open_channel,
+    open_session,
+    response_of,
+)
 from derive.compute.replica.worker import holder_of
 from derive.errors import FlowError, ProtocolError
 from derive.event_loop import Handover

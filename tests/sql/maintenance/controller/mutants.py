@@ -25,7 +25,7 @@ from derive.compute.protocol.messages import (
 from derive.compute.replica.reconciler import Reconciler
 from derive.reconcile import Reconciliation
 from derive.sql.maintenance.controller.controller import Controller
-from derive.sql.maintenance.controller.peeks import Peeks, PendingTail
+from derive.sql.maintenance.controller.reads import Peeks, PendingTail
 from derive.sql.maintenance.controller.replica import Replica
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]

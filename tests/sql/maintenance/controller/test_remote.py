@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Command, InitializationComplete, Welcome
-from derive.compute.protocol.transport import OPEN, Security
-from derive.compute.protocol.wire import command_message
+from derive.compute.protocol.transport import OPEN, Security, command_message
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.serving import InstanceServer
 from derive.compute.replica.session import Identity, Session
