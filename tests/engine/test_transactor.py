@@ -170,7 +170,7 @@ def test_transactor_takes_smaller_transactions_after_a_loss_and_stops_alone(tmp_
     error = run.tasks["t/ledger"].error
     assert isinstance(error, LostError)
     assert error.message.startswith(
-        "the endpoint has no room for so many; the transaction had the smallest possible be"
+        "the endpoint has no room for so many; the transaction had the smallest possible size"
     )
     assert run.tasks["t/doubles"].error is None
 
