@@ -18,8 +18,8 @@ from derive.sql.catalog.items import ReplicaPlace, item_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instance_options import HERE, Instances
 from derive.sql.maintenance.instances import ComputeInstances
-from derive.sql.maintenance.reconcile import Maintenance
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
+from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.preparation import Lookups, Plans

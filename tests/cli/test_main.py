@@ -284,3 +284,13 @@ def test_the_page_of_the_architecture_names_what_is_there() -> None:
     for name, path in named:
         defined = rf"(?m)\b(def|class) {name.rpartition('.')[2]}\b|^{name}\b.* = "
         assert re.search(defined, (REPOSITORY / path).read_text("utf-8")), name
+
+
+def test_rows_of_the_architecture_name_each_file_once() -> None:
+    """A merge of modules leaves repeated paths and bare names of files that are gone."""
+    for line in (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
+        paths = re.findall(r"`([\w./-]+/[\w-]+\.py)`", line)
+        assert len(paths) == len(set(paths)), line
+        folders = [*(Path(path).parent for path in paths), *map(Path, re.findall(r"`([\w./-]+)/`", line))]
+        for name in re.findall(r"`(\w+\.py)`", line):
+            assert not folders or any((REPOSITORY / folder / name).exists() for folder in folders), (name, line)

@@ -14,7 +14,7 @@ from derive.compute.replica import worker
 from derive.document.clock import format_rfc3339
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instances import FOLDER
-from derive.sql.maintenance.reconcile import Maintenance
+from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.transactions import storage_clock
 from derive.sql.transactions.storage_clock import CommitWatcher
 from derive.storage import changes

@@ -572,7 +572,7 @@ CREATE = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from derive.sql.coordinator import Coordinator
-from derive.sql.maintenance.reconcile import Maintenance
+from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.catalog import load
 from sql_world import Client
 

@@ -17,7 +17,7 @@ from derive.compute.dataflow.input import Input, InputReader, Update
 from derive.compute.dataflow.peek import history_of
 from derive.compute.operators.arrangement import Arrangement, copies, rows_as_of
 from derive.compute.operators.groups import GroupsOperator
-from derive.compute.operators.linear import LinearOperator
+from derive.compute.operators.joins import LinearOperator
 from derive.compute.operators.operator import Operator, SourceOperator, Tick, weighted
 from derive.compute.operators.recompute import KeyedOperator, RecomputedOperator
 from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of

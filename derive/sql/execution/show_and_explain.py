@@ -13,7 +13,7 @@ from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.execution.query import time_of
 from derive.sql.execution.state import State
 from derive.sql.maintenance.controller.replica import ReplicaState
-from derive.sql.maintenance.reconcile import Maintenance
+from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.outcome import ResultColumn
 from derive.sql.parser.statement import ObjectKind, SelectStatement, ShowObjects
 from derive.sql.planner.ddl import relation_named
