@@ -74,7 +74,7 @@ def test_reader_reports_unreadable_data(world: World, tmp_path: Path) -> None:
             folder.collection("a/empty")
         with pytest.raises(FrontierError, match="not yet"):
             folder.collection("a/balances").as_of(3_000_000).to_arrow()
-    with pytest.raises(UsageError, match="is no data folder"):
+    with pytest.raises(UsageError, match="is not a data folder"):
         derive.open(tmp_path / "elsewhere")
 
 
@@ -121,7 +121,7 @@ def test_no_rows_are_a_table_as_well(world: World) -> None:
 def test_times() -> None:
     assert clock_of("1970-01-01T00:00:01Z") == clock_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000_000
     assert clock_of("17") == clock_of(17) == 17
-    with pytest.raises(UsageError, match="no RFC 3339 time"):
+    with pytest.raises(UsageError, match="not an RFC 3339 time"):
         clock_of("soon")
     with pytest.raises(UsageError, match="no time zone"):
         clock_of(datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None))

@@ -230,7 +230,7 @@ def test_passwords(tmp_path: Path) -> None:
         (("--password-file", "none"), "the password file none cannot be read"),
         (("--tls-certificate", "none.pem"), "the certificate none.pem cannot be used"),
         (("--tls-key", "key.pem"), "--tls-key needs a certificate"),
-        (("--instance", "127.0.0.1:0"), "nobody can be reached at port 0 of 127.0.0.1"),
+        (("--instance", "127.0.0.1:0"), "port 0 of 127.0.0.1 cannot be reached"),
     ],
 )
 def test_command_lines_that_make_no_sense(tmp_path: Path, options: tuple[str, ...], message: str) -> None:

@@ -189,7 +189,7 @@ def test_a_disk_that_is_full(make: Any, small_disk: Path) -> None:
     database.apply(BINDING)
     with database.session(BINDING) as session:
         commit(session, BINDING, LARGE[:10], b"one")
-        with pytest.raises(DiskFullError, match="make space on the disk"):
+        with pytest.raises(DiskFullError, match="free some space on the disk"):
             commit(
                 session, BINDING, [row | {"text": f"{index}{row['text']}"} for index, row in enumerate(LARGE)], b"two"
             )

@@ -164,7 +164,7 @@ def test_shares_are_the_contents_together(world: World) -> None:
     [
         ({"path": ""}, "the collection is not named"),
         ({"when": "now"}, "no option 'when'"),
-        ({"asOf": "x"}, "no RFC 3339"),
+        ({"asOf": "x"}, "not an RFC 3339"),
     ],
 )
 def test_options_are_checked(world: World, options: dict[str, str], message: str) -> None:
