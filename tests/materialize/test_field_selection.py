@@ -114,11 +114,11 @@ def test_selections(
         (wanted("id", "Id"), {"id": OPTIONAL, "Id": OPTIONAL}, [("'/id' is excluded, and it is of the key: why Id", 11)]),
         (wanted("flow_document"), {}, [("the whole document is excluded, and the connector requires it: why flow_document", 10)]),
         (wanted("a"), {"a": REQUIRED}, [("the field 'a' is excluded, and the connector requires it: why a", 10)]),
-        (wanted(), {"a": UNSATISFIABLE}, [("the connector cannot take the field 'a' any more: why a", 1)]),
+        (wanted(), {"a": UNSATISFIABLE}, [("the connector cannot take the field 'a' any longer: why a", 1)]),
         (wanted(), {"gone": UNSATISFIABLE}, [("the connector requires a field 'gone', which the collection has not: why gone", 1)]),
         (wanted(), {"gone": REQUIRED, "free": OPTIONAL}, [("the connector requires a field 'gone', which the collection has not: why gone", 1)]),
         (wanted(), {"id": FORBIDDEN, "Id": FORBIDDEN}, [("'/id' can be no field, and it is of the key: why Id", 1)]),
-        (wanted(), {"id": UNSATISFIABLE, "Id": FORBIDDEN}, [("the connector cannot take the field 'id' any more: why id", 1)]),
+        (wanted(), {"id": UNSATISFIABLE, "Id": FORBIDDEN}, [("the connector cannot take the field 'id' any longer: why id", 1)]),
     ],
 )  # fmt: skip
 def test_issues(spec: FieldsSpec, changes: dict[str, ConstraintType], issues: list[tuple[str, int]]) -> None:

@@ -103,7 +103,7 @@ def test_a_column_has_what_its_field_has_or_the_task_stops(before: str, endpoint
             assert [key for key in contents if not is_held(contents[key], rows[key])] == [], (names[name], rows)
         else:
             assert isinstance(error, EndpointError)
-            assert "the connector cannot take the field 'v' any more: its column 'v' has type" in error.message
+            assert "the connector cannot take the field 'v' any longer: its column 'v' has type" in error.message
             assert error.hint == "exclude it to go on without it"
             assert endpoint.rows(name) == stored[name]
     endpoint.edit(edited, without=[name for name, error in errors.items() if error is not None])
