@@ -83,10 +83,12 @@ def at_work(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
     """What is seen of the only replica, once it is connected and has a view."""
     deadline = time.monotonic() + 60
     while True:
-        row: tuple[str, ...] = connection.execute("SHOW REPLICAS").fetchall()[0]
-        if row[3] == "connected" and int(row[5]) > 0:
-            return row
-        assert time.monotonic() < deadline, row
+        rows: list[tuple[str, ...]] = connection.execute(
+            "SHOW REPLICAS"
+        ).fetchall()  # empty until a process has started
+        if rows and rows[0][3] == "connected" and int(rows[0][5]) > 0:
+            return rows[0]
+        assert time.monotonic() < deadline, rows
         connection.execute("SELECT pg_sleep(0.1)")
 
 
