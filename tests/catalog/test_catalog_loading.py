@@ -568,7 +568,7 @@ def objects(draw: st.DrawFn, schema: Any, depth: int) -> dict[str, Any]:
 
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     yield path
-    # What a schema holds is for building to judge.
+    # The loader does not check the contents of a schema; building does.
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, child in children:
         if name not in ("schema", "readSchema", "writeSchema"):

@@ -304,7 +304,7 @@ tests:""",
     assert [each[:3] for each in found(tmp_path, text)] == [("E303", 16, 11), ("E522", 33, 67)]
 
 
-# What is wrong in a catalog is said with its code, its place, and what was probably meant.
+# Each fault of a catalog has a code, a position, and a suggestion.
 
 
 BUILT = """\

@@ -610,7 +610,7 @@ def test_superseded_server_changes_no_names(tmp_path: Path) -> None:
         assert (new.sql_catalog.replicas(), new.sql_catalog.version()) == ([("blue", "")], 0)
 
 
-# What a server with replicas finds when it is started again, from outside.
+# Restarts of a server with replicas, as a client sees them.
 
 
 def begun_at(instance: Path) -> dict[int, int]:

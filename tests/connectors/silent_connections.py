@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SILENCES = {"nothing": b"", "no settings": _PREFACE, "no call": _PREFACE + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])}
-"""What such a connection sends, by its name."""
+"""Bytes that a silent connection sends, by the name of the case."""
 
 
 @contextmanager

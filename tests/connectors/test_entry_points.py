@@ -143,7 +143,7 @@ def test_catalogs_of_an_external_connector_pass_check_and_test(site: Path) -> No
     assert [*using["properties"]] == ["pick", "sqlite", "typescript"]
 
 
-# What is wrong in the catalog, with its code, line and message.
+# A fault of the catalog: code, line and message.
 WRONG = [
     (", lambda: id name", "", "E700", 11, "transform 'fromSource' picks nothing"),
     ("with: {", "wiht: {", "E011", 9, "'pick' has no property 'wiht'"),

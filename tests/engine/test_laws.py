@@ -461,7 +461,7 @@ def timed_tests(draw: st.DrawFn) -> tuple[str, list[int]]:
 
 
 def published(world: World, steps: Sequence[TestStep], walls: Sequence[int], step: VerifyStep) -> tuple[Document, ...]:
-    """What a run publishes that begins when the wall clock is where it is at a verify step: one transaction."""
+    """Return the documents of one transaction of a run that starts at the wall time of a verify step."""
     for each, wall in zip(steps, walls, strict=True):
         world.wall = wall
         if isinstance(each, IngestStep):

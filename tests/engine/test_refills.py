@@ -402,7 +402,7 @@ def test_a_connector_that_cannot_refill_warns_of_the_rows_that_stay(tmp_path: Pa
 
 
 def shown(shop: Shop, *command: str) -> str:
-    """What a command says of the materialization."""
+    """Return the lines that a command prints about the materialization."""
     status, out, error = flowctl(shop.folder, *command, "--data", str(shop.world.root))
     assert status == 0, error
     return f"{out}{error}"

@@ -63,7 +63,7 @@ def test_messages_have_so_many_bytes_and_documents() -> None:
     assert not list(write_loads(1, keys.slice(0, 0)))
 
 
-# What torture compares of tables: columns that are not what their document says are told.
+# The torture run compares columns with their document, and reports those that differ.
 
 
 CATALOG = """

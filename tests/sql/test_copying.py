@@ -240,7 +240,7 @@ def test_damaged_binary_copies_are_refused_as_in_postgresql(
         actual = shown(binary_read(damaged, cuts, columns))
     except SqlError as error:
         actual = error.sqlstate
-    # What comes first of several faults is not the same everywhere.
+    # PostgreSQL may report another one of several faults first.
     assert actual == expected or (isinstance(actual, str) and isinstance(expected, str))
 
 

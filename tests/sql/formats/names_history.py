@@ -119,7 +119,7 @@ def make(folder: Path) -> dict[str, Rows]:
 
 
 def state_of(data: Path) -> list[Any]:
-    """What the names and the tables are, and where the marker is."""
+    """Return the names, the tables, and the place of the marker."""
     with (
         closing(apsw.Connection(str(data / "sql.db"))) as names,
         closing(apsw.Connection(str(data / "metadata.db"))) as db,

@@ -26,7 +26,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def outcome(connection: psycopg.Connection[Any], statement: bytes) -> object:
-    """What a statement gives: bytes of its first column, or the code of its error."""
+    """Return the bytes of a statement's first column, or the SQLSTATE of its error."""
     try:
         result = connection.pgconn.exec_(statement)
         if code := result.error_field(psycopg.pq.DiagnosticField.SQLSTATE):

@@ -62,7 +62,7 @@ def test_limits_that_are_negative(text: str, sqlstate: str) -> None:
     assert caught.value.sqlstate == sqlstate
 
 
-# What LATERAL becomes: its rows are those of PostgreSQL by other tests; here is what they cost.
+# Plans of LATERAL: other tests compare the rows with PostgreSQL, these limit the cost.
 
 
 def kinds(relation: Relation) -> list[str]:
