@@ -98,14 +98,14 @@ def stale_rows(prepared: PreparedMaterialization, state: TaskState | None, resta
         state: progress of the materialization; None if it has none.
         restart: the last reset.
     """
-    ends = {**restart.ends, **(clocks_of(state) if state else {})}
+    ends = [*restart.ends.items(), *(clocks_of(state).items() if state else ())]
     stale = []
     for binding, message in zip(prepared.bindings, prepared.message.bindings, strict=True):
         name, key = binding.spec.collection.name, binding.spec.input.state_key
         has_begun = state is not None and state.positions.get(key, BEGINNING) > BEGINNING
         if message.generation or binding.delta_updates or has_begun:
             continue
-        stored = [at for other, (source, at) in ends.items() if source == name and binding_of(other) == binding_of(key)]
+        stored = [at for other, (source, at) in ends if source == name and binding_of(other) == binding_of(key)]
         if max(stored, default=BEGINNING) > BEGINNING:
             stale.append(Edit(key, _STALE.format(key), _EMPTY))
     return tuple(stale)

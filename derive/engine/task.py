@@ -274,6 +274,8 @@ class Task:
             FlowError: the transaction failed; nothing was committed.
         """
         tick, bound = self.spec.tick, step.bound
+        if step.has_documents or self._transactor.has_to_execute:
+            self._record_relations(step.behind)
         reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
         while True:
             limits = self._pace.limits
@@ -302,6 +304,17 @@ class Task:
                 continue
             self._pace.speed_up()
             return committed
+
+    def _record_relations(self, specs: Sequence[InputSpec]) -> None:
+        """Commit the relations of inputs that have no position yet, before an endpoint stores their rows.
+
+        An endpoint commits first. If the run ends before its own commit, the next run must know the relation of the
+        rows that the endpoint has. The output of a derivation is committed together with its positions.
+        """
+        keys = {spec.state_key for spec in specs} - self._checkpoint.positions.keys()
+        if keys and not isinstance(self.spec, DerivationSpec):
+            self._checkpoint = self._checkpoint.moved(dict.fromkeys(keys, BEGINNING), {})
+            self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
 
     def reads(self, inputs: Inputs, specs: Sequence[InputSpec], end: int) -> tuple[SourceRead, ...]:
         """Return the reads of inputs that have not reached an adjusted timestamp, up to it."""

@@ -98,7 +98,7 @@ def _compacted(
     store: Runnable, task: TaskSpec, positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
 ) -> Iterator[tuple[InputSpec, int]]:
     """Yield the inputs that begin with compacted documents; a new table has a `since` and no documents before it."""
-    for spec, since in compacted(task.inputs, positions, histories):
+    for spec, since in compacted(task.inputs, task.tick, positions, histories):
         segments = store.segments(task.sources[spec.source], spec.selector, BEGINNING)
         if any(segment.clock_min < since for segment in segments):
             yield spec, since

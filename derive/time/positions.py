@@ -183,14 +183,19 @@ def _need(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> int:
     return max(position - offset_of(spec, tick), spec.not_before or BEGINNING, BEGINNING)
 
 
+def _has_begun(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> bool:
+    """Return whether an input has processed a part of its source; a position may only record the source's relation."""
+    return positions.get(spec.state_key, BEGINNING) - offset_of(spec, tick) > BEGINNING
+
+
 def compacted(
-    inputs: Sequence[InputSpec], positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
+    inputs: Sequence[InputSpec], tick: int, positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
 ) -> list[tuple[InputSpec, int]]:
     """Return the inputs that begin with a compacted history, each with the `since` of its source."""
     return [
         (spec, histories[spec.state_key].since)
         for spec in inputs
-        if spec.state_key not in positions and histories[spec.state_key].since > (spec.not_before or BEGINNING)
+        if not _has_begun(spec, tick, positions) and histories[spec.state_key].since > (spec.not_before or BEGINNING)
     ]
 
 
@@ -207,7 +212,7 @@ def lost(
     """
     for spec in inputs:
         history = histories[spec.state_key]
-        if spec.state_key in positions and not history.is_kept and _need(spec, tick, positions) < history.since:
+        if _has_begun(spec, tick, positions) and not history.is_kept and _need(spec, tick, positions) < history.since:
             return TaskError(
                 f"'{spec.name}' of '{task}' still needs history of '{spec.source}' before"
                 f" {format_rfc3339(history.since)}, which was compacted while the input was not in the catalog, or was"

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +20,11 @@ from sql_databases import DATABASES
 
 from connectors.kit import ConnectorSpec
 from connectors.materialize_sqlite import MaterializeSqlite
+from derive.engine import materialization
 from derive.engine.reset import start_over
 from derive.engine.split import split
+from derive.errors import EndpointGoneError
+from derive.materialize import stream
 from derive.materialize.restarts import read_refills
 from derive.materialize.worker import close_streams
 from derive.storage.task_log import recent_entries
@@ -381,6 +384,41 @@ class WithoutRefills(MaterializeSqlite):
 
     def spec(self) -> ConnectorSpec:
         return replace(super().spec(), refills=False)
+
+
+@pytest.mark.parametrize("at", ["refill.completed", "materialize.committed"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_source_reset_again_before_the_commit_of_its_rows_leaves_none_of_them(
+    table: Shop, monkeypatch: pytest.MonkeyPatch, at: str, *, is_first: bool
+) -> None:
+    if is_first and at == "refill.completed":
+        pytest.skip("the first run does not refill")
+    table.edit(RESET="follow")
+    table.ingest(*FIRST)
+    if not is_first:
+        table.world.step()
+        close_streams()
+        start_over(table.world.store, ["shop/sums"], [])
+    reached = []
+
+    def fail(name: str) -> None:
+        if name == at:
+            reached.append(name)
+            raise EndpointGoneError("the run ends here")
+
+    monkeypatch.setattr(materialization, "reach", fail)
+    monkeypatch.setattr(stream, "reach", fail)
+    while not reached:
+        with suppress(EndpointGoneError):
+            table.world.step()
+    close_streams()
+    monkeypatch.undo()
+
+    table.edit(LEAST="60")
+    start_over(table.world.store, ["shop/sums"], [])
+    table.world.step()
+
+    assert table.rows() == table.contents() != {}
 
 
 def warnings(shop: Shop) -> list[str]:

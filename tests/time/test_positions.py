@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from time_specs import input_of, segment
 
 from derive.protocol.specs import InputSpec
+from derive.time.frontier import BEGINNING
 from derive.time.positions import KeptHistory, Place, compacted, current_positions, lost, needs, offset_of
 from derive.time.source_read import read_input
 
@@ -78,8 +79,9 @@ def test_a_history_that_was_compacted_is_a_beginning_or_a_loss() -> None:
     specs = [input_of("old"), input_of("new", index=1)]
     rights = {"old": KeptHistory(since=50, is_kept=True), "new": KeptHistory(since=50, is_kept=False)}
 
-    assert compacted(specs, {"old": 40}, rights) == [(specs[1], 50)]
+    assert compacted(specs, TICK, {"old": 40}, rights) == [(specs[1], 50)]
     assert lost("t/task", specs, TICK, {"old": 40}, rights) is None
+    assert lost("t/task", specs, TICK, {"old": 40, "new": BEGINNING}, rights) is None
     error = lost("t/task", specs, TICK, {"old": 40, "new": 40}, rights)
     assert error is not None
     assert error.message.startswith("'new' of 't/task' still needs history of")
