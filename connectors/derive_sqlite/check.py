@@ -42,7 +42,7 @@ _SHUFFLE_HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [
 
 
 def check_tables(programs: Sequence[Program]) -> list[Issue]:
-    """Return an issue for each statement that uses a shard's table though its documents come to any shard.
+    """Return an issue for each statement that uses a table of a shard, although its documents may come to any shard.
 
     Args:
         programs: programs of all transforms of a derivation.
@@ -120,7 +120,7 @@ def _check_column(
 
 
 def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
-    """Return the property of a column: the field of its parameter, or the column's own name."""
+    """Return the property that a column becomes: the field of its parameter, or a property of the column's name."""
     projection = find_projection(column[1:], projections) if column[1:] in statement.parameters else None
     return projection.field if projection and column[0] == "$" else column
 
@@ -133,7 +133,7 @@ def _hint(name: str, shape: Shape) -> str:
 
 
 def _near(name: str, known: set[str]) -> str | None:
-    """Return a known name that is so close that a misspelling is likely; None without one."""
+    """Return the known name that is so close that a misspelling is likely; None if no name is."""
     guess = suggest(name, known)
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
 
@@ -192,7 +192,7 @@ class _Table:
 
 
 def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
-    """Return the parameters that name components of a transform's shuffle key, with `$`, in lower case."""
+    """Return the parameters (with `$`, in lower case) that are components of a transform's shuffle key."""
     transform = program.transform
     projections = spec.sources[transform.input.source].projections
     names = {name for step in program.steps for name in step.statement.parameters}
@@ -205,7 +205,7 @@ def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
 
 
 def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> None:
-    """Record the columns that hold the shuffle key according to a statement."""
+    """Record the columns that hold the shuffle key, as far as a statement shows them."""
     tokens = tokens_of(statement.text)
     target = _target_of(tokens)
     for name in statement.writes & tables.keys():
@@ -225,7 +225,7 @@ def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> N
 
 
 def _target_of(tokens: Sequence[Token]) -> str | None:
-    """Return the table that a statement itself writes, in lower case; None if there is none."""
+    """Return the table that a statement writes, in lower case; None if the statement writes none."""
     for place, token in enumerate(tokens[:-1]):
         following = tokens[place + 1 :]
         if token.word in ("INTO", "FROM") or (token.word == "UPDATE" and following[0].word != "OR"):
@@ -238,7 +238,7 @@ def _target_of(tokens: Sequence[Token]) -> str | None:
 
 
 def _named(tokens: Sequence[Token]) -> str | None:
-    """Return the name at the start of tokens, without the database's name."""
+    """Return the name with which tokens begin, without the name of the database."""
     has_database = len(tokens) > 2 and tokens[1].word == "."
     return tokens[2 if has_database else 0].name if tokens else None
 
@@ -257,7 +257,7 @@ def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
 
 
 def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]:
-    """Return the value of each column of an INSERT, if it is one token; empty if no columns are found."""
+    """Return the token that an INSERT assigns to each column; empty if the columns are unknown."""
     words = [token.word for token in tokens]
     begin = next((place for place, word in enumerate(words) if word in ("VALUES", "SELECT")), None)
     if begin is None:
@@ -309,7 +309,7 @@ def _lowered(statement: Statement) -> set[tuple[str, str]]:
 
 
 def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
-    """Return the tables whose rows a statement reads; an INSERT's own row does not count."""
+    """Return the tables from which a statement reads rows. The row that an INSERT adds does not count."""
     tokens = tokens_of(statement.text)
     own = _target_of(tokens) if tokens and tokens[0].word in _WRITING else None
     sources = {
@@ -322,7 +322,7 @@ def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
 
 
 def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
-    """Return a table whose SQLite-chosen row ids a statement returns; None without one."""
+    """Return a table whose row ids SQLite chooses and a statement returns; None if there is none."""
     for origin in statement.origins:
         if origin is not None and origin[0] in tables:
             table = tables[origin[0]]

@@ -68,7 +68,7 @@ def _find_oversized(failure: Failure) -> tuple[Step, str] | None:
 
 
 def _find_failing(failure: Failure, db: apsw.Connection, watch: Watch) -> Step | None:
-    """Return the step that failed; None if it is not known."""
+    """Return the step that failed; None if it is unknown."""
     steps = failure.program.steps
     if len(steps) == 1:
         return steps[0]
@@ -87,7 +87,7 @@ def _constant(step: Step) -> str:
 
 
 def _find_by_trying(failure: Failure, db: apsw.Connection) -> Step | None:
-    """Return the step that fails with the same message when it is run again; None if it is not unique.
+    """Run the steps again, and return the one that fails with the same message; None if several do, or none does.
 
     Some errors end the transaction, and outside a transaction no statement may be run.
     """

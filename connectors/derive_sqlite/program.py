@@ -198,7 +198,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
 
 
 def _counts_of_others(script: Script, statement: Statement, before: Sequence[Step], what: str) -> Iterator[Issue]:
-    """Yield an issue if a statement calls `changes()` before the document has changed a row."""
+    """Yield an issue if a statement calls `changes()` before any statement of the same document has changed a row."""
     if "changes" in statement.calls and not any(_changes_rows(step.statement) for step in before):
         written = re.compile("changes", re.IGNORECASE).search(script.text, statement.begin)
         begin = written.start() if written else statement.begin
@@ -234,7 +234,7 @@ def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[An
 
 
 def _repeated(script: Script, statement: Statement, fields: Mapping[str, ProjectionSpec], what: str) -> Iterator[Issue]:
-    """Yield an issue for each property that two columns of a statement have, as with `a.*, b.*`."""
+    """Yield an issue for each property that two columns of a statement become, as with `a.*, b.*`."""
     names = property_names(statement.columns, _selected(fields))
     seen: set[str] = set()
     for index, (column, name) in enumerate(zip(statement.columns, names, strict=True)):

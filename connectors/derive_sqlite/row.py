@@ -224,7 +224,7 @@ _ROW, _CAUSE = itemgetter(0), itemgetter(1)
 
 
 class Gathered:
-    """Rows as columns, and the index of the document that caused each, until a batch is full.
+    """Rows as columns, collected until a batch is full, and the index of the document that caused each row.
 
     Rows are transposed in small groups, which stay in the processor's caches; this costs a third of the time.
     """

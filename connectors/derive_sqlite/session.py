@@ -174,7 +174,7 @@ class SqliteSession:
             begin = end
 
     def _alternates(self, batch: ReadBatch) -> bool:
-        """Return whether most documents follow one of another transform, and can run document by document."""
+        """Return whether most documents follow a document of another transform, and can run one by one."""
         transforms = batch.transforms
         if not self._may_alternate or len(transforms) < 2:
             return False
@@ -286,7 +286,7 @@ class SqliteSession:
             raise self._explained(program, batch, last - length_hint(left), exc) from exc
 
     def _rows(self, program: Program, feed: Iterator[tuple[Any, ...]], left: Iterator[object]) -> Iterator[Row]:
-        """Return the rows of the whole block for the documents of a feed, some of which are left."""
+        """Return the rows that the whole block returns for the documents of a feed."""
         if not program.steps:
             return iter(())
         self._watch.begin(self._cursor, left)
@@ -313,7 +313,7 @@ class SqliteSession:
         return program.binding.feed(left, batch.published[begin:end]), left
 
     def _feed_without_row_ids(self, feed: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the values, and clear the last inserted row id before each document."""
+        """Yield the values of each document, and clear the last inserted row id before the document runs."""
         for values in feed:
             self._guard.db.set_last_insert_rowid(0)
             yield values
@@ -392,7 +392,7 @@ class _Run:
     taken: int
 
     def fields(self, fields: Sequence[Sequence[Sequence[JSON]]]) -> list[Sequence[JSON]]:
-        """Return the run's part of fields as `ReadBatch` has them."""
+        """Return the values of this run in each field of a batch."""
         part = slice(self.taken, self.taken + self.end - self.begin)
         return [values[part] for values in fields[self.program.transform.index]]
 

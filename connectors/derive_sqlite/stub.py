@@ -62,7 +62,7 @@ def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
 
 
 def _chosen(projections: Collection[ProjectionSpec]) -> list[ProjectionSpec]:
-    """Return the fields that together form the document: those at its top, each location once."""
+    """Return the fields that together form the document: the fields at its top level, each location once."""
     fields = [projection for projection in projections if projection.field not in (DOCUMENT, PUBLISHED_AT)]
     top = [field for field in fields if len(parse_pointer(field.pointer)) == 1]
     named = {field.pointer for field in top if field.field == field.pointer[1:]}

@@ -152,7 +152,7 @@ def settings_of(root: Path, named: str = "") -> Settings:
 
 
 def _what_is_missing(value: JSON, target: str) -> str | None:
-    """Return why editors cannot find the types with this content; None if they can."""
+    """Return the reason why editors cannot find the types with this `deno.json`; None if they can."""
     imports = value.get("imports", {}) if isinstance(value, dict) else None
     if not isinstance(imports, dict):
         return "is not understood"

@@ -82,7 +82,7 @@ def _digest(spec: DerivationSpec) -> str:
 
 @cache
 def _lookers() -> str:
-    """Return the identity of the checker: Deno, and the code of this connector."""
+    """Return the identity of the checker: the version of Deno and the code of this connector."""
     files = [Path(deno()), *sorted(Path(__file__).parent.rglob("*.py"))]
     told = [(path.name, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
     return repr(told)
@@ -263,7 +263,7 @@ def _import_position(module: Script, library: re.Match[str] | None) -> Position:
 
 
 def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Issue]:
-    """Return issues of the lines of `check.ts`, which check the class as a whole."""
+    """Return issues for lines of `check.ts`, which check the class as a whole."""
     lines = {line for line, _ in reports}
     if 1 in lines:
         message = "the module exports no class 'Derivation'"

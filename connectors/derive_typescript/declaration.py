@@ -111,7 +111,7 @@ def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSc
 
 
 def _title(pointer: str) -> str:
-    """Return a name for the schema at a pointer: the names along the way, without the keywords that hold them."""
+    """Return a name for the schema at a pointer: the property names on the way to it."""
     tokens = [token for token in parse_pointer(pointer) if token not in _SILENT]
     return type_name("".join(camel(_FILE.sub("", token)) for token in tokens)) or "Part"
 
@@ -150,7 +150,7 @@ def _reachable(begin: int, edges: dict[int, set[int]]) -> set[int]:
 
 
 def _references(schema: dict[str, JSON]) -> Iterator[str]:
-    """Yield references in a schema and below it, without definitions, which count where they are referred to."""
+    """Yield references in a schema and below it. Definitions are skipped: they count where they are referred to."""
     used = {keyword: value for keyword, value in schema.items() if keyword not in _DEFINITIONS}
     for pointer, subschema in subschemas(used):
         below = parse_pointer(pointer)
@@ -189,7 +189,7 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
 
 
 def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return names that are defined by themselves without a property or an item in between; TypeScript refuses them."""
+    """Return names that refer to themselves without a property or an item in between; TypeScript refuses such types."""
     recursive = set()
     for begin in names:
         seen: set[str] = set()
@@ -246,7 +246,7 @@ def _alternatives(shape: Shape, indent: str) -> list[str]:
 
 
 def _in_place(shape: Shape) -> frozenset[str]:
-    """Return the names that stand in place of the shape itself."""
+    """Return the names of types that can stand for the whole shape."""
     own = [] if shape.name is None else [shape.name]
     return frozenset(own).union(*(_in_place(alternative) for alternative in shape.alternatives))
 

@@ -115,7 +115,7 @@ def _imports(text: str, path: str, names: ImportMap) -> list[str]:
 
 
 def _named(specifier: str, names: ImportMap) -> str:
-    """Resolve a specifier by an import map; the longest matching name or folder counts."""
+    """Resolve a specifier by an import map; of several matching entries, the longest one counts."""
     fitting = [
         (name, to) for name, to in names if name == specifier or (name[-1:] == "/" and specifier.startswith(name))
     ]
@@ -205,7 +205,7 @@ def _permissions(at: LocatedValue | None, url: str) -> Permissions:
 
 
 def _written_in(module: Script, files: CatalogFiles) -> str:
-    """Return the URL of the file that contains a module: its own, or that of the catalog."""
+    """Return the URL of the file that contains a module's text: the module's own file, or the catalog's file."""
     shown = module.position.file
     return files.url if shown == show(files.url) else resolve(os.path.join(os.getcwd(), "_"), shown)
 
@@ -244,7 +244,7 @@ def _listed(at: LocatedValue, files: CatalogFiles) -> str | None:
 
 
 def _is_ours(at: LocatedValue, url: str, files: CatalogFiles) -> bool:
-    """Return whether a file is in the project's folder, or remote; report an issue if it is not."""
+    """Return whether a file is in the project's folder or remote; report an issue otherwise."""
     if not os.path.isabs(url) or is_within(url, files.root):
         return True
     message = f"{at.value} is not in the project's folder, {show(files.root)}"

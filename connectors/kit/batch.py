@@ -290,7 +290,7 @@ def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:
 
 
 def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding) -> list[list[Value]]:
-    """Return the columns of keys and values; if a row's key and value are adjacent, they are unpacked as one tuple."""
+    """Return the columns of keys and values. If each key and value are adjacent, both are unpacked as one tuple."""
     width = len(binding.keys) + len(binding.values)
     keys, values = store.packed_keys, store.packed_values
     if keys[0].end == values[0].begin and [key.end for key in keys] == [value.begin for value in values]:
@@ -310,7 +310,7 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
 
 
 def _joined(slices: Sequence[flow_pb2.Slice], arena: bytes, width: int) -> list[list[Value]] | None:
-    """Return the columns of tuples that fill a part of the arena in order, without slicing each; otherwise None."""
+    """Return the columns of tuples that are consecutive in the arena, without slicing them; None if they are not."""
     begins, ends = [one.begin for one in slices], [one.end for one in slices]
     if begins[1:] != ends[:-1]:
         return None  # the bytes in between could look like tuples

@@ -65,7 +65,7 @@ def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str |
 
 
 def apply_response(applied: str | Applied) -> pb.ApplyResponse:
-    """The answer to `Apply`."""
+    """Return the answer to `Apply`."""
     if isinstance(applied, str):
         return pb.ApplyResponse(action_description=applied)
     return pb.ApplyResponse(

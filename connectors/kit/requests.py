@@ -51,7 +51,7 @@ class StoredRows:
         return zip(*self.key_columns, *self.value_columns, *documents, strict=True)
 
     def where(self, flags: Sequence[bool]) -> StoredRows | None:
-        """Return the rows whose flag is set; None if there are none.
+        """Return the rows whose flag is set; None if no flag is set.
 
         Args:
             flags: flags parallel to the rows, such as `exists`.

@@ -127,7 +127,7 @@ def serve(connector: MaterializeConnector, listen: str) -> None:
 
 
 def _watched_input() -> int | None:
-    """Return the descriptor of standard input; None for `/dev/null`, whose end has no meaning."""
+    """Return the descriptor of standard input if its end ends the connector; None for `/dev/null`."""
     if sys.stdin is None:
         return None
     descriptor = sys.stdin.fileno()
@@ -272,7 +272,7 @@ class Servicer:
 
 
 def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
-    """Check that no two bindings have the same place, where each would take the other's rows for its own."""
+    """Check that no two bindings have the same path: each would store its rows among the other's."""
     indexes: dict[tuple[str, ...], int] = {}
     for index, binding in enumerate(bindings):
         other = indexes.setdefault(binding.resource_path, index)

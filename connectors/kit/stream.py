@@ -42,7 +42,7 @@ class ClientGoneError(Exception):
 
 
 class Outbox:
-    """A queue with an end, and an optional error after it."""
+    """A queue that has an end, and may have an error at the end."""
 
     def __init__(self) -> None:
         self._messages: deque[pb.TransactionResponse] = deque()

@@ -211,7 +211,7 @@ def connect(config: Any, *, for_writing: bool) -> DuckdbEndpoint:
 
     Args:
         config: configuration with the `path`.
-        for_writing: whether a missing database is created; otherwise it is treated as empty.
+        for_writing: whether to create a missing database; otherwise a missing database counts as empty.
     """
     file = DatabaseFile(config["path"])
     return DuckdbEndpoint(file, is_there=for_writing or Path(file.path).exists())
@@ -371,7 +371,7 @@ def _arrow(columns: Sequence[Column], values: Columns) -> pa.Table:
 
 
 def _together(staged: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each statement once with all its rows: many rows cost little more than few."""
+    """Yield each distinct statement once with the rows of all its occurrences, because many rows cost little."""
     import pyarrow as pa
 
     tables: dict[tuple[str, str], list[pa.Table]] = {}

@@ -24,7 +24,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextmanager
 def reporting(doing: str) -> Iterator[None]:
-    """Translate an OSError into an error that names the action.
+    """Translate an OSError in the block into an error that names the action.
 
     Raises:
         DiskFullError: there is no space left.
@@ -86,7 +86,7 @@ class Version:
     shards: tuple[Shard, ...] = field(default=())
 
     def of(self, begin: int, end: int) -> Shard | None:
-        """Return the state of exactly this range; None without one."""
+        """Return the state of exactly this range; None if the version has none."""
         return next((shard for shard in self.shards if (shard.begin, shard.end) == (begin, end)), None)
 
     def narrower(self, begin: int, end: int) -> tuple[Shard, ...]:
@@ -192,7 +192,7 @@ class Manifest:
             return version
 
     def _has(self, begin: int, end: int, session: str, transaction: int) -> bool:
-        """Return whether the last version contains a session's last change."""
+        """Return whether the last version contains the session's last change."""
         current = self.read().of(begin, end)
         return current is not None and (current.session, current.transaction) == (session, transaction)
 

@@ -21,7 +21,7 @@ _PATIENCE = "3s"
 
 
 def make_way(endpoint: Endpoint, fence: Fence) -> None:
-    """Unlock the checkpoints of a range, and name this session so that others can unlock its checkpoints.
+    """Release the locks that other sessions hold on a range's checkpoints, and name this session for its successors.
 
     Args:
         endpoint: connection without a transaction.

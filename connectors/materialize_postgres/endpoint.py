@@ -47,7 +47,7 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
     "58": (EndpointGoneError, "see the server's log"),
     "08": (EndpointGoneError, "see whether the server runs"),
 }
-"""Class of the error and hint, by SQLSTATE or its prefix."""
+"""Class of the error, and its hint, by SQLSTATE or by prefix of the SQLSTATE."""
 
 _LIMITS = (
     (re.compile("index row"), "keys of a table may have about 2,700 bytes in PostgreSQL"),
@@ -55,7 +55,7 @@ _LIMITS = (
     (re.compile("columns in an index"), "take fewer fields into the key: it has at most 32 columns in PostgreSQL"),
     (re.compile("string|field|length|memory|buffer"), "values may have 1 GB in PostgreSQL"),
 )
-"""Messages of PostgreSQL about limits that share an SQLSTATE, each with a solution."""
+"""Errors of PostgreSQL about limits that share an SQLSTATE: a part of the message, and a remedy."""
 
 _BY_TEXT = (
     (
@@ -67,7 +67,7 @@ _BY_TEXT = (
     (re.compile('database ".*" does not exist'), "3D000"),
     (re.compile("too many (clients|connections)|remaining connection slots"), "53"),
 )
-"""SQLSTATE of a refused connection by its text, because psycopg only has the text."""
+"""SQLSTATE of a refused connection by a part of its message: psycopg has no code for it."""
 
 
 @contextmanager
@@ -147,14 +147,14 @@ class Staging:
             kept.extend(column)
 
     def take(self) -> tuple[Columns | None, Columns | None]:
-        """Remove and return the rows in memory: new rows and others, None if there are none."""
+        """Remove and return the rows in memory: new rows, and rows that may exist already. None stands for no rows."""
         new, others = self._new, self._others
         self._new, self._others = [[] for _ in self._table.columns], [[] for _ in self._table.columns]
         self.rows = self.bytes = 0
         return new if new[0] else None, others if others[0] else None
 
     def copy_others(self, connection: psycopg.Connection[Any], texts: Iterable[bytes]) -> None:
-        """Store rows that may exist already, given in COPY's format, by a temporary table."""
+        """Store rows that may exist already, given in the text format of COPY, through a temporary table."""
         if not self._is_created:
             target = POSTGRES.table(self._table.path)
             connection.execute(
@@ -219,7 +219,7 @@ def _matching(table: Table) -> tuple[str, str]:
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20
-"""Maximum bytes of sent rows that are kept to be sent again."""
+"""Maximum bytes of sent rows that are kept in memory in case they must be sent again."""
 
 _KEYS_AT_ONCE = 4_000
 _MOST_AHEAD_BYTES = 16 << 20
@@ -331,7 +331,7 @@ class PostgresTransfer:
         return self._connection.info.transaction_status == TransactionStatus.INTRANS
 
     def _await_sent(self, most: int) -> None:
-        """Wait until at most `most` parts are being sent."""
+        """Wait until at most `most` parts are still being sent."""
         while len(self._sent) > most:
             try:
                 self._sent.popleft().result()

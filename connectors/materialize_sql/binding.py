@@ -228,7 +228,7 @@ def find_column(existing: ExistingTable | None, name: str, dialect: Dialect) -> 
 
 
 def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | str:
-    """Return the column as stored in an existing one, or the reason against it."""
+    """Return an existing column with the kind under which it stores the needed column, or the reason against it."""
     kind = dialect.kind_in(there, column.kind, is_key=column.is_key)
     if kind is not None:
         return replace(column, name=there.name, kind=kind, type=there.type)
@@ -322,14 +322,14 @@ def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: 
 
 
 def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
-    """Return one column per location of the key, of its first field, in the order of the key."""
+    """Return one column for each location of the key: that of the location's first field."""
     fields = binding.collection.fields
     chosen = {fields[column.field].pointer: column for column in reversed(keys)}
     return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
 
 
 def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Constraint:
-    """Return the constraint of a field whose values can only be null; an existing column would keep its values."""
+    """Return the constraint of a field that can only be null; an existing column would keep old values."""
     if find_column(existing, dialect.naming.column(field.name), dialect) is None:
         return Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
     return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")
@@ -352,7 +352,7 @@ def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: 
 def _collided(
     columns: dict[str, Column], fields: object, existing: ExistingTable | None, dialect: Dialect
 ) -> Iterator[tuple[str, Constraint]]:
-    """Yield constraints that forbid all but one of the fields with the same column.
+    """Yield constraints that forbid all fields of a column except one.
 
     The allowed field is one of the key, or one whose column exists.
     """

@@ -109,7 +109,7 @@ class Preparation:
         self._notes[migration.table.path[-1]] = note
 
     def _note(self, index: int, binding: Binding, table: Table) -> Note:
-        """Return the note of a binding's table; without one, a note by the runtime's state.
+        """Return the note of a binding's table. If there is none, derive a note from the runtime's state.
 
         The rows belong to the binding's generation if it is the first one, if rows were stored before there were notes,
         or if there are no rows. In the last case, checkpoints of former rows do not count.
@@ -124,7 +124,7 @@ class Preparation:
         return Note(Rows(generation if is_same else ""))
 
     def _complete(self, index: int, binding: Binding) -> None:
-        """Replace the rows of a binding by those of its refill, if that is complete.
+        """If the refill of a binding is complete, replace the binding's rows by the refill's rows.
 
         Raises:
             EndpointError: the table of the refill is missing, or lacks a column.
@@ -142,7 +142,7 @@ class Preparation:
         self._notes[table.path[-1]] = note.complete()
 
     def _require_completed(self) -> None:
-        """Require that all completed refills have replaced rows, or do so now.
+        """Require that all completed refills have replaced rows, or replace the rows now.
 
         Raises:
             EndpointError: one is not there; another one may have begun.
@@ -158,7 +158,7 @@ class Preparation:
         return note.refill.contents if note.refill is not None and index in self._refilling else note.rows.contents
 
     def _drop_others(self) -> None:
-        """Drop the tables of refills that have ended, or that belong to no binding any more."""
+        """Drop the tables of refills that have ended, or whose binding was removed."""
         names = {binding.resource_path[-1] for binding in self._request.materialization.bindings if binding.generation}
         for name, note in self._before.items():
             if name not in names:

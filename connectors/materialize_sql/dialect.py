@@ -1,4 +1,4 @@
-"""Dialects: the names and types of one database for concepts that all have, and statements on rows."""
+"""Dialects: names and types of one database for concepts that all databases have, and statements on rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOLDS: Mapping[Kind, frozenset[Kind]] = {
     Kind.NUMBER: frozenset({Kind.BIGINT, Kind.INTEGER}),
     Kind.DECIMAL: frozenset({Kind.BIGINT, Kind.INTEGER, Kind.NUMBER}),
 }
-"""For each kind, the other kinds whose values it also holds."""
+"""For each kind, the other kinds whose values a column of that kind can hold."""
 
 _WRITTEN = frozenset({Kind.DATE, Kind.TIMESTAMP})
 """Kinds of texts that can also be stored as text."""
@@ -40,7 +40,7 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The names and types of one database for concepts that all have.
+    """Names and types of one database for concepts that all databases have.
 
     Attributes:
         title: name of the database in messages.

@@ -20,7 +20,7 @@ from connectors.materialize_sql.dialect import Dialect
 from derive.errors import FencedError
 
 CHECKPOINTS = "flow_checkpoints"
-"""The table of checkpoints."""
+"""Name of the table of checkpoints."""
 
 _COLUMNS = ("materialization", "key_begin", "key_end", "fence", "checkpoint")
 
@@ -51,7 +51,7 @@ class Fence:
         return [self.materialization, self.key_begin, self.key_end]
 
     def lost(self) -> FencedError:
-        """Return the error of a commit without the right."""
+        """Return the error of a commit after another session has raised the fence."""
         what = f"materialization '{self.materialization}', keys {self.key_begin:08x} to {self.key_end:08x}"
         return FencedError(
             f"{what}: this session (fence {self.number}) was fenced by a newer session",
@@ -127,12 +127,12 @@ def fence_all(dialect: Dialect, path: Sequence[str]) -> str:
 
 
 def hold(dialect: Dialect, fence: Fence) -> str:
-    """Return a query with one row if the right is valid; its parameters are `renewal` without the checkpoint."""
+    """Return a query with one row if the session may still commit; its parameters are `renewal` without checkpoint."""
     return f"SELECT 1 FROM {dialect.table(fence.table)} WHERE {_is_ours(dialect, first=1)}"
 
 
 def renew(dialect: Dialect, fence: Fence) -> str:
-    """Return the statement of a commit, which changes one row if the right is valid; its parameters are `renewal`."""
+    """Return the statement of a commit, which changes one row if the session may still commit."""
     checkpoint = f'"checkpoint" = {dialect.parameter(1)}'
     return f"UPDATE {dialect.table(fence.table)} SET {checkpoint} WHERE {_is_ours(dialect, first=2)}"
 

@@ -30,7 +30,7 @@ Query: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Function that executes a statement with parameters, and returns its rows."""
 
 _NO_KEYS = -1
-"""Begin and end of the key range of the row with the notes."""
+"""Begin and end of an empty key range: the row of this range has the notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Rows:
 
     @staticmethod
     def begin(generation: str) -> Rows:
-        """Return rows of which none is stored yet, with a new identity."""
+        """Return new rows, of which none is stored yet, with a new identity."""
         return Rows(generation, uuid.uuid4().hex)
 
 
@@ -189,11 +189,11 @@ class Tables:
         return table_path(self.schema, binding.resource_path[-1], self.dialect)
 
     def describe(self, binding: Binding) -> ExistingTable | None:
-        """Return a binding's existing table; None if it is missing."""
+        """Return the existing table of a binding; None if it is missing."""
         return self.endpoint.describe(self.path(binding))
 
     def require(self, binding: Binding) -> None:
-        """Check that a table exists whose contents a checkpoint records.
+        """Check that a table exists if a checkpoint says that it has rows.
 
         Raises:
             EndpointError: the table is missing.

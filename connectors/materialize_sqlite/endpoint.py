@@ -160,7 +160,7 @@ def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
 
     Args:
         config: configuration with the `path`.
-        for_writing: whether a missing database is created; otherwise it is treated as empty.
+        for_writing: whether to create a missing database; otherwise a missing database counts as empty.
     """
     path = config["path"]
     folder = Path(path).parent

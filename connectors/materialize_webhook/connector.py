@@ -149,7 +149,7 @@ class WebhookSession:
             raise EndpointGoneError("the stream was ended while documents were posted") from None
 
     def _identity(self, index: int, body: bytes) -> str:
-        """Return an identifier that is equal for each repetition of a request, in any process."""
+        """Return an identifier that is the same each time a request is repeated, in any process."""
         identity = hashlib.sha256()
         for part in (self._name.encode(), self._range.encode(), self._checkpoint, b"%d" % index, body):
             identity.update(b"%d:" % len(part) + part)

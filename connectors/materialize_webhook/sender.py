@@ -188,7 +188,7 @@ _BACKOFF = Backoff(0.5, 60.0, jitter=0.5)
 """Pauses, in seconds, before a request is posted again."""
 
 _LATER = frozenset({408, 425, 429})
-"""Statuses below 500 after which the same request may succeed later."""
+"""Statuses below 500 after which a repetition of the request may succeed."""
 
 _DENIED = frozenset({401, 403, 407})
 _SHOWN = 200
@@ -262,7 +262,7 @@ class Sender:
             self._connection = None
 
     def _attempt(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[str | None, float | None]:
-        """Return the failure of one attempt, or None, and the seconds after which the host wants a repetition."""
+        """Return the failure of one attempt (None for success), and the seconds that the host asks to wait."""
         try:
             connection = self._connected()
             connected(connection, self._config.timeout_seconds)

@@ -21,7 +21,7 @@ _BY_NAME = re.compile(rb"""["'`](?:node:)?module["'`]""")
 """Names of Node's module that returns all other modules."""
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-"""`deno check` uses the network if there is one, whatever its options are; a dead proxy prevents this."""
+"""Environment without a network for `deno check`, which ignores options about it: a proxy that does not exist."""
 
 
 def deno() -> str:

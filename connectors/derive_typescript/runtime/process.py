@@ -46,7 +46,7 @@ _SHOWN_BYTES = 100
 
 
 class Late(Exception):
-    """No answer came in time."""
+    """No answer came within the time limit."""
 
 
 class Foreign(Exception):
@@ -72,7 +72,7 @@ class Wire:
         self._read = bytearray()
 
     def framed(self, text: bytes) -> bytes:
-        """Return a frame to send."""
+        """Return a text as a frame to send."""
         return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
@@ -104,7 +104,7 @@ class Wire:
         return kind, text
 
     def _reads(self, count: int, deadline: float) -> bool:
-        """Read until `count` bytes are there; return False if the process ends before."""
+        """Read until `count` bytes are available; return False if the process ends before that."""
         while len(self._read) < count:
             if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise Late
@@ -197,7 +197,7 @@ class DenoProcess:
             resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
 
     def _limit_time(self, seconds: float) -> None:
-        """Limit the processor time of the process from now on, in case its parent dies and cannot end it."""
+        """Limit the processor time of the process from now on: if its parent dies, nothing else ends it."""
         now = time.monotonic()
         if now < self._limited_until:
             return
@@ -286,7 +286,7 @@ class DenoProcess:
         return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:
-        """Forget a process that belongs to the parent of this fork."""
+        """Forget the process: it belongs to the parent process of this fork."""
         self._process.returncode = 0
         os.close(self._stderr)
 
@@ -314,7 +314,7 @@ def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
 
 
 def _unheard(level: Level, message: str) -> None:
-    """Ignore a message that arrives before a session is open."""
+    """Ignore a message that arrives before a session is opened."""
 
 
 _LIMIT = 8

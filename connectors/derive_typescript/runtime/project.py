@@ -112,7 +112,7 @@ class _Walk:
         return Graph(tuple(issues), complete and not issues)
 
     def _is_fine(self, specifier: str) -> bool:
-        """Return whether a module may import a specifier."""
+        """Return whether a module may import a file; add an issue otherwise."""
         scheme, _, rest = specifier.partition(":")
         if scheme == "npm":  # the path of a file in a package might lead outside the package
             return ".." not in unquote(rest).replace("\\", "/").split("/")
@@ -274,7 +274,7 @@ def bundle(files: Mapping[str, str]) -> str:
 
 
 def _unwrapped(text: str) -> tuple[str, list[str]]:
-    """Return the text of a file without imports and exports, and the names that it exports."""
+    """Return the text of a file without its imports and exports, and the names that it exports."""
     exported = [match[2] for match in _EXPORT.finditer(text)]
     for listed in _LISTED.finditer(text):
         exported += [name.strip() for name in listed[1].split(",") if name.strip()]
@@ -432,7 +432,7 @@ def place_in(module: Script, path: str, line: int, column: int, length: int = 0)
 
 
 def _shown(module: Script, path: str) -> str:
-    """Return the author's path of a file in the project."""
+    """Return the path of a project's file as the author knows it."""
     if path == AUTHOR + MODULE:
         return module.position.file
     beside = posixpath.relpath(path, AUTHOR)
@@ -541,7 +541,7 @@ def _imports(spec: DerivationSpec) -> dict[str, str]:
 
 
 def _settled(target: str) -> str:
-    """Return the target of an import name, relative to the project's folder."""
+    """Return the target of an import name, as a path relative to the project's folder."""
     if not target.startswith("."):
         return target
     end = "/" if target.endswith("/") else ""

@@ -35,7 +35,7 @@ class Fault:
 
     @property
     def row(self) -> int:
-        """Return the value's index in the outermost array; 0 if it is in none."""
+        """Return the value's index in the outermost array; 0 if the value is in no array."""
         first = self.path[0] if self.path else 0
         return first if isinstance(first, int) else 0
 

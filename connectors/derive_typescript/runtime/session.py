@@ -159,7 +159,7 @@ class TypeScriptSession:
             raise self._gone(self._open(), f"columns: {exc}".encode()) from exc
 
     def _answers(self, batch: ReadBatch, *, as_columns: bool) -> Iterator[AnsweredDocuments | AnsweredColumns]:
-        """Yield the published documents of each frame; a thread sends frames while the answers are read."""
+        """Yield the published documents of each frame. A second thread sends frames while the answers are read."""
         if not batch.documents:
             return
         process = self._open()
@@ -226,7 +226,7 @@ class TypeScriptSession:
         return process
 
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
-        """Return a process, and its answer to the question that opens a session."""
+        """Return a process, and the process's answer to the message that opens a session."""
         question = {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
@@ -312,7 +312,7 @@ class TypeScriptSession:
         return {"error": {"index": 0, "message": f"{fault.at(2)} of the state {fault.reason}", "stack": ""}}
 
     def _no_document(self, process: DenoProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
-        """Return the error of an answer that is valid JSON for JavaScript only."""
+        """Return the error of an answer with a value that JavaScript accepts as JSON and the runtime does not."""
         fault = fault_in(text)
         if not text or fault is None:
             return self._gone(process, text)
@@ -352,7 +352,7 @@ class TypeScriptSession:
         )
 
     def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:
-        """Return the name and method that ran for a document of a batch, and a description of the document."""
+        """Return the transform and the method that ran for a document of a batch, and a description of the document."""
         which = batch.transforms[index]
         if which == len(self._spec.transforms):
             return "flush()", "flush", ""
@@ -364,7 +364,7 @@ class TypeScriptSession:
         )
 
     def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
-        """Return the running transforms of a frame from its document at `index` on; the exact document is unknown."""
+        """Return the transforms that a frame runs from its document at `index` on: one of them has failed."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)
