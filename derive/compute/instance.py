@@ -58,7 +58,7 @@ class Updates:
 
 
 def explanation_of(relation: Relation, names: Mapping[GlobalId, str]) -> str:
-    """Return a description of how a relation would be maintained: each operator with its tier.
+    """Return a description of how a relation would be maintained: each operator and its tier.
 
     Args:
         relation: the relation.
@@ -198,7 +198,7 @@ class Instance:
         return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
 
     def has_begun(self, identifier: GlobalId) -> bool:
-        """Return whether a relation is maintained; False if it has not started, or could not."""
+        """Return whether a relation is maintained; False if its dataflow has not started, or cannot start."""
         return identifier in self._dataflows.maintained
 
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
@@ -289,7 +289,7 @@ class Instance:
         return self._prompt_reader.rows(query, self._dataflows.kept, as_of, arguments, most_bytes)
 
     def _known(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
-        """Return a cached or new prepared query."""
+        """Return a prepared query: a cached one, or a new one."""
         key = (relation, finishing)
         prepared = self._prepared.get(key)
         if prepared is None:

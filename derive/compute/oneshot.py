@@ -1,4 +1,4 @@
-"""Queries that are evaluated once, recursive ones included, over rows that are fetched for them."""
+"""Evaluate queries once, including recursive queries, over rows that are fetched for the query."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _written(relation: Relation, finishing: Finishing) -> list[Row] | None:
 
 @contextmanager
 def _evaluating() -> Iterator[apsw.Connection]:
-    """Yield a connection for evaluating a query; idle ones are reused, because creating one is expensive."""
+    """Yield a connection that evaluates a query. Idle connections are reused, because creating one is slow."""
     try:
         connection = _RESTING.pop()
     except IndexError:
@@ -286,7 +286,7 @@ def size_of(row: Row) -> int:
 
 
 def _only_source(relation: Relation) -> Get | None:
-    """Return the only source if every row of the result depends on one of its rows, without subqueries, or None."""
+    """Return the only source if every row of the result depends on one row of that source, else None."""
     match relation:
         case Get():
             return relation
@@ -392,7 +392,7 @@ def fetched(cursor: apsw.Cursor) -> Iterator[list[Row]]:
 
 
 def _within(batches: Iterator[list[Row]], finishing: Finishing) -> Iterator[list[Row]]:
-    """Yield the rows within the limit and offset, without waiting for others."""
+    """Yield the rows within the limit and the offset as soon as each row is fetched."""
     skipped, required = finishing.offset, finishing.limit
     if required == 0:
         return

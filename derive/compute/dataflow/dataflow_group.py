@@ -1,4 +1,4 @@
-"""Dataflow groups: dataflows of the same sources share arrangements; one group's dataflow may be another's input."""
+"""Groups of dataflows with the same sources, which share arrangements; a group may read another group's dataflows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DataflowGroup:
         return self.required() <= self.feeds.keys()
 
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
-        """Read updates of an input from now on; those below `frontier` are applied already."""
+        """Read updates of an input from now on; updates before `frontier` are already applied."""
         self.feeds[identifier] = InputReader(source, frontier)
 
     def _order(self, operators: Sequence[Operator]) -> None:
@@ -163,7 +163,7 @@ class DataflowGroup:
         root.arrangement.index(_key(root, columns))
 
     def join(self, other: DataflowGroup) -> None:
-        """Take over all dataflows of another group with the same sources at the same time; the other group ends."""
+        """Move all dataflows of another group, with the same sources and time, into this one; the other group ends."""
         assert (self.sources, self.upper) == (other.sources, other.upper)
         for table in ("operators", "dataflows"):
             self._connection.execute(f"UPDATE {table} SET cohort = ? WHERE cohort = ?", (self.id, other.id))
@@ -232,7 +232,7 @@ class DataflowGroup:
                 unread.close()
 
     def _built(self, plan: Plan, new: list[Operator], number: int) -> Operator:
-        """Return the operator of a plan: an existing arranged one, or a new one."""
+        """Return the operator of a plan: a new operator, or an existing one that has an arrangement."""
         if isinstance(plan, Source) and plan.id in self.roots and plan.columns is None:
             return self.roots[plan.id]
         for operator in (*new, *(operator for operator in self.operators if operator.arrangement is not None)):
@@ -246,7 +246,7 @@ class DataflowGroup:
     def _fill(
         self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, InputReader]
     ) -> None:
-        """Set all rows of a new operator as changes."""
+        """Pass all rows of a plan to its new operator as insertions."""
         if not isinstance(operator, SourceOperator) or not isinstance(operator.plan, Source):
             operator.update(tick)
             return
@@ -332,7 +332,7 @@ class DataflowGroup:
         return upper < complete
 
     def keep(self) -> None:
-        """Publish the new upper after the commit."""
+        """Publish the new upper after the transaction is committed."""
         self.committed = self.upper
         for feed in self.feeds.values():
             feed.keep()
@@ -437,7 +437,7 @@ class ArrangedInput:
         return self.since + 1, []
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database connection."""
         self._reader.close()
 
 

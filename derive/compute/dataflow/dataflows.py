@@ -83,11 +83,11 @@ class GroupFailures:
         self.failures[group.id] = failure
 
     def can_go_on(self, group: DataflowGroup) -> bool:
-        """Return whether a failed group could resume."""
+        """Return whether a failed group can resume."""
         return group.id in self._waiting
 
     def go_on(self, group: DataflowGroup) -> None:
-        """Resume a failed group, if possible: the cause may be gone."""
+        """Resume a failed group if possible: the cause of the failure may be gone."""
         if group.id in self._waiting:
             self.forget(group)
 
@@ -177,7 +177,7 @@ class Dataflows:
         return happened or (went_on and has_more)
 
     def can_go_on(self, identifier: GlobalId) -> bool:
-        """Return whether a failed dataflow could resume."""
+        """Return whether a failed dataflow can resume."""
         dataflow = self.maintained.get(identifier)
         return dataflow is not None and self._failures.can_go_on(dataflow.group)
 
@@ -204,7 +204,7 @@ class Dataflows:
         self._place()
 
     def _place(self) -> None:
-        """Update the places of rows."""
+        """Update the published places of rows."""
         kept = {}
         for identifier, dataflow in self.maintained.items():
             kept[identifier] = DataflowPlace(
@@ -234,7 +234,7 @@ class Dataflows:
         self.requests[identifier] = request
 
     def _resume(self, dataflow: Dataflow, request: DataflowRequest) -> bool:
-        """Reattach inputs to an existing dataflow; return False if that is impossible."""
+        """Attach inputs to an existing dataflow again; return False if that is impossible."""
         group = dataflow.group
         chained = self._chained(request, group.upper - 1, group)
         if chained is None:
@@ -249,7 +249,7 @@ class Dataflows:
     def _chained(
         self, request: DataflowRequest, time: int, group: DataflowGroup | None
     ) -> dict[GlobalId, Input] | None:
-        """Return inputs from other groups at a time; None if one is unknown at that time."""
+        """Return inputs from other groups at a time; None if the rows of an input are unknown at that time."""
         chained: dict[GlobalId, Input] = {}
         for get in gets_of(request.relation):
             upstream = self.maintained.get(get.id)
@@ -311,7 +311,7 @@ class Dataflows:
         return True
 
     def _group_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> DataflowGroup | None:
-        """Return the group for a new dataflow; None to create one.
+        """Return the group for a new dataflow; None if a new group is needed.
 
         A group reads other groups of the same sources from its start or never, so no group waits for itself.
         """
@@ -339,7 +339,7 @@ class Dataflows:
         return group
 
     def _show(self, identifier: GlobalId, request: DataflowRequest, group: DataflowGroup, time: int) -> None:
-        """Make a started dataflow visible."""
+        """Make the rows of a started dataflow visible to readers."""
         self._hydrations.forget(identifier)
         self._groups[group.id] = group
         self.maintained[identifier] = Dataflow(request.relation, group, time)

@@ -38,7 +38,7 @@ class Progress:
 
 
 class Hydration:
-    """One hydration. There is one at a time.
+    """The computation of one dataflow's first rows. At most one hydration runs at a time.
 
     Args:
         connection: writing connection of the instance's database.
@@ -80,7 +80,7 @@ class Hydration:
         return self._folder / f"input-{identifier}"
 
     def begins(self, identifier: GlobalId) -> bool:
-        """Return whether this dataflow hydrates."""
+        """Return whether the hydration is that of this dataflow."""
         return self.dataflow is not None and self.dataflow.identifier == identifier
 
     @property
@@ -187,7 +187,7 @@ class Hydrations:
     # -- Size
 
     def has_many(self, inputs: Sequence[Input], time: int) -> bool:
-        """Return whether another process must read the inputs because of their number of rows, and can.
+        """Return whether another process must read the inputs, because they have many rows, and can read them.
 
         Raises:
             FrontierError: an input is not known at that time yet.
@@ -251,7 +251,7 @@ class Hydrations:
             self._current.is_unwanted = True
 
     def time_held(self, identifier: GlobalId) -> int | None:
-        """Return the time from which the running hydration reads a dataflow; None if it does not."""
+        """Return the time at which the running hydration reads a dataflow; None if it does not read the dataflow."""
         return self._current.time if self._current is not None and identifier in self._current.inputs else None
 
     def step(

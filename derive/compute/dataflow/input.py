@@ -19,7 +19,7 @@ class Input(Protocol):
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Return the types of the columns."""
+        """Return the types of the input's columns."""
 
     @property
     def since(self) -> int:
@@ -27,10 +27,10 @@ class Input(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Return whether `poll` has more updates already, because the last one returned early."""
+        """Return whether more updates are available at once, because the last `poll` returned before all of them."""
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """Yield the rows at `as_of`, which is `since`, each repeated by its count; called before the first `poll`."""
+        """Yield the rows at `as_of` (equal to `since`), each repeated by its count. Called before the first `poll`."""
 
     def poll(self) -> tuple[int, list[Update]]:
         """Return the updates that are final and were not returned yet.
@@ -54,7 +54,7 @@ class MovableInput(Input, Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Return whether it stores a part of the snapshot, which is read again if it is missing."""
+        """Return whether the input stores a part of the snapshot; a missing stored part is read again."""
 
     def count(self, as_of: int) -> int:
         """Return an approximate number of updates up to a time.
@@ -73,12 +73,12 @@ class MovableInput(Input, Protocol):
         """
 
     def adopt(self, as_of: int, place: Path) -> None:
-        """Continue from this time with the stored file, instead of reading a snapshot here."""
+        """Continue from this time with the file that another process has stored, without reading a snapshot."""
 
 
 @dataclass(slots=True)
 class InputReader:
-    """An input with updates that wait for those of other inputs.
+    """An input whose updates are kept until the updates of the other inputs are known.
 
     Attributes:
         input: the input.

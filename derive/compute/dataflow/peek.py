@@ -131,14 +131,14 @@ class PreparedPeek:
         return seen.latest, {name: arguments[index] for index, name in self._arguments}
 
     def seen_by(self, reader: apsw.Connection, kept: Mapping[GlobalId, DataflowPlace]) -> Seen | None:
-        """Return the last seen state, if it is still that of the reader; otherwise None."""
+        """Return the last seen state if the reader would see the same state; otherwise None."""
         seen = self._seen
         if seen is None or seen.reader is not reader or seen.kept is not kept or seen.version != reader.data_version():
             return None
         return seen
 
     def look(self, reader: apsw.Connection, kept: Mapping[GlobalId, DataflowPlace]) -> Seen:
-        """Return the state in the reader's transaction; the last seen state, if nothing was committed since.
+        """Return the state in the reader's transaction; it is cached until the next commit.
 
         Raises:
             FrontierError: a dataflow is not maintained.
@@ -206,7 +206,7 @@ class PreparedPeek:
 
 
 def _unknown(seen: Seen, time: int) -> FrontierError:
-    """Return the error that a time is not complete yet in a dataflow, or compacted."""
+    """Return the error for a time that is compacted, or not complete yet."""
     identifier, (since, upper, _, _) = next(
         (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]
     )
@@ -331,7 +331,7 @@ class PointLookupReader:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Allow commits for the length of the block: end the shared transaction, and use none for each SELECT."""
+        """Allow commits for the length of the block: the shared transaction ends, and each SELECT runs without one."""
         with self._lock:
             self._is_paused = True
             if self._reader is not None and self._reader.in_transaction:
@@ -386,7 +386,7 @@ class PointLookupReader:
         return reader
 
     def _takes_long(self) -> bool:
-        """Return whether to interrupt.
+        """Return whether to interrupt the statement.
 
         The first call may be too early, as SQLite counts steps of earlier statements.
         """

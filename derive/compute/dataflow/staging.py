@@ -41,7 +41,7 @@ from derive.compute.sqlite import sqlite_error, translated
 from derive.errors import FlowError, SqlError
 
 _MOST_WAITING = 0.05
-"""Fraction of the running time spent waiting for a processor from which on the work pauses."""
+"""Share of the running time spent waiting for a processor above which the work pauses."""
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
@@ -67,7 +67,7 @@ class Throttle:
         self._begin()
 
     def pause(self) -> None:
-        """Pause, if it is time. Called every few milliseconds."""
+        """Pause if a pause is due. Called every few milliseconds."""
         worked = self._clock() - self._begun
         if worked < self._seconds:
             return
@@ -144,10 +144,10 @@ class Staged(Protocol):
         """Return the number of rows read from inputs so far."""
 
     def is_over(self) -> bool:
-        """Return whether it is done; raise a FlowError if it cannot be done."""
+        """Return whether the task is done. Raise a FlowError if the task has failed."""
 
     def stop(self) -> None:
-        """Stop it, if it runs."""
+        """Stop the task if it runs."""
 
 
 Stage: TypeAlias = Callable[[Order], Staged]
@@ -294,7 +294,7 @@ class _Counting:
 
 
 def as_failure(exc: Exception) -> FlowError:
-    """Return any exception as a FlowError."""
+    """Return an exception as a FlowError; exceptions of other types are wrapped."""
     if isinstance(exc, FlowError):
         return exc
     ours = sqlite_error(exc) if isinstance(exc, apsw.Error) else None
@@ -310,7 +310,7 @@ _NAMED = ("operators", "errors", "errors_history", "cohorts", "dataflows")
 
 
 class Adoption:
-    """Tables being copied from one database into another.
+    """A copy of tables from one database into another, in batches.
 
     Args:
         connection: writing connection of the target database.
@@ -396,7 +396,7 @@ def drop_tables(connection: apsw.Connection, tables: Collection[str]) -> None:
 
 
 def drop_unnamed(connection: apsw.Connection) -> None:
-    """Drop tables of no operator, which belong to incomplete adoptions."""
+    """Drop the tables that belong to no operator: remains of incomplete adoptions."""
     numbers = {row[0] for row in connection.execute("SELECT number FROM operators")}
     rows: Any = connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
     tables = [(name, match) for (name,) in rows if (match := _TABLE.fullmatch(name))]

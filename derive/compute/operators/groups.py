@@ -1,4 +1,4 @@
-"""The second tier: groups with a state that rows are added to and removed from."""
+"""The second operator tier: groups, each with a state that changes as rows are inserted and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first tier: sums of joins, of whose result nothing is stored."""
+"""The first operator tier: sums of joins; the result of a join is not stored."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Operator:
         """Create the state that is kept between ticks, before the first one."""
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """Return inputs with the expressions over their rows by which this operator looks them up."""
+        """Return each input whose rows this operator looks up, with the expressions of the lookup."""
         yield from ()
 
     def arranged_inputs(self) -> Sequence[Operator]:

@@ -1,4 +1,4 @@
-"""The third and the fourth tier: relations that are recomputed, for changed keys or as a whole."""
+"""The third and fourth operator tiers: relations that are recomputed for changed keys, or as a whole."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class X(Operator):
         return self._selects[key]
 
     def _copied(self, table: str) -> str:
-        """Return whether a table has rows with a count other than one."""
+        """Return whether a table has a row with a count other than one."""
         return "copied" if self.connection.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get else ""
 
     def _table_form(self, tables: Sequence[str], copied: Sequence[str]) -> Callable[[Get], str]:
@@ -211,7 +211,7 @@ class KeyedOperator(X):
 
 
 class RecomputedOperator(X):
-    """Inserts all rows that there are now, and retracts all former ones."""
+    """Inserts all present rows and retracts all former rows."""
 
     plan: Recomputed
     read_last: frozenset[Operator] = frozenset()

@@ -244,7 +244,7 @@ def shifted(expression: Expression, by: int) -> Expression:
 
 
 def about_leaves(expression: Expression, term: Term) -> Expression:
-    """Translate an expression over the columns of a term to one over the columns of its leaves."""
+    """Translate an expression over the columns of a term to an expression over the columns of the term's leaves."""
     return replaced(expression, lambda column: term.outputs[column.index])
 
 
@@ -294,7 +294,7 @@ def equated(predicate: Expression) -> tuple[Expression, Expression] | None:
 
 
 def sides(predicate: Expression, width: int) -> tuple[bool, bool]:
-    """Return whether an expression reads columns before `width`, and whether it reads others."""
+    """Return two booleans: whether an expression reads columns before `width`, and whether it reads other columns."""
     read = columns_read(predicate)
     return any(index < width for index in read), any(index >= width for index in read)
 

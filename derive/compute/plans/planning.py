@@ -221,12 +221,12 @@ def _sum(
 
 
 def _matches(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression]) -> Plan:
-    """Return the distinct keys of rows for which predicates are true."""
+    """Return the distinct keys of the rows for which predicates are true."""
     return Grouped(Linear((projected(restricted(all_of(plan), predicates), keys),)), len(keys), ())
 
 
 def _alone(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression], matches: Plan) -> list[Term]:
-    """Return the rows for which a predicate is not true, or whose key is not on the other side."""
+    """Return the rows for which a predicate is not true, and the rows whose key is missing on the other side."""
     width = len(plan.types)
     joined = product(all_of(plan), all_of(matches))
     equations = [equal(key, Column(width + index, key.type)) for index, key in enumerate(keys)]
@@ -443,7 +443,7 @@ def _project(project: Project) -> Sequence[Term]:
 
 
 def _narrow(term: Term) -> Term:
-    """Return the same term, whose rows of arrays come without the columns that are not read, such as the array."""
+    """Return the same term without the unread columns of arrays' rows, such as the array."""
     leaf = term.leaves[0] if len(term.leaves) == 1 else None
     if not isinstance(leaf, Keyed) or not is_unnest(leaf.relation) or term.predicates or term.is_negative:
         return term

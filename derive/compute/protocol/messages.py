@@ -147,7 +147,7 @@ class CreateInstance:
 
 @dataclass(frozen=True, slots=True)
 class CreateDataflows:
-    """A command to maintain dataflows; an equal one that is known at `as_of` is kept."""
+    """A command to maintain dataflows; a running dataflow that is equal and known at `as_of` continues."""
 
     dataflows: tuple[Dataflow, ...]
 

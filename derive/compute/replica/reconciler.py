@@ -267,14 +267,14 @@ class Reconciler:
         self._retries.hasten(identifier)  # it may have failed because it waited for this time
 
     def _hindrance(self, identifier: GlobalId, present: Dataflow, required: Dataflow) -> str | None:
-        """Return why a dataflow cannot continue as the wanted one; None if it continues."""
+        """Return the reason why a dataflow cannot continue as the requested one; None if it can."""
         why = self._difference(identifier, present, required)
         if why is None and identifier not in self._attached and not self._attach(required):
             return "could not open an input"  # it starts again, perhaps at a later time
         return why
 
     def _difference(self, identifier: GlobalId, present: Dataflow, required: Dataflow) -> str | None:
-        """Return why a dataflow differs from the wanted one; None if it can continue once its inputs are open."""
+        """Return the difference between a dataflow and the requested one; None if it can continue with open inputs."""
         if present != required:
             return "plan or sources changed"
         if isinstance(required.export, Tail):
@@ -297,7 +297,7 @@ class Reconciler:
         self._attach(dataflow)
 
     def _attach(self, dataflow: Dataflow) -> bool:
-        """Start or resume a dataflow with inputs; return False if they cannot be opened, and it starts later."""
+        """Start or resume a dataflow. Return False if its inputs cannot be opened now; it starts later."""
         self._failures.pop(dataflow.id, None)
         try:
             inputs = self._open_inputs(dataflow, dataflow.as_of)

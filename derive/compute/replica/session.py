@@ -72,7 +72,7 @@ def check_hello(hello: Hello, folder: str) -> None:
 
 
 class Peeks:
-    """Peeks that are not answered yet.
+    """Peeks that wait for their answers.
 
     Args:
         instance: the instance.
@@ -156,7 +156,7 @@ class Peeks:
         return prepared
 
     def _is_known(self, identifier: GlobalId, time: int) -> bool:
-        """Return whether a dataflow is known at a time already.
+        """Return whether a dataflow is complete at a time.
 
         Raises:
             FlowError: it never will be.
@@ -255,7 +255,7 @@ class RunningTail:
             self._own = None
 
     def _found(self) -> Get:
-        """Return the source of the rows: a dataflow that has them at that time, or a private instance."""
+        """Return the source of the rows: a dataflow that is known at that time, or a private instance."""
         types = self._dataflow.plan.types
         as_of = self._frontier - 1 if self._is_begun else self._dataflow.as_of
         of = None if self._is_alone else self._tail.of

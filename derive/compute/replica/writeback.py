@@ -50,7 +50,7 @@ class Writeback:
         Another process may have written more since.
         """
         self._begun: set[GlobalId] = set()
-        """Views that this process has written before."""
+        """Views that this process has written at least once."""
         self._beginning: tuple[GlobalId, threading.Thread] | None = None
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Writeback:
         return update, gaps[-1][0] if gaps[-1][0] > begin else unwritten
 
     def _unwritten(self, table: Table, *, has_errors: bool) -> int | None:
-        """Return the first time at which changes of a view's rows are not written; None if that is unknown.
+        """Return the first time at which changes of a view's rows are unwritten; None if the time is unknown.
 
         It is unknown for a view without readable times: nothing was written yet, or compaction has removed all history.
         """
@@ -177,7 +177,7 @@ def _gaps(errors: Iterable[tuple[int, str, str, int]], upper: int) -> Iterator[_
 
 
 def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]:
-    """Return times, and the change of the number of errors at each."""
+    """Return times, and by how much the number of errors changes at each."""
     counts: Counter[int] = Counter()
     for time, _, _, diff in errors:
         counts[time] += diff
@@ -185,7 +185,7 @@ def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]
 
 
 def _outside(changes: Sequence[_Update], begin: int, gaps: Sequence[_Gap], upper: int) -> Sequence[_Update]:
-    """Return the changes with those within a gap moved to its end, and without those of an open gap.
+    """Return changes; those within a closed gap are moved to its end, and those within an open gap are left out.
 
     Args:
         changes: changes by time; those before `begin` are moved to it.
