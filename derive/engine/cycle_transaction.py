@@ -1,4 +1,4 @@
-"""Joint transactions: the derivations of a cycle advance together, and commit as one.
+"""Joint transactions: the derivations of a cycle advance and commit together.
 
 Alone, each task of a cycle takes one step after another, with a transaction and a commit for each; the length of a step
 depends on the output of the other tasks. In a joint transaction one worker takes all these steps. If it fails, the
@@ -32,7 +32,7 @@ _MOST_PATIENCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A task of a cycle, before a joint transaction.
+    """A task of a cycle before a joint transaction.
 
     Attributes:
         task: the task.

@@ -80,12 +80,12 @@ class Derivation:
 
     @property
     def has_to_execute(self) -> bool:
-        """Return False: without documents, nothing is published."""
+        """Return False: a transaction without documents publishes nothing."""
         return False
 
     @property
     def refills(self) -> Mapping[str, int]:
-        """Return nothing: a derivation publishes to one collection only, which starts over at once."""
+        """Return no refills: a derivation publishes to one collection only, which starts over at once."""
         return {}
 
     def open(self, *, if_free: bool = False) -> Opened:
@@ -193,7 +193,7 @@ def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
 
 
 def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
-    """Return the error of a task whose shards would look for state on other shards than stored it; None without one."""
+    """Return the error of a task that would look for its state on other shards than those with the state, or None."""
     for transform in spec.transforms:
         before, now = state.places.get(transform.input.state_key), place_of(spec, transform)
         if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:

@@ -113,7 +113,7 @@ def end_wait(root: Path, task: str) -> None:
 
 
 def find_wait(root: Path, task: str) -> EditWait | None:
-    """Return the wait of a task's edit; None without one, or if the recording run has ended."""
+    """Return the recorded wait of a task's edit; None if no edit waits, or the run that recorded the wait has ended."""
     told = [entry for entry in recent_entries(root, task) if "waits_for" in entry][-1:]
     for entry in told:
         if entry["waits_for"] and not is_dead(entry["process"]):

@@ -42,7 +42,7 @@ _DELETION = "_meta"
 
 
 def takes_back(task: TaskSpec, spec: InputSpec) -> bool:
-    """Return whether a task can retract the rows of an input, so that it need not start over."""
+    """Return whether a task can retract the rows of an input. If so, the task need not start over."""
     if not isinstance(task, DerivationSpec):
         return True
     script = task.transforms[spec.index].script
@@ -64,7 +64,7 @@ def _strategies(schema: JSON) -> Iterator[JSON]:
 
 
 def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Literal["switch", "again", "wait"]:
-    """Return how an input moves from the relation it has read to the one with its source's name now."""
+    """Return how an input moves from the relation that it has read to the relation that has its source's name now."""
     known = store.collection(spec.source)
     former = store.tables.of_relation(place.relation)
     other = known and store.tables.of_relation(known.relation)
@@ -80,7 +80,7 @@ def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Li
 def find_switch(
     store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int, reached: int
 ) -> Switch | None:
-    """Return the switch of an input that has read another relation; None if it must wait for the new one.
+    """Return the switch of an input that has read another relation; None if the new relation is not ready.
 
     Args:
         store: the data folder.
@@ -166,7 +166,7 @@ def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> t
 
 
 def remove_switches(root: Path, task: str, epoch: int) -> None:
-    """Remove the files of switches that a task has completed or not begun, but not those of runs with a later epoch."""
+    """Remove the files of a task's switches, except switches in progress and those of runs with a later epoch."""
     folder = (root / collection_folder(_collection_of(task, epoch))).parent
     for epochs in folder.glob("*"):
         if int(epochs.name.rstrip("@")) <= epoch:

@@ -68,7 +68,7 @@ class CostModel:
     local_documents: int | None = None
 
     def is_start(self, waiting: Collection[Work]) -> bool:
-        """Return whether all pending work is worth Spark's start."""
+        """Return whether the pending work is large enough to start Spark."""
         if self.local_documents is not None:
             return any(work.documents > self.local_documents for work in waiting)
         kept = max(0.0, 1 - STARTING_TAKES / self.cores)
@@ -212,7 +212,7 @@ class HybridExecutor:
         return messages
 
     def _fits(self, plan: AnyPlan) -> bool:
-        """Return whether the transaction fits into memory: a tick is never cut, whatever its size."""
+        """Return whether the transaction fits into memory: a tick is never divided, whatever its size."""
         if plan.shape != "sharded":
             return True
         size = size_of(plan.reads)

@@ -47,7 +47,7 @@ def acquire_inputs(
 
 
 def gone(catalog: CatalogSpec, store: Maintainable) -> list[str]:
-    """Return tasks that have read capabilities, do not run, and are not in the catalog; `settle` drops these."""
+    """Return tasks that have read capabilities, do not run, and are missing from the catalog. `settle` drops them."""
     others = sorted(store.task_capabilities.readers() - set(catalog.tasks))
     return [name for name in others if not store.task_capabilities.is_running(name)]
 

@@ -90,12 +90,12 @@ class Materialization:
 
     @property
     def has_to_execute(self) -> bool:
-        """Return whether the endpoint must be asked: it may have lost rows, or a refill may be complete."""
+        """Return whether to ask the endpoint without documents: it may have lost rows, or a refill may be complete."""
         return self._ready is None or bool(self._ready.limits)
 
     @property
     def refills(self) -> Mapping[str, int]:
-        """Return, for each binding that is being refilled, the adjusted timestamp at which that is complete."""
+        """Return, for each binding that is being refilled, the adjusted timestamp at which its refill is complete."""
         return self._ready.limits if self._ready else {}
 
     def open(self, *, if_free: bool = False) -> Opened:
@@ -158,7 +158,7 @@ class Materialization:
         )
 
     def _step_back(self, positions: dict[str, int], tokens: Mapping[int, str]) -> Prepared:
-        """Read bindings (by state key) again from the endpoint's positions, if their contents are still readable.
+        """Set bindings (by state key) back to the endpoint's positions, if the contents from there are still readable.
 
         Raises:
             TaskError: the contents are compacted.
@@ -223,7 +223,7 @@ class Materialization:
         return self._ready
 
     def _require_own(self, prepared: PreparedMaterialization, applied: Applied) -> None:
-        """Require that a materialization that has never run or been reset here finds no rows of a later generation.
+        """Require that the endpoint has no rows of a later generation, if the materialization has no progress here.
 
         Raises:
             TaskError: the endpoint has rows that another data folder has refilled.
@@ -356,7 +356,7 @@ def _for_workers(spec: MaterializationSpec) -> MaterializationSpec:
 
 
 def _mendable(error: CatalogError) -> FlowError:
-    """Return a catalog error; if the endpoint refuses fields, return an error that may be corrected there."""
+    """Return a catalog error. If the endpoint refuses fields, return an error that may be corrected at the endpoint."""
     if any(issue.code != REFUSED for issue in error.issues):
         return error
     first = error.issues[0]

@@ -102,7 +102,7 @@ def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping
 
 
 def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
-    """Return whether a position refers to a source's present relation; by name if the relation is unknown."""
+    """Return whether a position refers to a source's present relation; compare names if the relation is unknown."""
     relation = relations.get(source, 0)
     return place.relation == relation if place.relation and relation else place.source == source
 
@@ -156,7 +156,7 @@ def _ways(former: str, transform: TransformSpec) -> str:
 def _replaced(
     store: View, spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
 ) -> Iterator[_Span]:
-    """Yield the part of a relation that a transform would read, and that a removed transform has read."""
+    """Yield the part of a relation that a transform would read and a removed transform has read before."""
     if _is_as_before(transform, state, relations):
         return
     source = transform.input.source
@@ -175,7 +175,7 @@ def _replaced(
 def _renamed(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
 ) -> Iterator[_Span]:
-    """Yield the part of its source that was read by a removed transform that this one seems to replace."""
+    """Yield the part of a source that a transform would read and the removed transform that it replaces has read."""
     source = transform.input.source
     gone = _gone(spec, state, relations)
     ends = _ends(gone, source, state, relations)
@@ -195,7 +195,7 @@ def _renamed(
 
 
 def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the source timestamp reached by each of the inputs (by state key) that have read a source."""
+    """Return the source timestamps that inputs (by state key) have reached, for the inputs that have read a source."""
     return {
         key: state.positions[key] - state.places[key].offset
         for key in keys

@@ -96,7 +96,7 @@ def start_over(
 
 
 def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
-    """Return, for each source of a materialization, a timestamp below which it has documents or will have them again.
+    """Return, for each source of a materialization, a timestamp before which it has documents, or will have them again.
 
     Each source's frontier reaches its timestamp, whatever tick the source is derived by.
     """

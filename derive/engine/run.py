@@ -85,26 +85,26 @@ class Observer(Protocol):
     """Receives the events of a run."""
 
     def working(self, task: str, documents: int) -> None:
-        """A transaction of `task` has processed this many documents so far; the first call has 0."""
+        """Report that a transaction of `task` has processed this many documents so far; the first call has 0."""
 
     def committed(self, task: str, done: Committed) -> None:
-        """The transaction is committed; without documents, only time moved and `working` was not called."""
+        """Report a committed transaction; without documents, only time has moved and `working` was not called."""
 
     def failed(self, task: str, error: FlowError) -> None:
-        """The task stopped."""
+        """Report that the task has stopped."""
 
 
 class SilentObserver:
     """An observer that ignores events."""
 
     def working(self, task: str, documents: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def committed(self, task: str, done: Committed) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def failed(self, task: str, error: FlowError) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
 
 _HELD_SECONDS = 0.1
@@ -171,7 +171,7 @@ class Run:
         self._wakeups.change(self.cycles)
 
     def seal(self, cycles: Collection[Cycle] | None = None) -> int:
-        """Seal the sources up to the present, to look at some or all cycles; return the present."""
+        """Seal the sources of some or all cycles up to the present, and return the present time."""
         self._wakeups.look(self.cycles if cycles is None else cycles)
         return self._store.seal_now(self.task_graph.sealable)
 
@@ -193,7 +193,7 @@ class Run:
         self._wakeups.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
 
     def _find_due(self, cycle: Cycle) -> Due | None:
-        """Return when a cycle has work, computed without a commit; None without waiting documents."""
+        """Return when a cycle has work; None without waiting documents. Computed without a commit."""
         due: list[Due] = []
         for task in (self.tasks[name] for name in cycle):
             if task.error:
@@ -208,7 +208,7 @@ class Run:
         return min(due, default=None)
 
     def _is_held(self, task: Task, end: int) -> bool:
-        """Return whether another writer keeps a source of a task from being final up to an adjusted timestamp."""
+        """Return whether another writer keeps a source of a task from being final before an adjusted timestamp."""
         for spec in task.spec.inputs:
             held = None if spec.source in self.tasks else self._store.write_frontier(spec.source)
             if held is not None and held + offset_of(spec, task.spec.tick) < end:
@@ -270,7 +270,7 @@ class Run:
         return moved
 
     def _keep_up(self, task: Task) -> bool:
-        """Let a task follow its sources, from the start if necessary; return False if that has failed.
+        """Move a task's inputs to the present relations of their sources; return False if that has failed.
 
         The bindings of a materialization are independent, so only those that must start over are read again.
         """
@@ -355,7 +355,7 @@ class Run:
         return task.error is not None and task.error.heals and self._retries.is_due(task.spec.name)
 
     def _take(self, task: Task, inputs: Inputs, step: Step | None) -> bool:
-        """Let a task take its step alone; return whether it did."""
+        """Run a task's own step; return whether the task has advanced."""
         name = task.spec.name
         done = None
         if step is not None:
@@ -389,7 +389,7 @@ class Run:
                 self._stop(task, error)
 
     def _look_again(self, task: str, error: SegmentMissingError) -> LostError | None:
-        """Return None if a task should look at its sources again, because a reset source has new files.
+        """Return None if a task should look again at its sources: a source was reset and has new files.
 
         A file that is missing twice was not replaced: this machine has it, and a worker does not. Return this error.
         """
@@ -457,7 +457,7 @@ class Run:
                 self._store.changes.wait_for_wake(wakes, _HELD_SECONDS)
 
     def _report_behind(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
-        """Set, for waiting documents, the stopped task that they wait for."""
+        """Set, for documents that wait for a stopped task, the name of that task."""
         stopped = [
             name for name in self.task_graph.catalog.derivations if name not in self.tasks or self.tasks[name].error
         ]
@@ -477,7 +477,7 @@ class Run:
         return documents
 
     def _is_due(self, documents: PendingDocuments, start: int) -> bool:
-        """Return whether documents belong to the work: due by `start`, or derived from such documents, or a refill."""
+        """Return whether `until_idle` waits for documents: due by `start`, derived from such documents, or a refill."""
         if not documents.documents:
             return True
         if documents.due < start or documents.delay:

@@ -50,7 +50,7 @@ class Scheduler:
         return self
 
     def hold(self, cycles: Sequence[Cycle]) -> list[Cycle]:
-        """Prevent cycles from starting transactions until `adopt`; return the cycles that are in a transaction."""
+        """Keep cycles from starting transactions until `adopt`; return the cycles that are in a transaction."""
         with self._changed:
             self._held = set(cycles)
             return [cycle for cycle in cycles if cycle in self._busy]
@@ -89,7 +89,7 @@ class Scheduler:
             thread.join(_PATIENCE)
 
     def look(self, cycles: Sequence[Cycle] | None = None) -> None:
-        """Seal, and let cycles look for work once they are at rest.
+        """Seal the sources, and let idle cycles look for work.
 
         Args:
             cycles: cycles to look; None for all.
@@ -107,7 +107,7 @@ class Scheduler:
             self._changed.notify_all()
 
     def watch(self) -> None:
-        """Let the cycles look that may have work since the last look.
+        """Let the cycles look for work that may have new work since the last call.
 
         Raises:
             FencedError: another run has fenced this run.
@@ -136,7 +136,7 @@ class Scheduler:
         return self._moved
 
     def _look_beside(self, begun: Counter[Cycle]) -> Counter[Cycle]:
-        """Let idle cycles look for work while another cycle has been in one transaction since the last call.
+        """Let idle cycles look for work while one cycle stays in the same transaction.
 
         Args:
             begun: the result of the last call.
@@ -154,7 +154,7 @@ class Scheduler:
         return begun
 
     def _wait(self, seconds: float) -> bool:
-        """Wait until every cycle is at rest; return False after `seconds`."""
+        """Wait until no cycle works; return False after `seconds`."""
         with self._changed:
             at_rest = self._changed.wait_for(lambda: self._error or not (self._due or self._busy), seconds)
             if self._error:
@@ -172,7 +172,7 @@ class Scheduler:
             self._end(cycle, moved=moved)
 
     def _begin(self, cycle: Cycle) -> bool:
-        """Wait until there may be work; return False once the cycle is removed or the scheduler stops."""
+        """Wait until there may be work; return False after the cycle is removed or the scheduler stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over(cycle) or (cycle in self._due and cycle not in self._held))
             if self._is_over(cycle):

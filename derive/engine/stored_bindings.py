@@ -1,4 +1,4 @@
-"""Stored bindings: how the rows of a materialization were made, to notice edits of that.
+"""Stored bindings: how the rows of a materialization were computed, so that edits are noticed.
 
 Rows are reduced documents, and new documents are reduced onto them. If the reductions of a source are edited, a row
 matches neither the old nor the new reductions. A column that is no longer written keeps outdated values. Neither causes

@@ -101,7 +101,7 @@ class Task:
         self.error: FlowError | None = None
 
     def move(self, transactor: Transactor) -> None:
-        """Replace the transactor by one with the same definition at another position in the catalog, for errors."""
+        """Replace the transactor by an equal one with other positions in the catalog, which errors show."""
         self._transactor, self.spec = transactor, transactor.spec
 
     @property
@@ -166,7 +166,7 @@ class Task:
         return ()
 
     def _has_other(self, spec: InputSpec) -> bool:
-        """Return whether another relation has the name of the source that an input has read."""
+        """Return whether the name of the source that an input has read belongs to another relation now."""
         place, known = self._checkpoint.places[spec.state_key], self._store.collection(spec.source)
         is_read = place.relation and spec.state_key in self._checkpoint.positions
         return bool(is_read and spec.follows and known is not None and known.relation != place.relation)
@@ -226,7 +226,7 @@ class Task:
         return min((clock for clock in clocks if clock is not None), default=None)
 
     def earliest_cause(self, inputs: Inputs) -> int:
-        """Return the least adjusted timestamp of a stored or future document still to be processed on the cycle."""
+        """Return the earliest adjusted timestamp of a stored or future document that the cycle has yet to process."""
         to_come = earliest_to_come(self.spec.inputs, self.spec.tick, inputs.uppers)
         stored = self.earliest(inputs)
         return to_come if stored is None else min(stored, to_come)

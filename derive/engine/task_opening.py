@@ -111,7 +111,7 @@ def _read_before(
     positions: Mapping[str, int],
     relations: Mapping[str, int],
 ) -> FlowError | None:
-    """Return the error of an input whose `backfill` was raised, and which would read one relation on top of another."""
+    """Return the error of an input whose `backfill` was raised after its source was replaced by another relation."""
     for spec in task.inputs:
         read = [
             place.relation
@@ -133,7 +133,7 @@ def _places(
     positions: Mapping[str, int],
     relations: Mapping[str, int],
 ) -> dict[str, Place]:
-    """Return the place of each input: the relation that it has read, or the one that its source names now."""
+    """Return the place of each input: the relation that it has read, or the present relation of its source's name."""
     places = {}
     for spec in task.inputs:
         place, before = opened[spec.state_key], former.get(spec.state_key)

@@ -108,7 +108,7 @@ class Prepared:
 
     @property
     def documents_out(self) -> int:
-        """Return the number of written documents."""
+        """Return the number of written documents, in segments and elsewhere."""
         return sum(segment.documents for segment in self.segments) + self.stored
 
 

@@ -1,4 +1,4 @@
-"""Unique keys: check that a table has at most one row per key, if its endpoint has.
+"""Unique keys: checks that a table has at most one row per key where its endpoint stores one row per key.
 
 Rows of a table are a multiset. An endpoint has one row per key: of two rows with the same key it would show the last,
 and none after one of them is deleted. So a materialization stops before it stores two rows with the same key. The rows
@@ -26,7 +26,7 @@ from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 
 DUPLICATES = "E714"
-"""Code of a table with two rows of one key, where it is materialized with one row per key."""
+"""Code of the issue that a table has two rows of one key where the endpoint stores one row per key."""
 
 _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
 

@@ -75,7 +75,7 @@ class Wakeups:
             self._all_at = 0
 
     def look(self, cycles: Collection[Cycle]) -> None:
-        """Begin to look at cycles; later commits of others count as new."""
+        """Begin to look at cycles; later commits of other processes count as new."""
         if len(cycles) == len(self._cycles):
             self._wakes = self._store.changes.wakes()
             _, elapsed = self._store.timeline.elapsed()
@@ -85,7 +85,7 @@ class Wakeups:
                 self._at.pop(cycle, None)
 
     def begin(self, cycle: Cycle) -> None:
-        """Record that a cycle looks and sees all earlier commits."""
+        """Record that a cycle looks for work; the look includes all commits until now."""
         with self._turn:
             self._at.pop(cycle, None)
 
