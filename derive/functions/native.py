@@ -10,13 +10,13 @@ from derive.functions.function import SqlForm, registered_name
 from derive.functions.types.formats import BITS
 
 LONGEST_REPEATED = 60
-"""Maximum length of SQL of arguments that is repeated."""
+"""Maximum length of arguments' SQL that a form may contain several times."""
 
 _LEAST_NORMAL, _MOST = "2.2250738585072014e-308", "1.7976931348623157e308"
 
 
 def are_short(arguments: Sequence[str]) -> bool:
-    """Return whether SQL of arguments may be repeated."""
+    """Return whether arguments are so short that a form may repeat their SQL."""
     return all(len(argument) <= LONGEST_REPEATED for argument in arguments)
 
 
@@ -89,7 +89,7 @@ _CHAINED = {
     for kinds in ("bigint", "bigint_integer", "integer_bigint", "bigint_smallint", "smallint_bigint")
 }
 _DEEPEST_CHAIN = 4
-"""Doubles, which overflowing integers become, do not reach infinity in so few operations."""
+"""Maximum depth of nested operations: so few operations on overflowed integers, as doubles, cannot reach infinity."""
 
 
 def chained(expression: Call, form: Callable[[Expression], str]) -> str | None:

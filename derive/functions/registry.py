@@ -105,7 +105,7 @@ def _call_sql(call: Call, form: Callable[[Expression], str]) -> str:
 
 
 def can_fail(expression: Expression) -> bool:
-    """Return whether the evaluation may raise an error; subqueries count, but not the relations in them."""
+    """Return whether the evaluation may raise an error. Subqueries count, but the relations in them do not."""
     match expression:
         case Call(name, arguments):
             return function_named(name).can_fail or any(map(can_fail, arguments))
@@ -118,7 +118,7 @@ def can_fail(expression: Expression) -> bool:
 
 
 def is_volatile(expression: Expression) -> bool:
-    """Return whether the next evaluation may have another value; the relations of subqueries do not count."""
+    """Return whether two evaluations may have different values; the relations of subqueries do not count."""
     match expression:
         case Call(name, arguments):
             return function_named(name).is_volatile or any(map(is_volatile, arguments))

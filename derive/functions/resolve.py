@@ -1,4 +1,4 @@
-"""Resolution of overloads: the function of a name, or the type of several expressions, by PostgreSQL's rules."""
+"""Resolve overloads by PostgreSQL's rules: the function of a name, or the common type of several expressions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _fits(source: Type, expected: Type | None) -> bool:
 
 
 def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator: bool = False) -> list[Resolution]:
-    """Return the functions that fit arguments of these types: none, the one, or several."""
+    """Return the functions that fit arguments of these types: none, one, or several."""
     candidates = [
         (function, signature)
         for function in functions
@@ -106,7 +106,7 @@ def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> li
 
 
 def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """Return the candidates for untyped literals: text if any takes it, else the common category's preferred type."""
+    """Return the candidates for untyped literals: those that take text, else those of the common category."""
     for index, kind in enumerate(types):
         if kind is not Type.UNKNOWN:
             continue
@@ -171,7 +171,7 @@ _INSTEAD = {
 
 
 def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:
-    """Return the error for a function that does not exist, or not for such arguments."""
+    """Return the error for a function that does not exist, or does not take such arguments."""
     hint = "No function matches the given name and argument types. You might need to add explicit type casts."
     if name in _INSTEAD:
         hint = _INSTEAD[name]
@@ -195,7 +195,7 @@ def operation(symbol: str, types: Sequence[Type]) -> str:
 
 
 def unknown_operator(symbol: str, types: Sequence[Type], offset: int | None) -> SqlError:
-    """Return the error for an operator that does not exist for such operands."""
+    """Return the error for an operator that does not exist, or does not take such operands."""
     hint = "No operator matches the given name and argument types. You might need to add explicit type casts."
     return SqlError("42883", f"operator does not exist: {operation(symbol, types)}", hint=hint, offset=offset)
 
@@ -221,7 +221,7 @@ def resolve_array(symbol: str, types: Sequence[Type]) -> Resolution | None:
 
 
 def resolve_quantified(symbol: str, kind: Type, *, is_all: bool) -> Resolution | None:
-    """Return the function that compares a value with all elements of an array, both of one type; None without one.
+    """Return the function that compares a value with all elements of an array of the same type; None without one.
 
     Args:
         symbol: comparison operator.

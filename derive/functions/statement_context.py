@@ -81,15 +81,15 @@ class CatalogNames(Protocol):
     """Objects of PostgreSQL's catalogs by name and by oid."""
 
     def oid_of(self, kind: str, name: str) -> int | None:
-        """Return the oid of a name as SQL writes it; None without such an object.
+        """Return the oid of a name as SQL writes it; None if no object has the name.
 
         Args:
             kind: name of a `reg…` type, such as `regclass`.
-            name: the name, with a schema or without.
+            name: the name, with or without a schema.
         """
 
     def name_of(self, kind: str, oid: int) -> str | None:
-        """Return the quoted name of an object; None without such an object.
+        """Return the quoted name of an object; None if no object has the oid.
 
         Args:
             kind: name of a `reg…` type; `role` for a role's name without quotes.
@@ -97,7 +97,7 @@ class CatalogNames(Protocol):
         """
 
     def object_of(self, oid: int) -> CatalogObject | None:
-        """Return a relation or an index; None without one."""
+        """Return a relation or an index; None if no such object has the oid."""
 
 
 @dataclass(frozen=True, slots=True)

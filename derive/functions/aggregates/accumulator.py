@@ -261,7 +261,7 @@ STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
 
 
 AggregateForm: TypeAlias = Callable[[Sequence[str], str], str]
-"""A function that returns SQL of an aggregate, given SQL of the arguments and the suffix: FILTER, OVER."""
+"""A function that returns SQL of an aggregate, given SQL of the arguments and of the suffix (FILTER and OVER)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specia
 
 
 def of_counts(form: Callable[[Sequence[str], str], str]) -> Accumulator:
-    """Return the state of a count, with a given contribution of rows."""
+    """Return the state of a count; `form` returns the contribution of rows."""
     return Accumulator(("0",), lambda arguments, weight: (form(arguments, weight),), added, lambda state: state[0])
 
 

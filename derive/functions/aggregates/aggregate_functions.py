@@ -69,7 +69,7 @@ class _Percentile:
 
     @staticmethod
     def at(fraction: float, values: list[Any]) -> Datum:
-        """Return the first value whose cumulative fraction is at least the requested one."""
+        """Return the first value whose cumulative fraction is at least the requested fraction."""
         datum: Datum = values[max(math.ceil(fraction * len(values)), 1) - 1]
         return datum
 
@@ -84,7 +84,7 @@ class _Between(_Percentile):
 
 
 class _Mode:
-    """The most frequent value, the first of several."""
+    """The most frequent value; of several, the first one."""
 
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}

@@ -244,7 +244,7 @@ def dissect(programs: Programs, node: Node, content: bytes, span: Span, spans: l
 
 
 def _middle(programs: Programs, left: Node, right: Node, content: bytes, span: Span) -> int:
-    """Return the end of the first of two parts."""
+    """Return the position at which the first of two parts ends."""
     begin, end = span
     takes_much = preference(left) is not False
     if has_ordered_lengths(left):
@@ -321,7 +321,7 @@ def _first_progress(programs: Programs, body: Node, rest: Node, content: bytes, 
 
 
 def _hurried(programs: Programs, node: Repetition, content: bytes, span: Span) -> Span | None:
-    """Return the same span if the preferred matches, one after the other, reach the end; None otherwise."""
+    """Return the same span if the preferred matches reach the span's end one after the other; otherwise None."""
     begin, end = span
     takes_much = preference(node.body) is not False
     while True:

@@ -283,7 +283,7 @@ def _has_no_words(node: Node) -> bool:
 
 
 def _narrowed(node: Node, *, is_reversed: bool) -> Node | None:
-    """Return the same part, restricted to a word character at its begin or end; None if there is no simple form."""
+    """Return a part restricted to a word character at its beginning or end; None if no simple form exists."""
     match node:
         case CharacterSet():
             return replace(node, is_of_words=True)

@@ -1,4 +1,4 @@
-"""Functions and operators of arrays: one of each for every element type, all of them over data."""
+"""Functions and operators of arrays; each is defined once and added for every element type."""
 
 from __future__ import annotations
 

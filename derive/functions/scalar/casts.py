@@ -242,7 +242,7 @@ def _add_addresses() -> None:
 
 
 def _add_object_ids() -> None:
-    """Add casts of oids: an integer is an oid in any expression, and an oid is an integer where that is written."""
+    """Add casts of oids: integer to oid is implicit; oid to integer must be written."""
     for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
         _cast(kind, Type.OID, "implicit", oid_of_integer, sql=_oid_form(kind))
     _same(Type.OID, Type.BIGINT, "assignment")

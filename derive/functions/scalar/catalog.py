@@ -50,7 +50,7 @@ def _of_statement(
 def _of_object(
     name: str, arguments: Sequence[Type], result: Type, value: Callable[[CatalogObject, tuple[Any, ...]], Datum]
 ) -> None:
-    """Add a function of an object's oid; its value is NULL without such an object."""
+    """Add a function of an object's oid; its value is NULL if no object has the oid."""
 
     def call(oid: int, *others: Any) -> Datum:
         target = current_context().catalog.object_of(oid)
@@ -114,7 +114,7 @@ def _add_constants() -> None:
 
 
 def _size(count: int) -> str:
-    """Return a number of bytes in the largest unit of which there are at least ten, as text."""
+    """Return a number of bytes as text, in the largest unit of which there are at least ten."""
     size = abs(count)
     if size < _MOST_UNITS:
         return f"{count} bytes"
@@ -146,7 +146,7 @@ def _user(oid: int) -> str:
 
 
 def _index_column(index: CatalogObject, arguments: tuple[Any, ...]) -> str | None:
-    """Return the definition of an index, or of its column with a number from 1."""
+    """Return the definition of an index, or of one of its columns, counted from 1."""
     number = arguments[0]
     if number == 0:
         return index.definition
@@ -154,7 +154,7 @@ def _index_column(index: CatalogObject, arguments: tuple[Any, ...]) -> str | Non
 
 
 def _finding(kind: Type) -> Callable[[str], int | None]:
-    """Return the function of `to_regclass` and the like."""
+    """Return the function that finds an object by its name, such as `to_regclass`."""
 
     def find(name: str) -> int | None:
         return int(name) if name.isdecimal() else current_context().catalog.oid_of(kind.value, name)
@@ -168,7 +168,7 @@ def _add_lookups() -> None:
 
 
 def _effect(name: str, arguments: Sequence[Type], result: Type) -> None:
-    """Add a function with an effect on the session; it is NULL and has no effect if an argument is NULL."""
+    """Add a function with an effect on the session. A NULL argument makes the value NULL, without an effect."""
 
     def call(*values: Datum) -> Datum:
         return current_context().effect(name, values)

@@ -293,7 +293,7 @@ def _made_timestamp_in_zone(*fields_and_zone: Any) -> int:
 
 
 def timestamp_of_seconds(seconds: float) -> int:
-    """Return the timestamp of a number of seconds since 1970.
+    """Return the timestamp that is a number of seconds after 1970-01-01.
 
     Raises:
         SqlError: 22008, it is out of range.
@@ -388,11 +388,11 @@ _FIELDS = {**UNIT_OF, "quarter": "quarter", "qtr": "quarter"} | {
 _FIELDS |= {"timezone_h": "timezone_hour", "timezone_m": "timezone_minute"}
 _FIELDS |= {name: name for name in ("timezone_hour", "timezone_minute")}
 _MONOTONE = {"year", "decade", "century", "millennium", "epoch", "julian", "isoyear"}
-"""Fields that are infinite for infinite values; other fields are NULL."""
+"""Fields that are infinite for infinite values; all other fields are NULL for them."""
 TIME_FIELDS = {"hour", "minute", "second", "millisecond", "microsecond"}
 """Fields of the time of day."""
 _SPECIAL = {"epoch", "dow", "doy", "isodow", "isoyear", "julian"}
-"""Fields that values cannot be truncated to."""
+"""Names of fields to which values cannot be truncated."""
 
 
 def field_named(name: str, kind: Type) -> str:
@@ -425,7 +425,7 @@ def _cut(number: int, divisor: int) -> int:
 
 
 def century_of(year: int) -> int:
-    """Return the century of a year, which counts without 0; year 0 is 1 BC."""
+    """Return the century of a year. There is no century 0; year 0 is 1 BC."""
     return (year + 99) // 100 if year > 0 else _cut(year - 100, 100)
 
 
@@ -574,7 +574,7 @@ _UNITS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MIN
 
 
 def _cut_to(name: str, kind: Type) -> str:
-    """Return the field that a value is truncated to."""
+    """Return the field to which a value is truncated."""
     field = field_named(name, kind)
     if field in _SPECIAL:
         raise SqlError("22023", f'unit "{name.lower()}" not recognized for type {kind.value}')

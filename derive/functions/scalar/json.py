@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"\s*[+-]?\d{1,18}", re.ASCII)
 
 
 def _steps(path: Path) -> tuple[str, ...]:
-    """Return the steps of a path to change, none of which may be NULL."""
+    """Return the steps of a path at which a value is changed; a NULL step is an error."""
     steps: list[str] = []
     for position, step in enumerate(path, start=1):
         if step is None:
@@ -34,7 +34,7 @@ def _steps(path: Path) -> tuple[str, ...]:
 
 
 def step_into(container: Json, step: str) -> str | int | None:
-    """Return the key or index of a path's step in a value; None if there is none."""
+    """Return the key or index of a path's step in a value; None if the value has no such part."""
     if isinstance(container, dict):
         return step
     if isinstance(container, list) and _INTEGER.fullmatch(step):
@@ -168,7 +168,7 @@ def _member(container: Json, step: str | int) -> Json:
 
 
 def _member_of_any(container: Json, step: str | int) -> Json:
-    """Return a member as operators do, which treat a scalar as an array of itself."""
+    """Return a member as JSON operators do: a scalar is treated as an array with that element."""
     if step in {0, -1} and not isinstance(container, dict | list):
         return container
     return _member(container, step)

@@ -23,12 +23,12 @@ def infix(symbol: str) -> SqlForm:
 
 
 def _spans(form: SqlForm) -> SqlForm:
-    """Return the form for intervals, which compares only durations."""
+    """Return the form of a comparison of intervals, which compares only their durations."""
     return lambda arguments, kinds: form([f"substr({argument}, 1, {TOTAL_BYTES})" for argument in arguments], kinds)
 
 
 def _keys(form: SqlForm) -> SqlForm:
-    """Return the form for jsonb, whose data do not sort as values do."""
+    """Return the form of a comparison of jsonb, whose data do not sort as the values do."""
     return lambda arguments, kinds: form([sort_key(argument, Type.JSONB) for argument in arguments], kinds)
 
 
@@ -128,7 +128,7 @@ def _coalesce(arguments: Sequence[str], _: Sequence[Type]) -> str:
 
 
 def _add_of_any_type() -> None:
-    """Add functions whose arguments have one type, found by `resolve`, which is also the result's type."""
+    """Add functions whose arguments have one common type, found by `resolve`; the result has the same type."""
     FUNCTIONS.add(Function("coalesce", "coalesce", (None,), Type.UNKNOWN, None, _coalesce, False, False, True))
     for name, choose in (("greatest", "max"), ("least", "min")):
         python = _extreme(max if choose == "max" else min)

@@ -31,7 +31,7 @@ WORDS_OF_OPERATORS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide
 
 
 def in_range(kind: Type, number: int) -> int:
-    """Return the number, if it is in the range of an integer type.
+    """Return the number after a check that an integer type can hold it.
 
     Raises:
         SqlError: 22003, it is out of range.
@@ -72,7 +72,7 @@ _INTEGER_OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def checked_double(number: float, *operands: float) -> float:
-    """Return a result that is infinite only if an operand is.
+    """Return a result after a check: it may be infinite only if an operand is infinite.
 
     Raises:
         SqlError: 22003, it is too large.

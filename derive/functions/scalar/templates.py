@@ -418,7 +418,7 @@ def _written_number(number: Decimal, text: str) -> str:
 
 
 def _laid_out(template: _Template, whole_part: str, fraction: str, is_negative: bool) -> str:
-    """Return the digits and other parts in the places of a template."""
+    """Return digits and other parts in the places of a template."""
     first = min(template.before - len(whole_part), template.first_zero)
     digits = whole_part.rjust(template.before, "0")
     pieces: list[str] = []

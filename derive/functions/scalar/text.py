@@ -62,7 +62,7 @@ def _rpad(text: str, length: int, fill: str = " ") -> str:
 
 
 def part(text: str, begin: int, count: int | None = None) -> str:
-    """Return `count` characters from a position on, counted from 1; positions before the first character count, too.
+    """Return `count` characters from a position on, counted from 1. Positions before the first character count as well.
 
     Raises:
         SqlError: 22011, a negative count.

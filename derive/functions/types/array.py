@@ -70,7 +70,7 @@ _TEXTS = {Type.TEXT, Type.JSONB}
 
 
 def _of_jsonb(datum: str) -> bytes:
-    """Return the bytes by which it sorts, followed by the datum."""
+    """Return bytes that sort as JSON values do, followed by the datum."""
     return _escaped(jsonb_key(datum)) + _of_text(datum)
 
 

@@ -132,7 +132,7 @@ def offset_of_local(zone: Zone, local: int) -> int:
 
 
 def _shown(timestamp: int) -> datetime:
-    """Return an equal timestamp within the years of rules."""
+    """Return an equal timestamp in a year for which the zone's rules are known."""
     year = 1970 + timestamp // (_MICROSECONDS_OF_PERIOD // _PERIOD)
     if year < _FIRST_YEAR:
         timestamp -= (year - _FIRST_YEAR) // _PERIOD * _MICROSECONDS_OF_PERIOD
@@ -147,7 +147,7 @@ def _microseconds(offset: timedelta | None) -> int:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return the names of all zones by lower case, without `localtime`, which differs between machines."""
+    """Return the names of all zones by lower case, except `localtime`, which differs between machines."""
     return {name.lower(): name for name in available_timezones() - {_MACHINE_ZONE}}
 
 
@@ -537,7 +537,7 @@ _ISO_UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
 def interval_of_unit(unit: str, number: Decimal) -> Interval:
-    """Return the interval of a number of units, in the singular; fractions of months become days, and of days time."""
+    """Return the interval of a number of units. Fractions of months become days, and fractions of days become time."""
     if unit in _MONTHS_OF_UNIT:
         months = number * _MONTHS_OF_UNIT[unit]
         if _MONTHS_OF_UNIT[unit] > 1:
@@ -597,7 +597,7 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
 
 
 def _unit_before(rest: str) -> str:
-    """Return the unit of a number without one: days if a time of day follows."""
+    """Return the unit of a number without a unit: days if a time of day follows."""
     following = _TOKEN.match(rest) if rest.strip() else None
     return "day" if following and following["time"] else "second"
 

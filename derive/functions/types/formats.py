@@ -122,12 +122,12 @@ def bytea_of_text(text: str) -> bytes:
 
 
 def array_of_text(kind: Type, read: Callable[[str], Datum], text: str) -> bytes:
-    """Return the array of elements of a type that a text denotes, with a reader of one element."""
+    """Return the array that a text denotes, given the function that reads one element."""
     return array_of(kind, [None if element is None else read(element) for element in texts_of_literal(text)])
 
 
 def text_of_array(kind: Type, write: Callable[[Any], str], datum: bytes) -> str:
-    """Return an array of elements of a type as text, with a writer of one element."""
+    """Return an array as text, given the function that writes one element."""
     return literal_of_texts([None if element is None else write(element) for element in elements_of(kind, datum)])
 
 
@@ -137,7 +137,7 @@ _NUMERIC_HEAD = struct.Struct(">hhHH")
 _INTERVAL = struct.Struct(">qii")
 _NUMERIC_NAN, _NUMERIC_INFINITY, _NUMERIC_MINUS_INFINITY, _NUMERIC_NEGATIVE = 0xC000, 0xD000, 0xF000, 0x4000
 _INFINITY_SCALE = 32
-"""The scale that PostgreSQL writes for infinities; it reads any."""
+"""The scale that PostgreSQL writes for infinities; any scale is read."""
 _INT_LEAST, _INT_MOST, _LONG_LEAST, _LONG_MOST = -1 << 31, (1 << 31) - 1, -1 << 63, (1 << 63) - 1
 _JSONB_VERSION = b"\x01"
 _ARRAY_HEAD, _DIMENSION = struct.Struct(">iiI"), struct.Struct(">ii")
@@ -148,7 +148,7 @@ _TEXT_OIDS = {18, 19, 1042, 1043}
 
 
 def read_binary(kind: Type, read: Callable[[bytes], Datum], data: bytes) -> Datum:
-    """Return the datum of a type that a client sent, with a reader of the binary form.
+    """Return the datum of a client's binary value, given the function that reads the binary form of its type.
 
     Raises:
         SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8, or has a NUL.
@@ -295,7 +295,7 @@ def jsonb_of_binary(data: bytes) -> str:
 
 
 def binary_of_array(kind: Type, oid: int, write: Callable[[Any], bytes], datum: bytes) -> bytes:
-    """Return an array of elements of a type in binary form, with the oid and a writer of its elements."""
+    """Return an array in binary form, given the oid of the element type and the function that writes one element."""
     elements = elements_of(kind, datum)
     if not elements:
         return _ARRAY_HEAD.pack(0, 0, oid)
@@ -310,7 +310,7 @@ def binary_of_array(kind: Type, oid: int, write: Callable[[Any], bytes], datum: 
 
 
 def array_of_binary(kind: Type, oid: int, read: Callable[[bytes], Datum], data: bytes) -> bytes:
-    """Read an array of elements of a type from its binary form, with the oid and a reader of its elements."""
+    """Read an array from its binary form, given the oid of the element type and the function that reads one element."""
     dimensions, _, actual = _ARRAY_HEAD.unpack_from(data)
     if dimensions not in {0, 1}:
         raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Use jsonb.")

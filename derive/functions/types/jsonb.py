@@ -100,7 +100,7 @@ _COUNT_BYTES = 4
 
 @lru_cache(maxsize=4096)
 def jsonb_key(datum: str) -> bytes:
-    """Return the bytes by which a datum of `jsonb` sorts; equal only for equal data."""
+    """Return bytes by which data of `jsonb` sort; the bytes are equal only for equal data."""
     value = parsed_json(datum)
     if isinstance(value, dict):
         return _OBJECT_OF_ALL + _members(value)
@@ -133,5 +133,5 @@ def _members(value: dict[str, Json]) -> bytes:
 
 
 def _closed(data: bytes) -> bytes:
-    """Return prefix-free bytes in the same order."""
+    """Return bytes that sort as the given ones and are never the beginning of other such bytes."""
     return data.replace(_ZERO, _ESCAPED_ZERO) + _END

@@ -40,13 +40,13 @@ def _upper_piece(piece: str) -> str:
 
 
 def lower_letter(character: str) -> str:
-    """Return a character in lower case, if that is one character."""
+    """Return a character in lower case; the character itself if lower case takes several characters."""
     lowered = character.lower()
     return lowered if len(lowered) == 1 else character
 
 
 def upper_letter(character: str) -> str:
-    """Return a character in upper case, if that is one character."""
+    """Return a character in upper case; the character itself if upper case takes several characters."""
     raised = character.upper()
     return raised if len(raised) == 1 else character
 

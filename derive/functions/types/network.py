@@ -131,7 +131,7 @@ def _octets(text: str) -> list[int]:
 
 
 def _classful_bits(octets: list[int]) -> int:
-    """Return the number of bits of a network without explicit bits: those of its class, or of all given octets."""
+    """Return the number of network bits of a text without them: those of the network's class, or of all octets."""
     first = octets[0]
     bits = 32 if first >= 240 else 8 if first >= 224 else 24 if first >= 192 else 16 if first >= 128 else 8
     bits = max(bits, 8 * len(octets))

@@ -46,7 +46,7 @@ def text_of_double(number: float) -> str:
 
 
 def text_in_digits(number: float, digits: int) -> str:
-    """Format a number with this number of digits after the first, and an exponent."""
+    """Format a number with an exponent and this number of digits after the first digit."""
     mantissa, _, exponent = f"{number:.{digits}e}".partition("e")
     return f"{mantissa}e{exponent}"
 
@@ -58,7 +58,7 @@ def _is_tied(number: float, text: str) -> bool:
 
 
 def double_of_text(text: str) -> float:
-    """Parse a number.
+    """Parse a double.
 
     Raises:
         SqlError: 22P02, it is malformed; 22003, it is too large or too small.
@@ -106,7 +106,7 @@ def numeric_of_int(number: int) -> bytes:
 
 
 def numeric_of(number: Decimal) -> bytes:
-    """Return the datum of a number, rounded if it has too many digits after the decimal point.
+    """Return the datum of a number; excess digits after the decimal point are rounded away.
 
     Raises:
         SqlError: 22003, it is too large.

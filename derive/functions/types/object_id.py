@@ -20,7 +20,7 @@ _MISSING = {
 
 
 def oid_of_text(text: str) -> int:
-    """Return the oid of a number as text.
+    """Parse the oid in a text of digits.
 
     Raises:
         SqlError: 22P02, the text is no number; 22003, the number is out of range.
@@ -32,7 +32,7 @@ def oid_of_text(text: str) -> int:
 
 
 def oid_of_integer(number: int, text: str | None = None) -> int:
-    """Return the oid of an integer; a negative integer of 32 bits counts from the end, as in PostgreSQL.
+    """Return the oid of an integer. A negative 32-bit integer stands for the oid with the same bits.
 
     Raises:
         SqlError: 22003, the number is out of range.

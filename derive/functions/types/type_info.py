@@ -280,7 +280,7 @@ INFO_OF: Mapping[Type, TypeInfo] = {
     Type.UNKNOWN: replace(INFOS[Type.TEXT], category="X", is_preferred=False),
     **{kind: _array(kind.element, INFOS[kind.element]) for kind in ARRAYS if kind.element},
 }
-"""Every type. Clients see a clock as a bigint, and a value without a type as text."""
+"""The properties of every type. Clients see an `mz_timestamp` as a bigint, and a value without a type as text."""
 
 
 DECODERS: Mapping[Type, Callable[[Any], Any]] = {kind: info.decode for kind, info in INFO_OF.items() if info.decode}
@@ -291,7 +291,7 @@ ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {kind: info.encode for kind, i
 
 
 def datum_of_text(kind: Type, text: str) -> Datum:
-    """Return the datum of a text, as clients write values of the type.
+    """Parse a text, as clients write values of the type, into a datum.
 
     Raises:
         SqlError: 22P02, 22003, 22007, 22008, …: the text is invalid for the type.
