@@ -32,7 +32,7 @@ from derive.storage.segments.reader import Selection
 from derive.storage.segments.rows import ReadRows
 
 _MOST_CLOCK = 253_402_300_799_999_999
-"""The last microsecond of the year 9999."""
+"""The timestamp of the last microsecond of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class CompiledBinding:
         self._values = [_Value(by_field[name], place) for name, place in zip(binding.values, places, strict=True)]
 
     def check(self, rows: ReadRows) -> None:
-        """Validate the documents that are not known to be validated.
+        """Validate the documents that may be invalid.
 
         Raises:
             SchemaViolation: a document is not valid.
@@ -225,7 +225,7 @@ def _times(clocks: np.ndarray) -> pa.StringArray:
 
 
 def _other_numbers(column: pa.Array, is_other: np.ndarray) -> pa.Array:
-    """Return the numbers of a column that documents write as the other numeric type; 0 for other rows."""
+    """Return a column's numbers as the other numeric type where documents write that; 0 for other rows."""
     is_integer = pa.types.is_int64(column.type)
     filled = column.fill_null(pa.scalar(0, column.type)).to_numpy()
     return pa.array(np.where(is_other, filled, 0).astype(np.float64 if is_integer else np.int64))

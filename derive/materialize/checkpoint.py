@@ -114,7 +114,7 @@ class ShardData:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The point from which a shard continues.
+    """The point at which a shard resumes.
 
     Attributes:
         token: name of the attempt whose commit the endpoint recorded last; empty if there was none.
@@ -147,7 +147,7 @@ def resume(
     restart: ResetMarker | None = None,
     folder: FolderIdentity | None = None,
 ) -> Resumed:
-    """Return the point from which a shard with an opened stream continues.
+    """Return the point at which a shard with an opened stream resumes.
 
     Args:
         opened: the endpoint's checkpoint; empty if the endpoint stores none.
@@ -207,7 +207,7 @@ def require_no_newer(
     restart: ResetMarker,
     folder: FolderIdentity | None,
 ) -> None:
-    """Check that no ranges of keys within a shard's range have stored more than the data folder knows.
+    """Check that the endpoint has no checkpoint of a narrower range that is ahead of the data folder.
 
     The number of shards decreases only with a reset. Without one, the data folder was restored from a backup, and its
     shards were split afterwards.
@@ -244,7 +244,7 @@ def _resume_from_nothing(
     token: str | None,
     restart: ResetMarker,
 ) -> Resumed:
-    """Return the point from which a shard without a checkpoint continues; arguments are those of `resume`."""
+    """Return the point at which a shard without a checkpoint resumes; arguments are those of `resume`."""
     if not opened and token is None:  # the shard never had documents to store
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
     if token == "":  # the data folder has recorded that the shard starts over
@@ -290,7 +290,7 @@ def _can_resume(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Re
 
 
 def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> None:
-    """Check that a checkpoint is of this data folder, or of one that this folder was restored from.
+    """Check that this data folder wrote a checkpoint, or that the folder was restored from one that did.
 
     A materialization that was reset, and has stored nothing since, takes the endpoint over.
 
@@ -315,7 +315,7 @@ def _require_known(
     *,
     is_same: bool,
 ) -> None:
-    """Check that a data folder that was restored from a backup knows everything that the endpoint has stored.
+    """Check that a data folder restored from a backup knows everything that the endpoint has stored.
 
     It has the history of its backup, without later commits.
 
@@ -395,7 +395,7 @@ def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
 def _last_position(
     binding: StoredBinding, checkpoint: ShardCheckpoint, ends: Mapping[str, tuple[str, int]]
 ) -> int | None:
-    """Return the timestamp below which documents of a binding, or of its predecessor, were stored; None if none were.
+    """Return the timestamp before which documents of a binding or its predecessor were stored; None without any.
 
     A higher `backfill` makes another binding of the same name. A checkpoint may be older than a split of shards; `ends`
     is the progress of bindings (by state key) at a later reset.

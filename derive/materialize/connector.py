@@ -40,7 +40,7 @@ _Response = TypeVar("_Response")
 
 
 def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
-    """Return a message and a hint why an endpoint's image cannot run here; None if it can, or if it is not an image."""
+    """Return the reason why an endpoint's image cannot run on this machine, and a hint; None if nothing prevents it."""
     if not isinstance(endpoint, ConnectorEndpoint):
         return None
     installed = installed_materialize_connectors()
@@ -94,7 +94,7 @@ class Connector:
         return self._schemas
 
     def validate(self, request: pb.ValidateRequest, secrets: Collection[str]) -> pb.ValidateResponse:
-        """Return the endpoint's constraints for the fields of bindings.
+        """Return the constraints that the endpoint sets on fields of bindings.
 
         Args:
             request: the bindings.

@@ -1,4 +1,4 @@
-"""Field selection: the fields of a collection that a binding materializes, by its author and its connector.
+"""Field selection: a binding's author and its connector decide which fields the binding materializes.
 
 The author decides first: included fields are selected, excluded fields are not. Then the connector's required fields
 are selected, and its recommended fields if the author accepts recommendations. A location is materialized once unless
@@ -153,7 +153,7 @@ class _Selector:
                 self._issue(at, f"{where} {why}, and {needs}", self._constraint(told))
 
     def _take(self, names: Sequence[str]) -> bool:
-        """Return whether a field of a location is selected, after selecting its best field if none was."""
+        """Return whether a field of a location is selected; if none was, select the location's best field first."""
         if not self._selected.isdisjoint(names):
             return True
         allowed = [name for name in names if self._is_allowed(name)]
@@ -162,7 +162,7 @@ class _Selector:
         return bool(allowed)
 
     def _keep(self) -> None:
-        """Select the fields materialized until now: a column that is no longer written would be outdated."""
+        """Select the fields that are stored until now; otherwise their columns would become outdated."""
         for name in self._stored:
             if name in self._selected or name not in self._fields or self._is_deep(self._fields[name].pointer):
                 continue
@@ -188,7 +188,7 @@ class _Selector:
                 self._take(recommended)
 
     def _require_room(self) -> None:
-        """Check that there is room for the fields that the author includes and the connector requires."""
+        """Check that all fields which the author includes or the connector requires have room."""
         count = len(self._selected)
         if self._most and count > self._most:
             message = f"{count:,} fields are to be materialized, and the endpoint has room for {self._most:,}"
@@ -208,11 +208,11 @@ class _Selector:
         return name not in self._excluded and self._constraint(name).type not in _REFUSED
 
     def _is_unsatisfiable(self, name: str) -> bool:
-        """Return whether a field must be selected and cannot be; the author may exclude it."""
+        """Return whether a field is required and cannot be stored; the author may exclude it."""
         return name not in self._excluded and self._constraint(name).type is ConstraintType.UNSATISFIABLE
 
     def _rank(self, name: str) -> tuple[bool, int, bool, bool, str]:
-        """Return a sort key by which the better of two fields of a location comes first."""
+        """Return a sort key that puts the better of two fields of a location first."""
         is_included = name in self._desired.include
         constraint = self._constraint(name).type
         is_explicit = self._fields[name].explicit

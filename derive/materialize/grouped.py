@@ -1,4 +1,4 @@
-"""Documents of one binding in one transaction, grouped by key: those to load, and those certainly absent.
+"""The documents of one binding in one transaction, grouped by key: keys to load, and keys that are certainly absent.
 
 A key that occurs once and has no document at the endpoint is stored as read, from its text and its columns. Documents
 are parsed only if they have to be reduced.
@@ -53,7 +53,7 @@ class LastStored:
 
 
 class KeyFilter:
-    """Knowledge about the keys of one binding.
+    """Knowledge about the keys of one binding at its endpoint.
 
     Args:
         largest: the greatest key ever stored; None if unknown.
@@ -69,7 +69,7 @@ class KeyFilter:
         self._stored: _Filters | None = _Filters() if is_empty else None
 
     def may_be_there(self, keys: pa.BinaryArray) -> np.ndarray:
-        """Return for each key whether the endpoint may have it."""
+        """Return, for each key, whether the endpoint may have a document."""
         may_be = np.ones(len(keys), dtype=np.bool_)
         if self.largest is not None:
             may_be = pc.less_equal(keys, pa.scalar(self.largest)).to_numpy(zero_copy_only=False)
@@ -102,7 +102,7 @@ class _Filters:
         self._left = self._total = 0
 
     def may_hold(self, hashes: np.ndarray) -> np.ndarray:
-        """Return for each hash whether it may have been added."""
+        """Return, for each hash, whether it may have been added."""
         held = np.zeros(len(hashes), dtype=np.bool_)
         for cells in self._filters:
             is_set = np.ones(len(hashes), dtype=np.bool_)
@@ -215,7 +215,7 @@ class Grouped:
 
     @cached_property
     def _asked(self) -> dict[bytes, int]:
-        """Return the numbers of the keys whose documents must be loaded."""
+        """Return the indices of the keys whose documents must be loaded."""
         return dict(zip(self.requested.to_pylist(), np.flatnonzero(self._requested).tolist(), strict=True))
 
     def stored(self) -> list[Stored]:
@@ -232,7 +232,7 @@ class Grouped:
         return [part for part in parts if len(part.keys)]
 
     def _gone(self) -> list[Stored]:
-        """Return deletions of the documents at the endpoint."""
+        """Return deletions of these keys' documents at the endpoint."""
         numbers = np.flatnonzero(self._exists())
         everything = np.ones(len(numbers), dtype=np.bool_)
         return [self._as_read(numbers, everything, everything)]

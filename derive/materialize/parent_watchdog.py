@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _follow(program: subprocess.Popen[bytes]) -> None:
-    """End with the program's exit code."""
+    """Wait for the program, and exit with its exit code."""
     code = program.wait()
     _signal(program, signal.SIGKILL)  # processes that the program has started
     os._exit(code if code >= 0 else 128 - code)

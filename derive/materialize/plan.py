@@ -95,7 +95,7 @@ def store_rows(
 def _new(
     stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], count: Callable[[ReadRows], None]
 ) -> Iterator[ReadRows]:
-    """Yield rows that the endpoint has not stored yet; for bindings that are cleared, rows that it may have."""
+    """Yield rows that the endpoint has not stored yet. For bindings that are cleared, yield rows that it may have."""
     keys = [binding.state_key for binding in bindings]
     begins = np.array([stream.positions[key] for key in keys], dtype=np.int64)
     ends = np.array([stream.clearing.get(key, END_OF_TIME) for key in keys], dtype=np.int64)

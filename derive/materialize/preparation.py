@@ -85,7 +85,7 @@ def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequ
 
 
 def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
-    """Return a connector's answer for a binding; a constraint of an unknown type forbids its field."""
+    """Return a connector's answer for a binding. A constraint of unknown type forbids its field."""
     known = {int(kind): kind for kind in ConstraintType}
     constraints = {
         name: Constraint(known.get(constraint.type, ConstraintType.FIELD_FORBIDDEN), constraint.reason)
@@ -399,7 +399,7 @@ Examine: TypeAlias = Callable[[PreparedMaterialization], Iterable[Issue]]
 def check_materializations(
     specs: Iterable[MaterializationSpec], connectors: Connectors, examine: Examine = lambda prepared: ()
 ) -> list[Issue]:
-    """Return the faults of materializations, and notes on checks that were not possible; disabled ones are skipped."""
+    """Return faults of materializations, and notes on checks that were impossible. Disabled ones are skipped."""
     return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors, examine)]
 
 
@@ -437,7 +437,7 @@ def _check(spec: MaterializationSpec, connectors: Connectors, examine: Examine) 
 
 
 def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
-    """Yield a note for each binding with more fields than the endpoint has room for."""
+    """Yield a note for each binding that has more fields than the endpoint can store."""
     for binding in prepared.bindings:
         if binding.fields.left_out:
             message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"

@@ -27,7 +27,7 @@ _LINE_CHARACTERS = 500
 
 
 class ConnectorProcess:
-    """A program that serves a connector, and has printed its address.
+    """A running program that serves a connector and has printed its address.
 
     Its standard input is a pipe without data: the pipe is closed when this process ends, and then the program ends.
 

@@ -105,7 +105,7 @@ def next_reset(
 
 
 def binding_of(key: str) -> str:
-    """Return the name of the binding of a state key, with any `backfill`."""
+    """Return the name of a state key's binding, with its `backfill` if it has one."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 

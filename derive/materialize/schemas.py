@@ -25,7 +25,7 @@ from derive.protocol.stubs import materialize_pb2 as pb
 from derive.suggest import suggest
 
 _OF_TEXTS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
-"""Keywords that a reference to a secret need not satisfy; only the secret's value has to."""
+"""Keywords that a reference to a secret need not satisfy; only the secret's value must satisfy them."""
 
 
 def with_connectors(catalog_schema: JSON, connectors: Mapping[str, tuple[JSON, JSON]]) -> JSON:

@@ -201,7 +201,7 @@ class ShardStream:
         self.is_broken = False
 
     def advance(self, positions: Mapping[str, int]) -> None:
-        """Record that everything below these positions (by state key) is stored or cleared."""
+        """Record that everything before these positions (by state key) is stored or cleared."""
         for key, position in self.positions.items():
             self.positions[key] = max(position, min(positions[key], self.clearing.get(key, END_OF_TIME)))
 
@@ -293,7 +293,7 @@ class ShardStream:
             self._uncommitted = None
 
     def _load(self, groups: Mapping[int, Grouped]) -> pb.TransactionResponse.Prepared:
-        """Add the documents that the connector loads, and return its answer that it is prepared to store."""
+        """Add the documents that the connector loads, and return the connector's answer that it is ready to store."""
         while True:
             response = self._wire.receive()
             if not response.HasField("loaded"):

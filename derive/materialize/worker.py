@@ -173,7 +173,7 @@ _Key: TypeAlias = tuple[Path, str, int, int]
 
 @dataclass(slots=True)
 class _Warm:
-    """An open stream, and its run."""
+    """An open stream, with the epoch and attempt of its run."""
 
     stream: ShardStream
     keeper: ShardFile
@@ -205,7 +205,7 @@ def connectors() -> Connectors:
 
 
 def close_all() -> None:
-    """End all streams and connectors of this process."""
+    """End all streams and connectors that this process has started."""
     global _connectors
     close_streams()
     with _lock:
@@ -295,7 +295,7 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
 
 @contextmanager
 def _explained(plan: StorePlan) -> Iterator[None]:
-    """Distinguish a fence in the data folder from a fence at the endpoint only, which raises a `TaskError`."""
+    """Translate a fence at the endpoint: a `TaskError` unless the data folder is fenced as well."""
     try:
         yield
     except FencedError as error:
@@ -393,5 +393,5 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
 
 
 def _behind(plan: StorePlan, stream: ShardStream) -> dict[str, int]:
-    """Return the positions of bindings (by state key) that are behind the data folder at the endpoint."""
+    """Return the positions of bindings (by state key) whose endpoint is behind the data folder."""
     return {key: at for key, at in stream.positions.items() if at < plan.positions[key]}
