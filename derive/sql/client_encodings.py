@@ -56,7 +56,7 @@ _ALIASES = {
 
 _MULTIBYTE = frozenset({"SJIS", "EUC_JP", "EUC_CN", "EUC_KR", "BIG5", "GBK", "GB18030", "UHC"})
 _COMPOSED = b"\xa4\xd4"
-"""The filler with which Python's codec of EUC_KR composes syllables that the encoding lacks."""
+"""The filler character with which EUC_KR composes syllables that it has no code for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Encoding:
 
     @property
     def is_utf8(self) -> bool:
-        """Return whether the bytes are those of UTF-8."""
+        """Return whether the encoding is UTF-8."""
         return self.codec == "utf-8"
 
     def encode(self, text: str) -> bytes:

@@ -155,7 +155,7 @@ class Coordinator:
             self.recording.begin()
 
     def _begin_epoch(self) -> int:
-        """Fence earlier owners; return an epoch above theirs."""
+        """Fence earlier owners, and return an epoch greater than theirs."""
         try:
             return self.store.fence.begin()
         except BaseException:
@@ -178,7 +178,7 @@ class Coordinator:
         return None
 
     def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
-        """Return the name of a table whose shape differs; None if it is equal."""
+        """Return the name of a table whose stored columns differ from the expected ones; None if they are equal."""
         item = self.objects.items.get(identifier)
         return None if item is None or shape_of(item.columns) == shape else item.name
 

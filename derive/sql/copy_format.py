@@ -266,7 +266,7 @@ class CopyIn:
         return rows
 
     def skip(self, data: bytes) -> int:
-        """Return the number of bytes in an incomplete line at the end."""
+        """Return the number of bytes in the incomplete last line."""
         begin = 0
         for end in self._ends(data):
             begin = end + 1

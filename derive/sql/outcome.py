@@ -42,7 +42,7 @@ async def in_thread(
 
 
 async def _ended(taking: asyncio.Future[object]) -> None:
-    """Wait for the end of an uninterruptible step, despite cancellations."""
+    """Wait until an uninterruptible step has ended, even if the task is cancelled."""
     task = asyncio.current_task()
     while not taking.done():
         try:
@@ -81,7 +81,7 @@ class ReadyRows(AsyncIterator[Sequence[Row]]):
 
 
 def of_rows(rows: Sequence[Row]) -> ReadyRows:
-    """Return rows as an asynchronous iterator that is ready."""
+    """Return rows as an asynchronous iterator that never waits."""
     return ReadyRows(rows)
 
 

@@ -1,7 +1,8 @@
 """Preparation of statements: known settings, plans, parameters, result columns, and caches of plans.
 
-PostgreSQL has many more. Settings of features that do not exist here (planner costs, memory, locales of messages) are
-accepted, since clients set them unasked, and have no effect. A name with a dot is a custom setting of the client.
+PostgreSQL has many more settings than this module. Settings of features that do not exist here (planner costs, memory,
+locales of messages) are accepted and have no effect, because client programs set them. A name with a dot is a custom
+setting of the client.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def known_name(name: str) -> str | None:
 
 
 def unknown(name: str, offset: int | None = None, others: Collection[str] = ()) -> SqlError:
-    """Return the error for an unknown setting; `others` are further candidates for the hint."""
+    """Return the error for an unknown setting; `others` are names to suggest besides the known settings."""
     nearest = suggest(name.lower(), {*_BY_LOWER, *others})
     hint = f"Did you mean {nearest}?" if nearest else None
     return SqlError("42704", f'unrecognized configuration parameter "{name}"', offset=offset, hint=hint)
@@ -267,7 +268,7 @@ _MOST_LOOKUPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A query of maintained relations.
+    """A lookup: a query of maintained relations that the fast path can answer.
 
     Attributes:
         query: the query with its parameters.
@@ -316,7 +317,7 @@ class Lookups:
         return self._lookups.put(id(query), lookup)
 
     def frontiers(self, lookup: Lookup) -> tuple[int, int] | None:
-        """Return the readable times of a lookup: from the first on, before the second; None without any."""
+        """Return the times at which a lookup is readable, as a half-open interval; None if there are none."""
         return self._maintained.frontiers_of(lookup.asked.reads)
 
 
@@ -347,12 +348,12 @@ class Plan:
     parameters: tuple[int, ...] = ()
 
     def prepared(self) -> Prepared:
-        """Return the statement in the form of a session."""
+        """Return the statement as a session returns it to its client."""
         return Prepared(self.text, self.parameters, self.columns, self)
 
 
 def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
-    """Return result columns in the form for clients."""
+    """Return result columns with the types that clients see."""
     return tuple(
         ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
         for column in columns

@@ -1,1 +1,1 @@
-"""The catalog of SQL: names and items, drafts of DDL transactions, and edits of `flow.yaml`."""
+"""The catalog of SQL: names and items, DDL transactions, and edits of `flow.yaml`."""

@@ -45,7 +45,7 @@ def is_replica_name(name: str) -> bool:
 
 
 PROVISIONAL: GlobalId = 1 << 30
-"""Least provisional identifier: of items that a transaction has defined and not yet committed."""
+"""The least provisional identifier. Items that a transaction has defined and not committed have such identifiers."""
 
 Bindings: TypeAlias = Mapping[str, GlobalId]
 """Identifiers by name in a view's text, as of the view's creation."""

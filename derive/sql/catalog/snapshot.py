@@ -1,4 +1,4 @@
-"""A snapshot of all names, in the catalog of SQL and in `flow.yaml`; and names within a DDL transaction.
+"""A snapshot of all names, in the catalog of SQL and in `flow.yaml`; and the names of a DDL transaction.
 
 An item of SQL keeps the columns that it was created with: its readers and its table in Storage rely on them. If the
 collections no longer have these columns, reading fails with an error and a hint.

@@ -313,7 +313,7 @@ class _Definer:
     # Names
 
     def _skipped(self, name: QualifiedName, *, is_welcome: bool) -> tuple[Notice, ...]:
-        """Check that a name is free; return notices if IF NOT EXISTS allows the name to be taken."""
+        """Check that a name is free. If IF NOT EXISTS allows a taken name, return notices instead of an error."""
         if name.schema not in {None, PUBLIC}:
             hint = f"There is one schema, {PUBLIC}."
             raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
@@ -366,7 +366,7 @@ class _Definer:
         return Result(lambda _: tag)
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
-        """Return the item of a name and kind; None if IF EXISTS allows it to be missing."""
+        """Return the item of a name and kind; None if it is missing and IF EXISTS allows that."""
         item = self._objects.find(name.schema, name.name)
         if item is None:
             named = self._objects.lookup(name.schema, name.name)

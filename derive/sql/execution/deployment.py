@@ -87,7 +87,7 @@ class _Deployment:
         return self._coordinator.objects.version != version
 
     def _is_there(self, table: GlobalId) -> bool:
-        """Return whether a written table exists after the transaction."""
+        """Return whether a table that the transaction wrote exists now."""
         if is_provisional(table):
             return table in self._ids
         is_altered = table in self._ids.values()
@@ -128,7 +128,7 @@ class _Deployment:
         return Definitions(items_change(change), tuple(self._created(change)), dropped, renamed, altered)
 
     def _created(self, change: Change) -> Iterator[NewTable]:
-        """Yield the tables of new items, with those that a view reads before the view."""
+        """Yield the tables of new items; tables that a view reads come before the view."""
         coordinator = self._coordinator
         objects = coordinator.objects.with_items([*coordinator.objects.items.values(), *change.added])
         for item in change.added:

@@ -24,7 +24,7 @@ _MOST_TRIES = 3
 """Greatest number of attempts of a statement; the last attempt excludes other writers."""
 
 WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]]]]
-"""A function that evaluates queries, and returns the rows of each and the writes."""
+"""A function that evaluates queries and returns the rows of each query, and the writes."""
 
 
 async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
@@ -72,7 +72,7 @@ async def _written(
 async def _by_itself(
     state: State, worked_out: WorkedOut, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
 ) -> list[list[Row]]:
-    """Read and write as one transaction; retry if other writers change the relations read."""
+    """Read and write in one transaction; retry if other writers have changed the relations that it reads."""
     tries = 0
     while True:
         tries += 1
@@ -114,7 +114,7 @@ async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_
 
 
 def _evaluated(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
-    """Return the rows of a query without relations."""
+    """Return the rows of a query that reads no relations."""
     return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
 
 

@@ -166,7 +166,7 @@ def current(state: State, before: Plan) -> Plan:
 
 @contextmanager
 def _placed(begin: int | None) -> Iterator[None]:
-    """Move the offsets of errors by `begin`; None removes them, since they refer to another text."""
+    """Move the offsets of errors by `begin`. With None, remove the offsets: they refer to another text."""
     try:
         yield
     except SqlError as error:

@@ -184,7 +184,7 @@ _PATIENCE_SECONDS = 0.25
 _PROMPT_SECONDS = 0.005
 """Processor time up to which a query is evaluated without a thread, in seconds."""
 _LONG: RecentlyUsed[int, Relation] = RecentlyUsed(256)
-"""Relations of plans that took longer, by identity: they go to a thread at once."""
+"""Relations of plans that needed more time, by identity: a thread evaluates them from the start."""
 
 
 async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
@@ -274,7 +274,7 @@ def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
 
 
 def _maintained(state: State, query: PlannedQuery) -> Query | None:
-    """Return the query of maintained relations; None if their instance cannot answer it."""
+    """Return a query over maintained relations; None if the instance cannot answer the query."""
     return None if query.needs_context else state.coordinator.maintained.query(query.relation, query.finishing)
 
 
@@ -301,7 +301,7 @@ async def _check_views(state: State, relation: Relation, time: int) -> None:
 
 
 async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
-    """Wait shortly for the first instance after the server's start, if it may maintain all relations read."""
+    """Wait a short time after the server's start for the first instance, if it may maintain all relations read."""
     coordinator = state.coordinator
     while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
         commit = coordinator.watcher.next

@@ -74,7 +74,7 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
 
 
 def _set_defaults(state: State, modes: TransactionModes) -> None:
-    """Set the modes of later transactions; only `SET transaction_isolation` makes their isolation less strict."""
+    """Set the modes of later transactions. Only `SET transaction_isolation` can make their isolation less strict."""
     if modes.isolation and isolation_of(modes.isolation) is Isolation.STRICT_SERIALIZABLE:
         state.settings.set("transaction_isolation", modes.isolation)
     if modes.is_read_only is not None:

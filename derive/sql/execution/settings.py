@@ -120,7 +120,7 @@ class Settings:
         self._reported = None
 
     def end_transaction(self, *, is_committed: bool = True) -> None:
-        """Discard the values of the transaction, and its SETs unless it is committed."""
+        """Discard the values of the transaction. If it is not committed, undo its SETs as well."""
         if self._local or self._before is not None:
             self._local.clear()
             if not is_committed and self._before is not None:

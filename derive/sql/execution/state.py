@@ -130,7 +130,7 @@ class State:
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether the next statement is a strictly serializable transaction of its own."""
+        """Return whether the session is outside a transaction, and its next transaction is strictly serializable."""
         is_begun = self.is_explicit or self._transaction is not None or self.ddl is not None
         return not is_begun and self._implicit_modes().isolation is Isolation.STRICT_SERIALIZABLE
 
@@ -142,7 +142,7 @@ class State:
         return self._transaction
 
     def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
-        """Bind a query's arguments, and `now()` to the start of the transaction."""
+        """Return a query with its arguments bound, and `now()` bound to the start of the transaction."""
         return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
@@ -285,11 +285,11 @@ class State:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether the current statement is cancelled; from any thread."""
+        """Return whether the current statement is cancelled. Any thread may call it."""
         return self._stopped.is_set()
 
     def stop(self, reason: SqlError | None = None) -> None:
-        """Cancel the current statement; the first reason counts; from any thread."""
+        """Cancel the current statement. Any thread may call it; the first reason counts."""
         if self._stopped.is_set():
             return
         self._reason = reason
@@ -297,7 +297,7 @@ class State:
         self._loop.call_soon_threadsafe(self._wake)
 
     def go_on(self) -> None:
-        """Begin a statement: clear an earlier cancellation."""
+        """Begin a statement: clear the cancellation of the previous statement."""
         if self._stopped.is_set():  # clearing takes a lock
             self._stopped.clear()
         self._reason = None

@@ -1,4 +1,4 @@
-"""SUBSCRIBE: the updates of a relation as rows, each exactly once, with progress."""
+"""SUBSCRIBE: the updates of a relation as rows. Each update is one row; progress rows are optional."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
 
 
 def _place(state: State, view: PlannedView) -> GlobalId | None:
-    """Return the dataflow with the rows of a view; None without one."""
+    """Return the dataflow that has the rows of a view; None if there is none."""
     query = rows_of_view(view)
     asked = state.coordinator.maintained.query(query.relation, query.finishing)
     is_whole = asked is not None and isinstance(asked.relation, Get)
@@ -195,7 +195,7 @@ class _Stream:
         return stream
 
     def _take(self, response: TailResponse) -> None:
-        """Buffer a response; from any thread, one call at a time."""
+        """Buffer a response. Any thread may call it, one call at a time."""
         if self._is_too_slow:
             return
         is_last = response.failure is not None or response.upper >= (self._subscription.up_to or END_OF_TIME)
@@ -271,7 +271,7 @@ def _bytes_of(response: TailResponse) -> int:
 
 
 def _as_sql(failure: FlowError) -> SqlError:
-    """Return the error for the subscriber."""
+    """Return an error as the subscriber receives it: a `SqlError`."""
     if isinstance(failure, FencedError | FrontierError):
         return SqlError(
             "55000",

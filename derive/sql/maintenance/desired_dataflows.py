@@ -87,7 +87,7 @@ def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowEr
 
 
 class _Plans:
-    """Planner of dataflows, which use only indexes older than themselves: so a new index changes no other dataflow."""
+    """Plans dataflows. A dataflow uses only older indexes, so a new index changes no other dataflow."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects

@@ -46,7 +46,7 @@ class Instances:
         return [f"r{number}" for number in range(1, self.replicas + 1)]
 
     def start(self, root: Path) -> None:
-        """Start the first replica process before there is a controller.
+        """Start the first replica process before a controller exists.
 
         One process is enough for answers; others would compete for processors while clients wait.
 
@@ -57,7 +57,7 @@ class Instances:
             self.started[name] = self._start(root, name)
 
     def process(self, root: Path, name: str) -> ReplicaProcess:
-        """Return a started replica process, or start one; the caller closes it."""
+        """Return a replica process, started if necessary; the caller closes it."""
         return self.started.pop(name, None) or self._start(root, name)
 
     def close(self) -> None:

@@ -177,7 +177,7 @@ class ComputeInstances:
         )
 
     def begin_for_subscriptions(self) -> None:
-        """Start a local instance for this process's subscriptions, if there is none."""
+        """Start a local instance for the subscriptions of this process, if there is none yet."""
         if not self.is_owner and self._worker is None:
             self._begin_local(None)
 

@@ -245,7 +245,7 @@ class Maintenance:
         return Dataflow(identifier, relation, tuple(imports), export, time, name=name)
 
     def _allow_late(self, controller: Controller) -> None:
-        """Allow compaction up to the times at which late dataflows began, so that a restarted replica can keep them.
+        """Allow compaction before the times at which late dataflows began, so that a restarted replica can keep them.
 
         Pending reads, and views not yet written up to these times, delay the compaction.
         """
@@ -261,7 +261,7 @@ class Maintenance:
             controller.allow_compaction(allowed)
 
     def _latest_needed(self, dataflow: Dataflow) -> int:
-        """Return the latest time that a dataflow must remain readable: a view, from its last written time."""
+        """Return the latest time at which a dataflow must remain readable."""
         if not isinstance(dataflow.export, Materialized):
             return END_OF_TIME
         table = self._store.tables.table(dataflow.id)

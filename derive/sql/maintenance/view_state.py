@@ -128,12 +128,12 @@ class Maintained:
         return error
 
     def query(self, relation: Relation, finishing: Finishing) -> Query | None:
-        """Return a query over dataflows; None if a relation is not maintained here."""
+        """Return a query over dataflows; None if one of its relations is not maintained."""
         moved = self._moved(relation, finishing)
         return Query(*moved) if moved else None
 
     def _moved(self, relation: Relation, finishing: Finishing) -> tuple[Relation, Finishing] | None:
-        """Return a query over dataflows; None if a relation has none, or if the query reads no relation."""
+        """Return a query over dataflows; None if a relation has no dataflow, or the query reads no relation."""
         places = self.desired.places
         if not self._computing.is_owner or not (ids := ids_of(relation)) or not ids <= places.keys():
             return None

@@ -284,7 +284,7 @@ class Quantified:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """`EXISTS (query)`."""
+    """`EXISTS (query)`, an expression."""
 
     query: Query
     offset: int

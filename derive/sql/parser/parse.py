@@ -114,7 +114,7 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
 
 
 def _meant(token: Token, sought: Set[str]) -> str | None:
-    """Return the closest keyword, at most a third of the characters away; prefer one of equal length."""
+    """Return the keyword closest to a word, if at most a third of the characters differ; prefer one of equal length."""
     name = token.value
     if token.kind is not TokenKind.WORD or name in sought or len(name) < _LEAST_LETTERS:
         return None

@@ -139,7 +139,7 @@ def _special_setting(reader: TokenReader) -> str | None:
 
 
 def _is_own_role(reader: TokenReader) -> bool:
-    """Read a change of role, which must be to the session's own role.
+    """Read a change of role; only the session's own role is allowed.
 
     Returns:
         False if there is none here.

@@ -159,7 +159,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """`ADD [COLUMN] [IF NOT EXISTS] definition`."""
+    """`ADD [COLUMN] [IF NOT EXISTS] definition` of ALTER TABLE."""
 
     column: ColumnDefinition
     if_not_exists: bool = False
@@ -167,7 +167,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """`DROP [COLUMN] [IF EXISTS] name`."""
+    """`DROP [COLUMN] [IF EXISTS] name` of ALTER TABLE."""
 
     name: str
     offset: int
@@ -176,7 +176,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """`RENAME [COLUMN] name TO new_name`."""
+    """`RENAME [COLUMN] name TO new_name` of ALTER TABLE."""
 
     name: str
     offset: int

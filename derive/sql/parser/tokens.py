@@ -291,7 +291,7 @@ class TokenReader:
         return self._tokens[self._index - 1].end if self._index else 0
 
     def ahead(self, count: int = 1) -> Token:
-        """Return the token `count` positions after the next one."""
+        """Return the token that is `count` tokens after the next one."""
         return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
     def next(self) -> Token:

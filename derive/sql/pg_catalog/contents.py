@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL's catalogs and their views, and of `information_schema`, with values by column name."""
+"""Rows of PostgreSQL's catalogs, their views and `information_schema`; a row has values by column name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from derive.sql.pg_types import oid_of
 
 CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
-"""Values by column; texts are parsed for columns of other types."""
+"""Values by column name; for columns of types other than text, a text value is parsed."""
 
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
@@ -34,7 +34,7 @@ _RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 166
 
 
 def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogRow]]]:
-    """Return functions that make the rows of each relation of `pg_catalog` that has rows; other values are defaults."""
+    """Return the functions that compute the rows of `pg_catalog`, by relation; missing values are defaults."""
     schemas = schemas_of(objects)
 
     def of_relations(rows: Callable[[ObjectRelation], Iterable[CatalogRow]]) -> Callable[[], Iterable[CatalogRow]]:
@@ -267,7 +267,7 @@ _NO |= {"is_trigger_deletable": "NO", "is_trigger_insertable_into": "NO"}
 
 
 def views_of(objects: CatalogObjects, schemas: Mapping[str, int]) -> dict[str, Rows]:
-    """Return functions that make the rows of each view, by name with schema."""
+    """Return, for each view (by name with schema), the function that computes its rows."""
     own = {f"pg_catalog.{name}": rows for name, rows in _catalog_views(objects).items()}
     others = _information_views(objects, schemas)
     return own | {f"information_schema.{name}": rows for name, rows in others.items()}
@@ -276,7 +276,7 @@ def views_of(objects: CatalogObjects, schemas: Mapping[str, int]) -> dict[str, R
 def _of_kinds(
     objects: CatalogObjects, kinds: Sequence[ObjectKind], rows: Callable[[ObjectRelation], Iterable[CatalogRow]]
 ) -> Rows:
-    """Return a function that makes rows of the relations of some kinds."""
+    """Return a function that computes the rows of relations of some kinds."""
     return lambda: (row for relation in objects.relations if relation.kind in kinds for row in rows(relation))
 
 

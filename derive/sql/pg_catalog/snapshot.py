@@ -31,7 +31,7 @@ from derive.sql.pg_catalog.objects import FIRST_OID, PROCEDURES, CatalogObjects,
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
-"""Types whose columns are 0 where no value is given."""
+"""Types of columns whose value is 0 if a row has none."""
 _MOST = 16
 """Number of cached snapshots: the committed one, and those of transactions with definitions."""
 

@@ -89,7 +89,7 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
 
 
 async def _version(wire: Wire, tls: SSLContext | None) -> bytes:
-    """Read messages up to the first that does not ask for encryption, and return it."""
+    """Read messages up to the first that does not request encryption, and return that one."""
     is_encrypted = False
     while True:
         body = await wire.receive_startup()
@@ -264,7 +264,7 @@ class Connection:
         return self._conversation
 
     def _abort_soon(self) -> None:
-        """Abort the connection soon, if it waits for an idle client: in a read, a handshake, or the end of TLS."""
+        """Abort the connection soon if it waits for an idle client in a read, a handshake or the end of TLS."""
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._wire.abort)
 
     def _send_away(self, failure: SqlError) -> None:

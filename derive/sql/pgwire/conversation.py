@@ -131,7 +131,7 @@ class FastPath:
 
 
 def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
-    """Return the arguments of messages in a form; None for another form, or for invalid messages."""
+    """Return the arguments of messages in this form; None if the messages have another form, or are invalid."""
     if not (data.startswith(form.head, _PORTAL) and data.endswith(form.tail)):
         return None
     at, end = _PORTAL + len(form.head), len(data) - len(form.tail)
@@ -156,7 +156,7 @@ def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
 
 @lru_cache
 def _ending(rows: int) -> bytes:
-    """Return the messages after a number of rows."""
+    """Return the messages that follow the rows, given the number of rows."""
     return messages.command_complete(f"SELECT {rows}") + messages.ready(TransactionStatus.IDLE.value)
 
 
@@ -438,7 +438,7 @@ class Conversation:
             await portal.close()
 
     def _forget(self, text: str) -> bool:
-        """Forget the client's statements for DEALLOCATE and DISCARD; return whether the session can skip the text."""
+        """Forget the client's statements for DEALLOCATE and DISCARD; return whether the session may skip the text."""
         match = _FORGET.fullmatch(text) if text.lstrip()[:2].upper() in ("DE", "DI") else None
         if match is None or self._session.status is TransactionStatus.FAILED:
             return False

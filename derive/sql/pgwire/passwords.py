@@ -175,7 +175,7 @@ class Passwords:
         self._nobody = token_bytes(32)
 
     def verifier_of(self, user: str) -> Verifier:
-        """Return the verifier of a user; for an unknown user, one that no password matches."""
+        """Return the verifier of a user; for an unknown user, a verifier that no password matches."""
         salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]  # constant for a user, like a real salt
         return self._verifiers.get(user) or Verifier(salt, ROUNDS, token_bytes(32), token_bytes(32))
 

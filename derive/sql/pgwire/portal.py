@@ -338,5 +338,5 @@ class Portal:
 
 
 def _fitting(columns: Sequence[ResultColumn], shape: RowFormat) -> RowFormat:
-    """Return the wire form of rows whose columns have changed: in the same formats, if their number is equal."""
+    """Return the wire form of rows whose columns have changed, in the same formats if their number is the same."""
     return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

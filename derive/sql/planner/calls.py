@@ -344,7 +344,7 @@ class CallPlanner:
         return Column(WINDOWS + frame.windows.index(function), kind)
 
     def _filtered(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Return arguments that are NULL if FILTER excludes the row; the aggregate ignores NULL."""
+        """Return arguments that are NULL where FILTER excludes the row: the aggregate ignores NULL."""
         name = node.name.name
         if not is_aggregate(name):
             message = "FILTER is not implemented for non-aggregate window functions"
@@ -357,7 +357,7 @@ class CallPlanner:
 
 
 def _level_of(aggregate: Aggregate) -> int:
-    """Return the depth of the query that an aggregate belongs to: the innermost one that its arguments refer to."""
+    """Return the depth of the query of an aggregate: the innermost query that the arguments refer to."""
     levels: set[int] = set()
 
     def note(part: Expression, depth: int) -> Expression | None:
@@ -372,7 +372,7 @@ def _level_of(aggregate: Aggregate) -> int:
 
 
 def _raised(by: int) -> Replacement:
-    """Return a replacement that moves expressions of a subquery outwards by some levels."""
+    """Return a function that moves expressions of a subquery outwards by some levels."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if not isinstance(part, OuterColumn) or part.depth < depth + by:

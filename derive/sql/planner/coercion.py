@@ -190,7 +190,7 @@ class Coercion:
         )
 
     def known(self, value: Expression, offset: int) -> Expression:
-        """Return a value; cast it to text if its type is unknown."""
+        """Return a value of a known type: an unknown type is cast to text."""
         if value.type is not Type.UNKNOWN:
             return value
         return self.cast(value, Type.TEXT, offset) or value

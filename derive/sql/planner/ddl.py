@@ -35,7 +35,7 @@ MOST_COLUMNS = 1600
 
 
 def require_narrow(count: int) -> None:
-    """Check the number of a relation's columns.
+    """Check that a relation has no more than `MOST_COLUMNS` columns.
 
     Raises:
         SqlError: 54011, there are too many columns.
@@ -46,7 +46,7 @@ def require_narrow(count: int) -> None:
 
 
 def require_stored(types: Iterable[Type]) -> None:
-    """Check that columns of these types can be stored.
+    """Check that columns of these types can be stored: types of the system catalogs cannot.
 
     Raises:
         SqlError: 0A000, a type is one of the system catalogs.

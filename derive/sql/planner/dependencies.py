@@ -1,4 +1,4 @@
-"""Dependencies of a relation, its size, and whether it is deterministic."""
+"""Dependencies of a relation, its size, and whether its rows are deterministic."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class _WritePlanner:
     def _affected(
         self, alias: Alias | None, tables: tuple[FromItem, ...], condition: SyntaxNode | None
     ) -> tuple[Source, Frame]:
-        """Return the rows of the table that fulfil a condition, beside those of other tables, and the query's frame."""
+        """Return the table's rows for which a condition is true, beside rows of other tables; and the query's frame."""
         relation: Relation = self._table.relation
         if tables:
             own = columns_of(relation)

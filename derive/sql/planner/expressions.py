@@ -252,7 +252,7 @@ class ExpressionPlanner:
         return self._as_text(operand, value) if target is Type.TEXT else value
 
     def _field(self, node: FieldSelection) -> Expression:
-        """Plan a field of the one composite value that there is: the result of `_pg_expandarray`."""
+        """Plan a field of a composite value; only the result of `_pg_expandarray` is one."""
         operand = self.plan(node.operand)
         index = EXPANDED_FIELDS.get(node.name)
         if operand.type is not Type.INTEGER_ARRAY or index is None:
@@ -260,7 +260,7 @@ class ExpressionPlanner:
         return self.operation("[]", [operand, Literal(index, Type.INTEGER)], [node.offset] * 2, node.offset)
 
     def _as_text(self, operand: Expression, value: Expression) -> Expression:
-        """Return a cast to text: a number shows all digits of its scale, `character(n)` no trailing spaces."""
+        """Return a cast to text; a number shows all digits of its scale, and `character(n)` loses trailing spaces."""
         modifier = self.frame.modifier_of(operand) if operand.type in _MODIFIED else None
         if modifier is None:
             return value

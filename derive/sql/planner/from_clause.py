@@ -180,7 +180,7 @@ def with_lateral(
 
 
 def with_outer_rows(recursion: Recursion, outer: Relation) -> tuple[Recursion, Relation]:
-    """Return a recursion for all rows of the query around it, and its rows for the current one of these rows.
+    """Return a recursion that reads outer columns, evaluated for all outer rows, and its rows for the current one.
 
     Args:
         recursion: a recursion that refers to the query around it.
@@ -230,7 +230,7 @@ def _raised(relation: Relation) -> Relation:
 
 
 class _Unnesting:
-    """Rewriter of relations: puts the columns of the outer query that they refer to in front.
+    """A rewriter that prepends the outer query's columns, to which relations refer, to these relations.
 
     Args:
         domain: rows of these columns, each once.
@@ -249,7 +249,7 @@ class _Unnesting:
         return columns_of(self._domain)
 
     def _expression(self, expression: Expression) -> Expression:
-        """Return an expression over rows with the further columns in front."""
+        """Return an expression over rows to which the outer columns are prepended."""
         return rewritten(expression, self._replacement)
 
     def _replacement(self, part: Expression, depth: int) -> Expression | None:
@@ -265,7 +265,7 @@ class _Unnesting:
         return OuterColumn(depth, position, part.type) if depth else Column(position, part.type)
 
     def _refers(self, relation: Relation) -> bool:
-        """Return whether a relation refers to the outer query, or has its columns in front already."""
+        """Return whether a relation refers to the outer query, or has the outer columns already."""
         return bool(outer_columns_of(relation)) or self._is_recurring(relation)
 
     def _is_recurring(self, relation: Relation) -> bool:
@@ -274,7 +274,7 @@ class _Unnesting:
         return self._recursion is not None and any(map(self._is_recurring, inputs_of(relation)))
 
     def of(self, relation: Relation) -> Relation:  # noqa: PLR0911 (one for each kind)
-        """Return a relation for all rows of the domain, whose columns come first."""
+        """Return a relation evaluated for all rows of the domain; the domain's columns come first."""
         if not self._refers(relation):
             return joined(self._domain, _raised(relation))
         match relation:

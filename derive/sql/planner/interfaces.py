@@ -117,7 +117,7 @@ class Body:
     offsets: tuple[int, ...] = ()
 
     def settled(self) -> Relation:
-        """Return the rows as a relation with the limits applied; the order is lost."""
+        """Return the rows as a relation with the limits applied. The relation has no order."""
         relation = self.relation
         if self.limit is not None or self.offset is not None:
             relation = limited(relation, self.order, self.limit, self.offset)
@@ -127,7 +127,7 @@ class Body:
 def limited(
     relation: Relation, order: tuple[Order, ...], limit: Expression | None, offset: Expression | None
 ) -> Relation:
-    """Return the first rows in an order; by row numbers if a limit depends on parameters."""
+    """Return the first rows in an order. If a limit depends on parameters, rows are numbered."""
     check_counts(limit, offset)
     if is_known(limit) and is_known(offset):
         return TopK(relation, (), order, count_of(limit), count_of(offset) or 0)

@@ -66,7 +66,7 @@ def name_of(node: SyntaxNode) -> str:
 
 
 def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one for each kind)
-    """Return a name, and whether the name is stronger than that of a type or a keyword."""
+    """Return a name, and whether it has priority over the name of a type or a keyword."""
     match node:
         case ColumnReference(parts):
             return parts[-1], True
@@ -105,7 +105,7 @@ def _name_of_query(query: Query) -> str | None:
 
 
 def ordinal_of(node: SyntaxNode, count: int, clause: str) -> int | None:
-    """Return the index of the result column of a number; None if the expression is no constant.
+    """Return the index of a result column for a number; None if the expression is no constant.
 
     Raises:
         SqlError: 42P10, there are fewer columns; 42601, the constant is no integer.

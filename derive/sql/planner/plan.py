@@ -73,7 +73,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
 
 
 def with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...]]:
-    """Return a relation with the names of objects that its first columns show by oid, and the indexes to show."""
+    """Return a relation with names instead of oids of objects in its first columns, and the indexes to show."""
     own = columns_of(relation)
     indexes, names = list(range(count)), list[Expression]()
     for index in range(count):

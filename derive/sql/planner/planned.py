@@ -97,7 +97,7 @@ def _session_values(now: int | None, user: str | None) -> Replacement:
 
 
 def is_of_session(expression: Expression) -> bool:
-    """Return whether an expression is the start of its transaction or statement, or the user's name."""
+    """Return whether an expression is the start of the transaction or statement, or the name of the user."""
     return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT, *USER_FUNCTIONS}
 
 

@@ -242,7 +242,7 @@ class PredicatePlanner:
         return connected("and" if node.symbol == "=" else "or", parts)
 
     def _before(self, symbol: str, left: Sequence[SyntaxNode], right: Sequence[SyntaxNode], offset: int) -> Expression:
-        """Compare rows in order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
+        """Return the comparison of rows by their order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
 
         def compared(operator: str, index: int) -> Expression:
             return self._expressions.plan(Operation(operator, (left[index], right[index]), offset))

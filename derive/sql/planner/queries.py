@@ -126,7 +126,7 @@ def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknow
 
 
 def rows_of(rows: Sequence[Sequence[Expression]]) -> Relation:
-    """Return rows of expressions as a relation."""
+    """Return a relation whose rows are given as expressions."""
     if all(isinstance(value, Literal) for row in rows for value in row):
         data = tuple(tuple(value.value for value in row if isinstance(value, Literal)) for row in rows)
         return Constant(data, tuple(value.type for value in rows[0]), constant_modifiers(rows))
@@ -139,7 +139,7 @@ _OUTER = {JoinKind.LEFT: (False, True), JoinKind.RIGHT: (True, False), JoinKind.
 
 
 def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
-    """Return names of columns, with the first ones replaced."""
+    """Return names of columns after the first names are replaced."""
     if len(others) > len(names):
         message = f"{what} has {len(names)} columns available but {len(others)} columns specified"
         raise SqlError("42P10", message, offset=offset)
@@ -195,7 +195,7 @@ def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level:
 
 
 def _united(table: CommonTable) -> SetQuery:
-    """Return the UNION of first rows and recursive step, after checks of the recursive references."""
+    """Return the UNION of the first rows and the recursive step, after checks of the recursive references."""
     query, name = table.query, table.name
     body = query.body
     while isinstance(body, Query) and not (body.common_tables or body.order or body.limit or body.limit_offset):
@@ -225,7 +225,7 @@ def _misplaced(name: str, where: str, reference: RelationReference) -> SqlError:
 
 
 def _references(node: Any, name: str, place: str | None) -> Iterator[tuple[RelationReference, str | None]]:
-    """Yield references to a name, each with the construct around it that forbids recursion, or None."""
+    """Yield references to a name. Each has the construct around it that forbids recursion, or None."""
     match node:
         case RelationReference(name=reference):
             if reference.schema is None and reference.name == name:
@@ -366,7 +366,7 @@ class QueryPlanner:
                 return Body(inner.settled(), inner.names, offsets=inner.offsets)
 
     def _with_order(self, query: Query, body: Body, parent: Frame | None) -> Body:
-        """Return rows of a query other than SELECT, ordered by names or numbers of their columns."""
+        """Return the rows of a query without SELECT, ordered by names or numbers of its columns."""
         columns = tuple(
             VisibleColumn(name, Column(index, kind))
             for index, (name, kind) in enumerate(zip(body.names, body.relation.types, strict=True))

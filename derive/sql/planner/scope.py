@@ -26,7 +26,7 @@ ROWS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """A named column; `expression` is over the rows of FROM."""
+    """A column that a query can name; its `expression` is over the rows of FROM."""
 
     name: str
     expression: Expression
@@ -34,7 +34,7 @@ class VisibleColumn:
 
 @dataclass(frozen=True, slots=True)
 class VisibleTable:
-    """A relation in FROM under its name there.
+    """A relation in FROM, under the name that the query gives it.
 
     Attributes:
         name: name; None without one.
@@ -66,7 +66,7 @@ class Source:
     columns: tuple[VisibleColumn, ...]
 
     def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
-        """Return tables and columns over rows with `by` more columns in front."""
+        """Return tables and columns over rows that begin with `by` more columns."""
         tables = tuple(
             replace(table, columns=_shifted(table.columns, by), hidden=_shifted(table.hidden, by))
             for table in self.tables

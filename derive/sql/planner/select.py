@@ -80,7 +80,7 @@ class Grouping:
         return bits
 
     def _outer(self, outer: OuterColumn, references: Sequence[tuple[Expression, int, str]]) -> Expression:
-        """Return a column that a subquery refers to, as a column of the groups."""
+        """Return the groups' column for a column that a subquery refers to."""
         column = Column(outer.index, outer.type)
         for index, key in enumerate(self._keys):
             if _same(column, key):
@@ -92,7 +92,7 @@ class Grouping:
         raise SqlError("42803", message, offset=offset)
 
     def _shown(self, column: Column, references: Sequence[tuple[Expression, int, str]]) -> tuple[int | None, str]:
-        """Return the offset of a reference to a column, and the qualified name."""
+        """Return the offset and the qualified name of a column reference, for errors."""
         offset = next((offset for known, offset, _ in references if _same(known, column)), None)
         for table in self._frame.source.tables:
             for visible in table.columns:
@@ -132,7 +132,7 @@ def _integer(symbol: str, left: Expression, right: Expression) -> Expression:
 
 
 def _same(expression: Expression, key: Expression) -> bool:
-    """Return whether an expression equals a key, up to a cast without effect."""
+    """Return whether an expression equals a key, if casts without effect are ignored."""
     if type(expression) is not type(key):
         return False
     if isinstance(expression, Column) and isinstance(key, Column):
@@ -148,7 +148,7 @@ DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True, has_r
 
 @dataclass(slots=True)
 class Target:
-    """A column of a projection: name, expression, references with offsets, and its own offset."""
+    """A column of a projection: its name, its expression, the references in the expression, and its offset."""
 
     name: str
     expression: Expression
@@ -222,14 +222,14 @@ class SelectPlanner:
         self._targets += [Target(column.name, column.expression, references, star.offset) for column in columns]
 
     def _planned(self, node: SyntaxNode, clause: Clause) -> Target:
-        """Return a target for an expression outside the result."""
+        """Return a target for an expression that is not a result column."""
         self._frame.clause = clause
         begin = len(self._frame.references)
         expression = self._expressions.known(node)
         return Target("", expression, self._frame.references[begin:], start_of(node))
 
     def _index_of(self, node: SyntaxNode, clause: Clause, *, prefers_input: bool = False) -> int | Target:
-        """Return the index of the result column with a name or number, or else a new target."""
+        """Return the index of the result column with a name or number; add a target if there is none."""
         shown = [target for target in self._targets if target.name]
         index = ordinal_of(node, len(shown), clause.name)
         if index is None and isinstance(node, ColumnReference) and len(node.parts) == 1:
@@ -239,7 +239,7 @@ class SelectPlanner:
         return self._planned(node, clause) if index is None else index
 
     def _sorts(self, order: Sequence[SortItem]) -> list[int]:
-        """Return the target's index of each ORDER BY item; hidden targets are added."""
+        """Return the index of a target for each ORDER BY item; hidden targets are added for new expressions."""
         indexes = []
         for item in order:
             index = self._index_of(item.expression, ORDER_BY)
@@ -343,7 +343,7 @@ class SelectPlanner:
         return Filter(relation, grouping.over_groups(having.expression, having.references))
 
     def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
-        """Return rows repeated for each row of set-returning functions, which become columns in all targets."""
+        """Return the rows, repeated for each row of their set-returning functions, whose values become columns."""
         indexes = rows_within(expressions)
         if not indexes:
             return relation

@@ -72,7 +72,7 @@ def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> 
 
 
 def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
-    """Return the array of the rows of another function.
+    """Return the array whose elements are the rows of a set-returning function other than `unnest`.
 
     Raises:
         SqlError: 42883, there is no such function for these arguments.
@@ -103,7 +103,7 @@ def _elements(array: Expression) -> Relation:
 
 
 def _side_by_side(arrays: Sequence[Expression]) -> Relation:
-    """Return the elements of arrays side by side, padded with NULLs, with their positions."""
+    """Return the elements of several arrays in parallel columns, padded with NULLs, and their positions."""
     if len(arrays) == 1:
         return _elements(arrays[0])
     row, place = Column(0, Type.BYTEA), Column(1, Type.BIGINT)
@@ -111,7 +111,7 @@ def _side_by_side(arrays: Sequence[Expression]) -> Relation:
 
 
 def zipped(arrays: Sequence[Expression]) -> Expression:
-    """Return one array of the rows of several arrays side by side, as long as the longest of them."""
+    """Return one array, as long as the longest of several arrays, whose elements are their parallel elements."""
     parts = []
     for array in arrays:
         part = resolve_function("zip_element[]", (array.type,))
@@ -120,7 +120,7 @@ def zipped(arrays: Sequence[Expression]) -> Expression:
 
 
 def zipped_elements(arrays: Sequence[Expression], row: Expression) -> tuple[Expression, ...]:
-    """Return the element of each array in a row of `zipped`, NULL from the array's end on."""
+    """Return the element of each array in an element of `zipped`; NULL after the array's end."""
     elements = []
     for index, array in enumerate(arrays):
         kind = array.type.element
@@ -175,7 +175,7 @@ def _refusal(clause: Clause, offset: int) -> SqlError:
 
 
 def check_no_rows(frame: Frame, before: int, construct: str) -> None:
-    """Check that no set-returning function was planned since there were `before` of them.
+    """Check that no set-returning function was planned after the first `before` of them.
 
     Raises:
         SqlError: 0A000, one was planned.
@@ -199,7 +199,7 @@ def rows_within(expressions: Sequence[Expression]) -> list[int]:
 
 
 def with_rows(relation: Relation, frame: Frame, indexes: Sequence[int]) -> tuple[Relation, Mapping[int, Expression]]:
-    """Return a relation's rows, once for each row of set-returning functions.
+    """Return the rows of a relation, repeated for each row of set-returning functions.
 
     Args:
         relation: the relation, whose columns come first.
@@ -231,7 +231,7 @@ def replaced_rows(expression: Expression, values: Mapping[int, Expression]) -> E
 
 
 def _value(element: Expression, target: RowTarget) -> Expression:
-    """Return an element as a value of the function's type; the element may be its text."""
+    """Return an element as a value of the function's type; text elements are cast."""
     if element.type is target.type:
         return element
     name = resolve_cast(element.type, target.type, "explicit")

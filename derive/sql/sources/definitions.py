@@ -106,7 +106,7 @@ _TRUE = {None, "true", "on", "1", "yes"}
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The definition of a source.
+    """The definition of a new source.
 
     Attributes:
         columns: columns of its rows.
@@ -202,7 +202,7 @@ class SourceDefinition:
     origin: Mapping[str, JSON]
 
     def is_begun(self, position: Row) -> bool:
-        """Return whether a position is past all data that existed when the source was created."""
+        """Return whether a position is after all data that existed when the source was created."""
         size: Any = self.origin.get("size", 0)
         return not isinstance(position, FilePosition) or position.offset >= size
 

@@ -69,7 +69,7 @@ class FileAccess:
             return 0
 
     def _place(self, path: Path, folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
-        """Return the allowed folder of a file, and the path of the file below it."""
+        """Return the allowed folder that contains a file, and the path of the file below that folder."""
         try:
             real = _resolved(path)
         except OSError as exc:  # the path is changing right now
@@ -95,7 +95,7 @@ def require_right(*, has_right: bool) -> None:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the path without symbolic links and `..`; cyclic links remain, and are not followed later."""
+    """Return the path without symbolic links and `..`. Cyclic links remain, and are never followed."""
     return Path(os.path.realpath(path))
 
 
@@ -253,7 +253,7 @@ class FollowedFile:
         return len(data) - copy.skip(data)
 
     def _checked(self, file: BinaryIO, position: FilePosition) -> tuple[bytes, bytes]:
-        """Return the first bytes of the file, and the last bytes before a position, after a check of their checksum.
+        """Return the first bytes of the file, and the last bytes before a position, after checking their checksum.
 
         Afterwards the file is at the position.
         """
@@ -304,7 +304,7 @@ def _json_row(columns: Sequence[tuple[str, Type]]) -> Callable[[str], Row]:
 
 
 def _datum(kind: Type, value: JSON) -> Datum:
-    """Return a JSON value as a datum, converted like `->>` with a cast."""
+    """Convert a JSON value to a datum, like `->>` with a cast."""
     if value is None:
         return None
     if kind is Type.JSONB:

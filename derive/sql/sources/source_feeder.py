@@ -84,7 +84,7 @@ class IngestionThread:
 
     @property
     def is_at_work(self) -> bool:
-        """Return whether the thread still runs."""
+        """Return whether the thread is still running."""
         return self._thread.is_alive()
 
     def _feed(self) -> None:

@@ -23,7 +23,7 @@ class _Hold:
     count: int = 1
 
     def is_like(self, other: _Hold) -> bool:
-        """Return whether both are the same lock, acquired several times."""
+        """Return whether two holds are the same lock, acquired several times."""
         kinds = (self.is_shared, self.is_of_transaction) == (other.is_shared, other.is_of_transaction)
         return kinds and self.owner is other.owner
 
@@ -107,7 +107,7 @@ class AdvisoryLocks:
         self._held[key].append(hold)
 
     def _go_on(self, key: Key) -> None:
-        """Grant a key to waiting requests, as far as possible."""
+        """Grant a key to the requests that wait for it, as far as possible."""
         requests = self._requests.get(key, [])
         while requests and not self._is_hindered(key, requests[0].hold):
             request = requests.pop(0)
@@ -121,7 +121,7 @@ class AdvisoryLocks:
         return any(desired.waits_for(hold) for hold in self._held.get(key, []))
 
     def _waited_for(self, owner: object, passed: set[int]) -> Iterator[object]:
-        """Return the transitive closure of the wait-for graph from an owner."""
+        """Return the owners for which an owner waits, directly or through other owners."""
         for key, requests in list(self._requests.items()):
             place = next((at for at, request in enumerate(requests) if request.hold.owner is owner), None)
             if place is None:

@@ -23,7 +23,7 @@ _MOST_TRIES = 5
 
 
 def nothing() -> None:
-    """Do nothing: the default callback after a commit."""
+    """Do nothing. This is the default callback after a commit."""
 
 
 Histories: TypeAlias = Mapping[GlobalId, tuple[int, int]]
@@ -71,10 +71,10 @@ class Commit(Protocol):
 
 
 class OtherWriters(Protocol):
-    """Other writers: processes that write without group commit."""
+    """Information about other writers: processes that write without group commit."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Return the relations of a basis that other processes may have written."""
+        """Return the relations of a basis that other processes may have written since."""
 
     async def is_unchanged(
         self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
@@ -93,7 +93,7 @@ class OtherWriters(Protocol):
 
 
 class NoOtherWriters:
-    """The absence of other writers."""
+    """The answers of `OtherWriters` if there are no other writers."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
         """Return no relations."""
@@ -335,7 +335,7 @@ def _outdated(reason: str, basis: Basis) -> SqlError:
 
 
 def _give_up(group: Sequence[_PendingCommit]) -> None:
-    """Fail the waiting writes of a group, since the process shuts down."""
+    """Fail the waiting writes of a group, because the process shuts down."""
     for waiting in group:
         if not waiting.done.done():
             waiting.done.set_exception(SqlError("08007", "the server is shut down: it is not known what was committed"))

@@ -38,7 +38,7 @@ class Ownership:
         return self._path.exists()
 
     def is_somebodys(self) -> bool:
-        """Return whether any process is the owner."""
+        """Return whether any process is the owner, this one included."""
         if self._descriptor is not None:
             return True
         try:
@@ -67,7 +67,7 @@ class Ownership:
         return True
 
     def take_over(self, acquired: Ownership) -> None:
-        """Move ownership here from another object of this process."""
+        """Take over the ownership that another object of this process has acquired."""
         self._descriptor, acquired._descriptor = acquired._descriptor, self._descriptor
 
     def require(self) -> None:

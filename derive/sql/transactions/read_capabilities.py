@@ -43,7 +43,7 @@ class ReadCapabilities:
         self._lock = threading.Lock()
 
     async def acquire(self, time: int) -> int:
-        """Acquire capabilities to read all relations at a time, unless compacted; return the number of the holder."""
+        """Acquire capabilities to read all relations at a time, except compacted ones; return the holder's number."""
         self._count += 1
         number, ids = self._count, set(self._readable())
         with self._lock:

@@ -60,7 +60,7 @@ class CommitWatcher:
 
     @property
     def next(self) -> asyncio.Event:
-        """Return the event of the next commit; get the event before checking whether to wait."""
+        """Return the event of the next commit. Get the event first, and then check whether a wait is necessary."""
         return self._commit
 
     def notify(self) -> None:
@@ -87,7 +87,7 @@ class CommitWatcher:
                 self._closing.wait(_SECONDS)
 
     def _attempt(self) -> bool:
-        """Run the work unless a retry is not yet due; return whether more work remains."""
+        """Run the work, unless a pause after a failure is not over; return whether more work remains."""
         if time.monotonic() < self._due:
             return False
         try:
@@ -190,7 +190,7 @@ class StoreClock:
         self._known.pop(identifier, None)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move `upper` of relations that are neither derived nor maintained above a time, if it is not yet."""
+        """Move the `upper` of relations above a time, except of relations that are derived or maintained."""
         objects = self._objects()
         by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_) and self.frontiers_of(id_)[1] <= time]
         names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
@@ -266,7 +266,7 @@ class StoreClock:
                 await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Return relations of a basis that other processes may have written: collections and tables."""
+        """Return the relations of a basis that other processes may have written: collections and tables."""
         items, is_ours = self._objects().items, basis.time >= self._ownership.begun
         return frozenset(
             id_
@@ -315,7 +315,7 @@ class StoreClock:
         return [acquire(table, purpose="a transaction of SQL") for table in tables]
 
     async def _become_known(self, ids: Collection[GlobalId], frontier: int) -> bool:
-        """Wait until collections are complete up to a frontier; return False during ingestion, or at the horizon."""
+        """Wait until collections are complete up to a frontier; return False during ingestion, or after a long wait."""
         horizon, is_sealed_by_hand = await self.horizon(ids), self._objects().is_sealed_by_hand
         while behind := self._behind(ids, frontier):
             if any(map(is_sealed_by_hand, behind)) or await self.present() > horizon:

@@ -95,7 +95,7 @@ class Timeline:
         self._latest = max(self._latest, time)
 
     async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
-        """Return the time of a strictly serializable read, once the relations are complete up to this time.
+        """Return the time of a strictly serializable read, after the relations are complete at this time.
 
         Args:
             ids: relations to read.
@@ -119,7 +119,7 @@ class Timeline:
         return time
 
     def time_at_once(self, since: int, upper: int, *, least: int = 0) -> int | None:
-        """Return the time of a read of relations that only SQL writes; None if the read needs a new time or must wait.
+        """Return the time of a read of relations that only SQL writes; None if the read needs a new time, or a wait.
 
         Args:
             since: the current greatest `since` of the relations.
@@ -131,7 +131,7 @@ class Timeline:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Exclude other reads at new times, so that a write can directly follow the block's reads."""
+        """Exclude other reads at new times, so that a write of the block can directly follow the block's reads."""
         async with self._moving:
             self._alone = asyncio.current_task()
             try:
@@ -157,7 +157,7 @@ class Timeline:
             await self._reached(ids, time)
 
     async def _reached(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait until relations are complete up to a time; seal relations that no task derives.
+        """Wait until relations are complete up to a time. Seal relations that no task derives.
 
         Active ingestion delays the seal, and stops it at the last ingested time.
         """
@@ -199,7 +199,7 @@ class Timeline:
             await self.reach(ids, since)
 
     async def _maintained(self, ids: Collection[GlobalId], upper: int) -> int:
-        """Return the newest complete time of maintained relations, at or above this process's reads and writes.
+        """Return the newest complete time of maintained relations; it is not before reads and writes of this process.
 
         Sealing up to the present would make the reader wait for the maintained rows. So relations are sealed up to the
         greatest `upper` of any relation read, and none lags.

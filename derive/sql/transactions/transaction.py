@@ -93,11 +93,11 @@ class Transaction:
 
     @property
     def time(self) -> int | None:
-        """Return the time of the reads: the earliest if each statement has a time of its own; None without reads."""
+        """Return the time of the reads; None without reads. If each statement has its own time, return the earliest."""
         return self._time
 
     def latest_basis(self, ids: Collection[GlobalId]) -> Basis | None:
-        """Return the basis of the last read of some relations; None without reads."""
+        """Return the basis of the transaction's last read of some relations; None without reads."""
         return self._based(ids, self._latest) if ids else None
 
     def _based(self, ids: Collection[GlobalId], time: int | None) -> Basis | None:

@@ -64,7 +64,7 @@ class InputCapabilities(Protocol):
 
 
 class DataflowCapabilities:
-    """Read capabilities of dataflows: those of views and indexes last, and those of tails expire.
+    """Read capabilities of dataflows: those of views and indexes last until a DROP, and those of tails expire.
 
     A view's capabilities begin when the view is created, and end when it is dropped; here they only advance.
 
@@ -140,7 +140,7 @@ class DataflowCapabilities:
             self.release(identifier)
 
     def renew(self) -> None:
-        """Renew the capabilities that expire; from any thread, several times a minute."""
+        """Renew the capabilities that expire. Any thread may call it; it is called several times a minute."""
         self._tails.renew()
 
     def close(self) -> None:
@@ -252,13 +252,13 @@ class Controller:
             self._capabilities.release(identifier)
 
     def late(self) -> Mapping[GlobalId, int]:
-        """Return the dataflows that began later at a replica than requested, since the last call, with their times."""
+        """Return dataflows that have begun later at a replica than requested, since the last call, with their times."""
         with self._lock:
             late, self._late = self._late, {}
         return late
 
     def _needed(self, identifier: GlobalId) -> list[int]:
-        """Return the times at which a dataflow is still read, or must begin at a replica."""
+        """Return the times at which a dataflow is still read, or has to begin at a replica."""
         times = [replica.begun[identifier] for replica in self._replicas.values() if identifier in replica.begun]
         times += [self._dataflows[reader].as_of for reader, read in self._reads.items() if identifier in read]
         tails = [tail for key, tail in self._tails.items() if identifier == key or identifier in tail.reads]
@@ -317,7 +317,7 @@ class Controller:
 
     @property
     def is_streaming(self) -> bool:
-        """Return whether a part of an answer or snapshot was delivered whose rest must come from the same replica."""
+        """Return whether a part of an answer or snapshot was delivered, so that the same replica must send the rest."""
         with self._lock:
             return self._peeks.is_streamed() or any(tail.is_streamed for tail in self._tails.values())
 
@@ -340,7 +340,7 @@ class Controller:
         arguments: Sequence[Datum] = (),
         most_bytes: int | None = None,
     ) -> int:
-        """Send a query to a replica; the answer is delivered once, maybe in several parts, when a replica is complete.
+        """Send a query to a replica. The answer is delivered once, perhaps in several parts.
 
         Args:
             query: query over dataflows.
@@ -495,7 +495,7 @@ class Controller:
         return self._peeks.begin(replica) if has_begun else ()
 
     def _is_requested(self, response: Upper | Status) -> bool:
-        """Return whether a response belongs to a desired dataflow, and not to an earlier one of the same identifier."""
+        """Return whether a response belongs to a desired dataflow; an earlier dataflow may have the same identifier."""
         dataflow = self._dataflows.get(response.id)
         return dataflow is not None and dataflow.number == response.number
 

@@ -18,7 +18,7 @@ TailReceiver = Callable[[TailResponse], None]
 
 
 class PendingPeek:
-    """A pending peek.
+    """A peek without a complete answer.
 
     The first complete answer is delivered. Parts are buffered until the last one has come, since the replica may be
     lost before. Parts of a local replica are delivered at once, unless earlier parts are buffered, from a time when
@@ -103,7 +103,7 @@ class PendingTail:
 
     @property
     def dataflow(self) -> Dataflow:
-        """Return the dataflow of the rest of the tail, for a replica that begins now."""
+        """Return the dataflow that a new replica runs for the rest of the tail."""
         if self.frontier == self._dataflow.as_of:
             return self._dataflow
         rest = Tail(has_snapshot=False, of=self._export.of, up_to=self._export.up_to)
@@ -136,7 +136,7 @@ class PendingTail:
         return False
 
     def give_up(self, replicas: Collection[Replica]) -> None:
-        """Deliver the failure of the tail, if there are replicas and all of them have failed."""
+        """If there are replicas and all of them have failed, deliver the failure of the tail."""
         failures = dict(self._failures)
         if replicas and all(replica in failures for replica in replicas):
             with self._lock:
@@ -197,7 +197,7 @@ class Turn:
 
 
 class Peeks:
-    """Peeks without a complete answer. The controller's lock protects all methods.
+    """Peeks without a complete answer, and the replicas that were asked. The controller's lock protects all methods.
 
     Of replicas with the rows, one is asked; the others are asked when it is late, is lost or refuses. Replicas that
     still hydrate the rows are asked if there are no others, or if the others do not answer.
@@ -230,7 +230,7 @@ class Peeks:
         return Turn(pending, self._asked(pending, begun or replicas))
 
     def hasten(self, uuid: int, replicas: Collection[Replica]) -> Turn | None:
-        """Ask the other replicas, and prefer them to the late ones for now; return None if the peek has ended.
+        """Ask the other replicas, and prefer them for now to the late ones; return None if the peek has ended.
 
         Args:
             uuid: number of the peek.
@@ -254,7 +254,7 @@ class Peeks:
             Turn(pending, self._asked(pending, [replica])).carry_out()
 
     def begin(self, replica: Replica) -> list[Turn]:
-        """Send peeks to a replica that has begun with a dataflow, since it may answer sooner."""
+        """Send pending peeks to a replica that has begun a dataflow: it may answer sooner than others."""
         able = [pending for pending in self._pending.values() if _begun(pending.peek, [replica])]
         return [Turn(pending, self._asked(pending, [replica])) for pending in able]
 
@@ -303,7 +303,7 @@ class Peeks:
         return any(pending.is_streamed for pending in self._pending.values())
 
     def _asked(self, pending: PendingPeek, replicas: Collection[Replica]) -> Collection[Replica]:
-        """Return the replicas that were not asked yet, and note that they are."""
+        """Return the replicas that were not asked before, and record that they are asked now."""
         others = [replica for replica in replicas if replica not in pending.asked]
         pending.asked.update(others)
         for replica in others:

@@ -85,7 +85,7 @@ class RemoteReplica:
             await asyncio.sleep(_RECONNECT_BACKOFF.pause(failures))
 
     async def _connect(self) -> bool:
-        """Stay connected while the session lasts; return whether it began."""
+        """Connect, and stay connected while the session lasts; return whether a session began."""
         was_there = False
         async with open_channel(self.address, self._security) as channel:
             link = _GrpcLink(channel, self._security)
@@ -285,7 +285,7 @@ class ReplicaProcess:
             self._replica = RemoteReplica(self._controller, self.name, self._address, self._security, self._loop)
 
     def _end_orphan(self) -> None:
-        """Kill a process that occupies the folder: an earlier server has started it and is gone."""
+        """Kill a replica process that occupies the folder after its server has ended."""
         orphan = holder_of(self._folder)
         if orphan is None or not kill(orphan):
             return

@@ -63,7 +63,7 @@ class Replica:
         self.link.send(CreateDataflows(tuple(dataflows)))
 
     def learn(self, known: Upper) -> None:
-        """Record a dataflow's frontiers; a dataflow without rows still needs its inputs from `as_of` on."""
+        """Record a dataflow's frontiers. A dataflow without rows needs its inputs from its `as_of` on."""
         if known.since < known.upper:
             self.begun.pop(known.id, None)
         self.failures.pop(known.id, None)
@@ -83,7 +83,7 @@ class Replica:
         return known is not None and known.since < known.upper
 
     def rank(self, reads: Collection[GlobalId], time: int) -> tuple[bool, bool, bool, int]:
-        """Return the rank of a replica for a peek; the replica with the least rank is asked first.
+        """Return the rank of a replica for a peek: the peek is sent to the replica of lowest rank first.
 
         The first one responds, hydrates no dataflow, is complete at the time, and has few other peeks.
         """
