@@ -38,7 +38,7 @@ class Wakes(NamedTuple):
 
     Attributes:
         others: counter of other stores' commits that wake waiting tasks.
-        own: counter of nudges in this store.
+        own: counter of this store's own wake-ups.
     """
 
     others: int

@@ -61,7 +61,7 @@ class History:
             return _frontiers(db, name)
 
     def begin_files(self, name: str, identifier: str) -> None:
-        """Record that files of a collection are about to be written, whose names begin with an identifier."""
+        """Record that files of a collection are about to be written; an identifier is the beginning of their names."""
         with self._metadata.transaction(synced=False) as db:  # verify reports the files after a loss of power
             begin_writer(db, identifier, name)
 
@@ -227,6 +227,6 @@ class Garbage:
 
 
 def _begun_by(name: str, begun: Set[str]) -> bool:
-    """Return true if a file name begins with the identifier of a known writer, after the prefix of its kind."""
+    """Return true if a file name has the prefix of its kind, followed by the identifier of a known writer."""
     starts = (name[: len(what) + _IDENTIFIER] for what in ("", INGESTED, COMPACTED) if name.startswith(what))
     return any(start in begun for start in starts)

@@ -139,7 +139,7 @@ class Ingestion:
         return sum(segment.documents for segment in segments)
 
     def _are_committed(self, segments: list[Segment]) -> bool:
-        """Return true if segments are committed: Ctrl-C may interrupt the process right after the commit."""
+        """Return true if segments are committed: Ctrl-C may interrupt the process directly after the commit."""
         known = self._store.garbage.known(self._spec.name) if segments else set()
         return any(segment.path in known for segment in segments)
 
@@ -170,7 +170,7 @@ class Ingestion:
         return last
 
     def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document], list[bytes]]:
-        """Return a batch's valid documents with line numbers and packed keys, and record the defects of the others."""
+        """Return the valid documents of a batch with line numbers and packed keys; record the errors of the others."""
         numbers: list[int] = []
         documents: list[Document] = []
         is_valid = self._validator.is_valid
@@ -248,7 +248,7 @@ class Ingestion:
 
 
 def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems) -> bool:
-    """Record the documents that have no storable JSON text; return true if there are any."""
+    """Record the documents that cannot be stored as JSON text; return true if there are any."""
     before = problems.count
     for number, document in zip(numbers, documents, strict=True):
         try:
@@ -259,7 +259,7 @@ def _find_unwritable(numbers: list[int], documents: list[Document], problems: _P
 
 
 class _History:
-    """Assigns positions to documents by their own times, which must ascend; equal times get ascending sequence numbers.
+    """Assigns positions to documents by their own times, which must not decrease; equal times get ascending numbers.
 
     Attributes:
         present: the present time.

@@ -46,7 +46,7 @@ class View(Folder, Protocol):
     """The role for inspection of a data folder."""
 
     def collection(self, name: str) -> Collection | None:
-        """Return the description of a collection."""
+        """Return the description of a collection; see `Store`."""
 
     def upper(self, name: str) -> int:
         """Return the `upper` of a collection."""

@@ -150,7 +150,7 @@ class Store:
     # Collections
 
     def create(self, *specs: CollectionSpec) -> None:
-        """Bind names of collections to their keys and partitions, which are fixed from the first document on.
+        """Bind names of collections to their keys and partitions. The first document fixes the binding.
 
         Raises:
             StorageError: a collection has documents or a writer, and another key or other partitions.

@@ -128,7 +128,7 @@ def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
 
 
 def _net(updates: list[RowUpdate]) -> list[RowUpdate]:
-    """Return the updates, those of a row that was both inserted and retracted at one time as their sum."""
+    """Return updates in which the insertion and the retraction of a row are replaced by their sum."""
     retracted = {(update.clock, update.text, update.key) for update in updates if update.diff < 0}
     counts = Counter[tuple[int, str, bytes]]()
     if retracted:

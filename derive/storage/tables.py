@@ -81,7 +81,7 @@ class TableFile:
 
 
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
-    """Return the updates of one commit as rows in order, with sequence numbers from `first` on."""
+    """Return the updates of one commit as rows in order. Their sequence numbers begin at `first`."""
     return [
         (update.clock, number, update.diff, update.key, update.text)
         for number, update in enumerate(in_order(updates), start=first)
@@ -163,7 +163,7 @@ def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
 
 
 MANY_ROWS = 20_000
-"""Number of updates of one table that go to a segment: of one commit, or of all appended ones."""
+"""Number of updates of a table from which they are written to a segment: of one commit, or of all appended updates."""
 
 Change: TypeAlias = tuple[str, bytes, int]
 """Text of a row, its packed key, and its diff; as in `RowUpdate`."""
@@ -244,7 +244,7 @@ class Tables:
         at: int | None = None,
         view_of: Collection[str] | None = None,
     ) -> Table:
-        """Create a table of no item of SQL, with known contents from the present on.
+        """Create a table that belongs to no item of SQL; its contents are known from the present on.
 
         Args:
             name: a name that is unused, or that belongs to a dropped table, or to a declared collection that was never
@@ -314,7 +314,7 @@ class Tables:
         advance: Iterable[GlobalId] = (),
         definitions: Definitions | None = None,
     ) -> None:
-        """Define tables, change tables at one timestamp, and advance them and other tables; in one commit.
+        """Define tables, change tables at one timestamp, and advance these and other tables; in one commit.
 
         Args:
             clock: timestamp, at or above the `upper` of all changed tables.
@@ -380,7 +380,7 @@ class Tables:
                 self.flush_table(identifier)
 
     def _file(self, update: TableUpdate, new: NewTable | None) -> TableFile:
-        """Write the segments of an update; the commit itself creates a new table."""
+        """Write the segments of an update before its commit, which may create the table."""
         first = 0
         if new is not None:
             with self._metadata.transaction(synced=False) as db:

@@ -114,7 +114,7 @@ class LogReader:
             self._stream.close()
 
     def _is_new(self, path: Path) -> bool:
-        """Return true if a file is newer than the one that is being read."""
+        """Return true if a file is newer than the file that is being read."""
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +148,7 @@ class LogChanges:
         self._listener: Listener | None = None
 
     def begin(self) -> None:
-        """Prepare to read: entries from here on end the next wait."""
+        """Prepare to read: entries written after this call end the next wait."""
         if self._listener is not None:
             self._listener.forget()
 

@@ -108,7 +108,7 @@ class Timeline:
         return first
 
     def read(self) -> int:
-        """Return the present: a frontier at or below every timestamp that is assigned later."""
+        """Return the present: a frontier that is at most every timestamp assigned later."""
         with self._metadata.transaction() as db:
             return self.pass_now(db)
 
@@ -138,7 +138,7 @@ class Timeline:
         return max(now.time, last_assigned(db) + 1)
 
     def pass_now(self, db: apsw.Connection) -> int:
-        """Read the present, in a write transaction: every timestamp that is assigned later is at or above it."""
+        """Read the present in a write transaction: a frontier that is at most every timestamp assigned later."""
         now = self.advance(db)
         assign_up_to(db, now - 1)
         return now

@@ -56,7 +56,7 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import KeptHistory
 
 Request: TypeAlias = tuple[Collection[GlobalId], int]
-"""Identifiers of the collections that a holder reads, and the first timestamp that it reads."""
+"""Identifiers of the collections that a holder reads, and the first timestamp that the holder reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Capabilities:
             return clone(db, capability.id)
 
     def take(self, identifier: str) -> Capability:
-        """Attach a capability of another process to this process, so that it lives as long as this process.
+        """Make this process the holder of a capability that another process has acquired.
 
         Raises:
             FencedError: the capability was dropped, or has expired.
@@ -428,14 +428,14 @@ class RetainedCapabilities:
         return {capability.collection for capability in self._present.get(holder, ())}
 
     def request(self, requests: Mapping[int, Request]) -> set[int]:
-        """Give holders capabilities as in `Capabilities.retain`; return the holders that had requested some before."""
+        """Give holders capabilities as `Capabilities.retain` does; return the holders that had capabilities before."""
         with self._lock:
             begun = requests.keys() & self._requests.keys()
             self._retain(requests)
         return begun
 
     def renew(self, requests: Mapping[int, Request] | None = None) -> None:
-        """Renew the capabilities of all holders; some of them have other requests from now on."""
+        """Renew the capabilities of all holders; `requests` are the changed requests of some of them."""
         with self._lock:
             self._retain({**self._requests, **(requests or {})})
 

@@ -275,7 +275,7 @@ def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
 
 
 def read_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
-    """Return the read capabilities on a collection by frontier: of each task the least one, and all of processes."""
+    """Return the read capabilities on a collection by frontier: the least of each task, and all of processes."""
     rows: list[Any] = db.execute(
         f"{_QUERY} WHERE capability.collection = ? AND kind = 'read' ORDER BY frontier, task, holder", (name,)
     ).fetchall()
@@ -295,7 +295,7 @@ def write_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]
 
 
 def reading_since(db: apsw.Connection) -> dict[str, int]:
-    """Return the time since which each collection is being read: files replaced later may be in use."""
+    """Return, for each collection, the time from which on it is being read: files replaced later may be in use."""
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()

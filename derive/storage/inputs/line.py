@@ -62,7 +62,7 @@ def too_large(limit: int, noun: str = "the document") -> DocumentError:
 
 
 def too_many_values(texts: Iterable[bytes], limit: int) -> DocumentError | None:
-    """Return the error of JSON texts with too many values for the memory of a parser; None if they are accepted.
+    """Return the error of JSON texts with more values than a parser has memory for; None if there are not too many.
 
     Args:
         texts: JSON text of a document, or of parts of it.

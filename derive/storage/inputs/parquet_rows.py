@@ -157,12 +157,12 @@ def converter(kind: Any, shape: Shape | None) -> Convert:
 
 
 def exceeds(batch: pa.RecordBatch, most: int) -> bool:
-    """Return whether a batch may have more than `most` values, of which a bit may be one; a single row surely has."""
+    """Return whether a batch may have more than `most` values. For a batch of one row the answer is exact."""
     return batch.nbytes * 8 > FEW_VALUES and sum(_count(column, most) for column in batch.columns) > most
 
 
 def _count(array: Any, most: int) -> int:
-    """Return the number of values in an array; JSON texts count as `most` and one more if they exceed `most`."""
+    """Return the number of values in an array; a JSON text that exceeds `most` counts as `most` + 1."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.json" and array.nbytes > FEW_VALUES:

@@ -88,7 +88,7 @@ def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> N
 
 
 def _is_empty(db: apsw.Connection, name: str) -> bool:
-    """Return true if a collection has neither documents nor a writer."""
+    """Return true if a collection has no documents and no writer."""
     return not segment_paths(db, name) and least_write_frontier(db, name) is None
 
 

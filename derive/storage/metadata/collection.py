@@ -116,13 +116,13 @@ def name_of_relation(db: apsw.Connection, relation: int) -> str | None:
 
 
 def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
-    """Return true if a table has its name from a relation that a catalog declared, and that was never written."""
+    """Return true if a table has taken its name from a declared relation that was never written."""
     is_table = db.execute("SELECT 1 FROM collection WHERE name = ? AND columns IS NOT NULL", (name,)).get
     return is_table is not None and name_of_relation(db, relation) is None
 
 
 def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
-    """Describe the fate of a relation that once had the name, and the present relation of the name."""
+    """Describe what happened to a relation that once had a name, and which relation has the name now."""
     now: Any = db.execute(
         "SELECT upper, named, columns IS NOT NULL OR EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " OR EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) FROM collection WHERE name = ?",

@@ -180,7 +180,7 @@ CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
 _UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG}
-"""Statements that make the next format out of an older one, by format."""
+"""Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
 """Permitted operations on the database."""
@@ -194,7 +194,7 @@ _LOG_BYTES = 8 << 20
 
 @contextmanager
 def _of_flowctl(path: Path) -> Iterator[None]:
-    """Translate errors as `translated` does, and add hints for a foreign or damaged database."""
+    """Translate errors as `translated` does. Add hints if the database is foreign or damaged."""
     try:
         with translated(path):
             yield
@@ -339,7 +339,7 @@ class Metadata:
         self.notify(others=wakes)
 
     def _require_present(self) -> None:
-        """Raise an error if the file is not at its path any more: a commit would reach a file that nobody opens again.
+        """Raise an error if the file was removed from its path: nobody would read the commit.
 
         Raises:
             StorageError: the file was removed or replaced, for example by `flowctl restore`.

@@ -53,7 +53,7 @@ class StoredItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ItemChanges:
-    """A change of the items of SQL.
+    """A change of SQL's items.
 
     Attributes:
         added: new items; their names are free after the removals and renames.
@@ -140,7 +140,7 @@ def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
 
 
 def stage(db: apsw.Connection, new: NewTable) -> None:
-    """Add a new table as if it were dropped, so that segments can be written before its commit; at most once."""
+    """Add a new table in the state of a dropped table, so that segments can be written before its commit."""
     if read_table(db, new.id) is None:
         table = new.begun_at(END_OF_TIME)
         insert_table(db, aside_name(new.name, new.id), table.columns, table.key, END_OF_TIME, new.id)
@@ -163,7 +163,7 @@ def _create(db: apsw.Connection, new: NewTable, clock: int) -> None:
 
 
 def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -> int:
-    """Return the first time of a view: the newest complete time of its inputs; `clock` if they never change."""
+    """Return the first time of a view: the newest complete time of its inputs. If they never change, return `clock`."""
     since, upper = BEGINNING, END_OF_TIME
     for identifier in inputs:
         name = name_of(db, identifier)

@@ -115,7 +115,7 @@ class TaskCommit:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Note of a stopped task; the next commit of the task removes it.
+    """The note that a task has stopped; the next commit of the task removes the note.
 
     Attributes:
         error: the cause, as JSON of a `FlowError`.
@@ -126,7 +126,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """Note of a task's parts at the start of a run, and of edits under its output; both as in `TaskState`."""
+    """The note of a task's parts at the start of a run, and of later edits; both as in `TaskState`."""
 
     fingerprints: Mapping[str, str]
     edits: Sequence[Edit]
@@ -134,7 +134,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """Note of a new number of shards.
+    """The note of a new number of shards.
 
     Attributes:
         shards: number of shards.
@@ -147,7 +147,7 @@ class Divided:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Note of renamed inputs of a task.
+    """The note of renamed inputs of a task.
 
     Attributes:
         keys: new state keys, by old state key.

@@ -88,7 +88,7 @@ def require_restored(root: Path) -> None:
 
 
 def require_known(path: Path) -> None:
-    """Raise an error if a database is missing or has no bytes and its folder has other files; costs one system call.
+    """Raise an error if a database is missing or empty while its folder has other files. This costs one system call.
 
     Raises:
         StorageError: the folder has other files of flowctl.

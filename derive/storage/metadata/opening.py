@@ -146,7 +146,7 @@ class HostLock:
                 self._write(descriptor, use, is_leaving=True)
 
     def _write(self, descriptor: int, use: _Use | None, *, is_leaving: bool = False) -> None:
-        """Write the live processes to the lock file, with this process unless it leaves."""
+        """Write the live processes to the lock file, including this process unless it leaves."""
         processes = {key: process for key, process in (use.processes if use else {}).items() if not is_dead(process)}
         if not is_leaving:
             processes[self._id] = this_process()
@@ -157,7 +157,7 @@ class HostLock:
 
     @contextmanager
     def _alone(self) -> Iterator[int]:
-        """Lock the lock file against other processes, and yield its descriptor."""
+        """Lock the lock file against other processes for the length of the block."""
         with translated(self._file):
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -303,7 +303,7 @@ def _require_own(metadata: Metadata, counted: int | None, *, accept_older: bool)
 
 
 def _settle_identity(metadata: Metadata, counted: int | None) -> None:
-    """Give a data folder and its metadata a common identifier, if an older version has created them without."""
+    """Give a data folder and its metadata one identifier, if an older version has created them without one."""
     root = metadata.path.parent
     with metadata.snapshot() as db:
         identifier, commits = identity_of(db)

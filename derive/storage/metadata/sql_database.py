@@ -76,7 +76,7 @@ def remove_absorbed(root: Path) -> None:
 
 @contextmanager
 def _still(names: apsw.Connection) -> Iterator[None]:
-    """Open a write transaction, so that no server of an older version changes the names."""
+    """Open a write transaction, in which no server of an older version can change the names."""
     names.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -120,7 +120,7 @@ def _rows(names: apsw.Connection, table: str, columns: str) -> list[Any]:
 
 
 def _items(db: apsw.Connection, names: apsw.Connection, root: Path) -> list[tuple[int, str, str, str, str]]:
-    """Return the items: identifier, kind, schema, name and description; with a prepared change that has happened."""
+    """Return the items: identifier, kind, schema, name and description; a prepared change that happened is applied."""
     items = {row[0]: list(row) for row in _rows(names, "item", "id, kind, schema, name, description")}
     for version, text in _rows(names, "prepared", "version, change"):
         if _marked(db, root) >= version:
@@ -136,7 +136,7 @@ def _items(db: apsw.Connection, names: apsw.Connection, root: Path) -> list[tupl
 
 
 def _marked(db: apsw.Connection, root: Path) -> int:
-    """Return the version of the last change with a commit marker: the greatest one, as versions ascend."""
+    """Return the version of the last change that has a commit marker."""
     identifier: int | None = db.execute("SELECT id FROM collection WHERE name = ?", (_MARKER,)).get
     rows: list[Any] = db.execute("SELECT doc FROM appended WHERE collection = ?", (identifier,)).fetchall()
     texts = [text for (text,) in rows]
@@ -151,7 +151,7 @@ def _marked(db: apsw.Connection, root: Path) -> int:
 
 
 def _arrange(db: apsw.Connection, items: list[tuple[int, str, str, str, str]]) -> None:
-    """Make the tables of the metadata those of the items: drop, rename and alter them."""
+    """Drop, rename and alter the tables of the metadata until they are those of the items."""
     names = dict(_tables_of(items))
     columns = {row[0]: _columns(row[4]) for row in items if row[1] == "table"}
     stored: list[Any] = db.execute(

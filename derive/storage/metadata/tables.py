@@ -301,7 +301,7 @@ def read_on(db: apsw.Connection, identifier: int, begin: int) -> TableRead | Non
 
 
 def _known(db: apsw.Connection, identifier: int) -> tuple[str, int] | None:
-    """Return the name of a table and its `upper`; None if it does not exist."""
+    """Return the name of a table and its `upper`; None if the table does not exist."""
     row: Any = db.execute(
         "SELECT name, upper FROM collection WHERE id = ? AND columns IS NOT NULL", (identifier,)
     ).fetchone()

@@ -214,7 +214,7 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
 
 
 def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
-    """Encode values like `encode`, with known Python types."""
+    """Encode values whose Python types are known, as `encode` does."""
     if type(values) is WrittenColumn and kind == ("string" if values.numbers is None else "number"):
         is_integer = values.is_integer
         return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)

@@ -96,7 +96,7 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
 
 
 def _numbered(keys: pa.Array) -> np.ndarray:
-    """Return the number of preceding equal keys for each of sorted keys."""
+    """Return, for each of the sorted keys, how many equal keys precede it."""
     count = len(keys)
     differ = pc.not_equal(keys.slice(1), keys.slice(0, max(count - 1, 0))).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.concatenate([[True], differ])) if count else np.array([], dtype=np.int64)

@@ -128,7 +128,7 @@ class ReducedFold:
 
 
 def _left(rows: ReadRows, keys: dict[bytes, _Key]) -> ReadRows:
-    """Return the remaining rows, with the text of the documents that they replace."""
+    """Return the remaining rows; some get the text that replaces earlier documents."""
     kept: list[int] = []
     replaced: list[bool] = []
     texts: list[str] = []
@@ -295,7 +295,7 @@ def _runs(parts: Iterator[ReadRows], run_rows: int) -> Iterator[list[ReadRows]]:
 
 
 def _write_run(writer: SegmentWriter, run: Sequence[ReadRows], labels: Sequence[str]) -> None:
-    """Write rows in order, one logical partition after the other, so that few files are open."""
+    """Write ordered rows partition by partition, so that few files are open."""
     for partition in np.unique(np.concatenate([rows.transforms for rows in run])):
         for rows in run:
             writer.write(rows.filter(rows.transforms == partition).written(labels[partition]))

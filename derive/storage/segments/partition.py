@@ -111,9 +111,9 @@ def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
 
 
 def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON, ...]) -> Sequence[str] | None:
-    """Return the values of a partition's field if all are texts, else None.
+    """Return the values of a partition's field if all are texts; None otherwise.
 
-    Return None otherwise, because equal values of other types have different labels.
+    Equal values of other types have different labels.
     """
     values, kinds = columns.at(tokens)
     if type(MISSING) in kinds:

@@ -152,7 +152,7 @@ DOCUMENTS = Selection()
 """Selection of documents only."""
 
 TOLD_DOCUMENTS = Selection(marks_deletions=True)
-"""Selection of documents with deletion markers."""
+"""Selection of documents in which deleted documents have a marker."""
 
 
 def all_columns(collection: CollectionSpec) -> Selection:
@@ -246,7 +246,7 @@ class SelectedColumns:
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
     def _held(self, stored: pa.Table) -> SelectedArrays:
-        """Return the columns from the file."""
+        """Return the columns that the file has."""
         has_codes = stored.schema.get_field_index(EXACT) >= 0
         codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
         arrays: list[pa.Array] = []
@@ -261,7 +261,7 @@ class SelectedColumns:
         return arrays, told
 
     def _made(self, stored: pa.Table) -> SelectedArrays:
-        """Return the columns, computed from documents."""
+        """Return the columns as computed from the documents."""
         return made_columns(self._columns, self._selection.kinds, parse_texts(_array(stored.column(DOC))))
 
 
@@ -289,7 +289,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _looked(codes: Sequence[Codes | None]) -> np.ndarray | None:
-    """Return the mask of rows with a value that only the document has; None for no row."""
+    """Return the mask of rows with a value that only the document has; None if there are none."""
     looked = [column == LOOK for column in codes if column is not None]
     is_looked = np.any(looked, axis=0) if looked else None
     return is_looked if is_looked is not None and is_looked.any() else None

@@ -244,7 +244,7 @@ class WrittenRows(StoredRows):
         return StoredRows(self.batch.select(StoredRows.SCHEMA.names)).with_fields(self.fields)
 
     def at(self, clock: int) -> WrittenRows:
-        """Return these rows with one timestamp."""
+        """Return these rows with the same timestamp for all."""
         clocks = pa.array(np.full(len(self), clock))
         return WrittenRows(self.batch.set_column(0, self.SCHEMA.field(CLOCK), clocks))
 

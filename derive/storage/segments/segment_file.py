@@ -96,7 +96,7 @@ def only_adds(root: Path, segment: Segment) -> bool:
 
 
 def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
-    """Return true if all documents of segments were validated against this schema at their writing.
+    """Return true if all documents of segments were validated against this schema when they were written.
 
     Raises:
         SegmentError: a file cannot be read.

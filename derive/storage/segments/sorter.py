@@ -197,7 +197,7 @@ class Sorter:
         self._tiers = [[cursor for cursor in tier if cursor.load()] for tier in self._tiers]
 
     def _sorted(self) -> Iterator[pa.RecordBatch]:
-        """Yield and release the rows in memory, sorted, in batches small enough for a merge of many runs."""
+        """Yield and release the rows in memory, sorted; batches are small, so that many runs can be merged."""
         rows = pa.concat_batches(self._held)
         self._held, self._held_bytes = [], 0
         order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in self._order])

@@ -157,7 +157,7 @@ class _OpenFile:
             self.flush()
 
     def _flat(self, rows: StoredRows) -> pa.RecordBatch:
-        """Return rows in the file's schema: each typed column is a column."""
+        """Return rows in the file's schema, in which each typed column is a column of its own."""
         fields = rows.fields
         if fields is None:
             return rows.batch
