@@ -65,12 +65,12 @@ class Retries(Generic[K]):
         _logger.debug("%s: retried in %.1f s after failure %d", key, pause, failures)
 
     def hasten(self, key: K) -> None:
-        """Make an operation that waits due now, because the cause of the failure may be gone."""
+        """Make a waiting operation due now: the cause of its failure may be gone."""
         if key in self._due:
             self._due[key] = self._clock()
 
     def is_waiting(self, key: K) -> bool:
-        """Return whether an operation has failed and was not taken by `take_due` since."""
+        """Return whether an operation has failed and has not been taken by `take_due` since then."""
         return key in self._due
 
     def is_due(self, key: K) -> bool:
@@ -88,6 +88,6 @@ class Retries(Generic[K]):
         return due
 
     def succeed(self, key: K) -> None:
-        """Forget the failures of an operation; the pause after its next failure is the first one again."""
+        """Forget the failures of an operation: the pause after its next failure is the shortest one again."""
         self._failures.pop(key, None)
         self._due.pop(key, None)

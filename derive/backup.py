@@ -577,7 +577,7 @@ def _compare(root: Path, path: str, size: int, checksum: str, collection: str | 
 
 
 _EPOCHS = 1 << 20
-"""Distance between the epochs of restored tasks and those of the original, whose later runs stay below."""
+"""Number that is added to the epochs of restored tasks; the original folder does not reach it by later runs."""
 
 
 def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callable[[int], None] = lambda _: None) -> int:

@@ -1,4 +1,4 @@
-"""Positions in files, for messages that point at the cause."""
+"""Positions in files. Messages show the position of a cause."""
 
 from __future__ import annotations
 

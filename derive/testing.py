@@ -215,7 +215,7 @@ class VirtualTime:
             self._now = min(map(self._end, delayed))
 
     def to_come(self, collection: str) -> list[str]:
-        """Return descriptions of the waiting documents that will reach a collection later, ordered by time."""
+        """Return descriptions of the waiting documents that a collection receives later, ordered by time."""
         return [
             self._described(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)
         ]
@@ -232,7 +232,7 @@ class VirtualTime:
                 raise task.error
 
     def _end(self, waiting: PendingDocuments) -> int:
-        """Return the end of the tick in which the read is due, or of the present tick if that is later."""
+        """Return the end of the tick in which the read is due; at least the end of the present tick."""
         return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
 
     def _reaching(self, collection: str | None) -> list[PendingDocuments]:

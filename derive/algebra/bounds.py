@@ -48,7 +48,7 @@ _OPPOSITES = {"most": "least", "least": "most"}
 
 
 def bounds_of(query: Any) -> dict[GlobalId, Bounds]:
-    """Return the column bounds of each relation that a query reads in one place only; others may be missing."""
+    """Return bounds of columns for the relations that a query reads in exactly one place; some may be missing."""
     noted: dict[GlobalId, list[Bounds]] = {}
     _note(query, {}, noted)
     return {identifier: places[0] for identifier, places in noted.items() if len(places) == 1}

@@ -153,7 +153,7 @@ def with_columns(expression: Expression, column: Callable[[Column], Expression])
 
 
 def deepened(expression: Expression, by: int) -> Expression:
-    """Return an expression as subqueries refer to it that are nested `by` levels deeper than its own query."""
+    """Return an expression for use in a subquery `by` levels deeper: its references to enclosing rows are adjusted."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, Column) and depth == 0:
@@ -171,7 +171,7 @@ def shifted(expression: Expression, by: int) -> Expression:
 
 
 def deepened_relation(relation: Relation, by: int) -> Relation:
-    """Return a relation as part of a query that is nested `by` subqueries deeper than the planned one."""
+    """Return a relation for use `by` subqueries deeper: its references to enclosing rows are adjusted."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, OuterColumn) and part.depth > depth:

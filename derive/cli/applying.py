@@ -136,7 +136,7 @@ def _stat(file: str) -> object:
 
 
 def _contents(files: Iterable[str], resources: Resources | None = None) -> dict[str, str]:
-    """Return a hash of each file: as it was loaded, or as it is now."""
+    """Return a hash of each file's content: as `resources` has loaded the file, or else as it is now."""
     hashes = {}
     for file in files:
         if resources is not None and file in resources.hashes:

@@ -103,7 +103,7 @@ def _read(issues: Iterable[Issue]) -> list[Issue]:
 
 
 def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:
-    """Yield an issue for each derived collection that belongs to another writer; a run stops its task with the same.
+    """Yield an issue for each derived collection that belongs to another writer; a run would stop the task.
 
     Args:
         catalog: the catalog; it has already refused names of SQL.

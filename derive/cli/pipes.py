@@ -9,7 +9,7 @@ from typing import TextIO
 
 
 def is_unread(stream: TextIO, milliseconds: int = 0) -> bool:
-    """Return whether a stream is a pipe whose other end is closed, or is closed within a time.
+    """Return whether a stream is a pipe whose other end is closed now, or is closed within `milliseconds`.
 
     Args:
         stream: standard output or standard error.

@@ -173,7 +173,7 @@ def _executors(
 
 
 def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: bool) -> None:
-    """Run tasks until no work is left, or until Ctrl-C."""
+    """Run tasks until no work is left or Ctrl-C is pressed."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
 

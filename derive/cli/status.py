@@ -244,7 +244,7 @@ def _positions(store: View, spec: DerivationSpec | MaterializationSpec, task: Ta
 
 
 def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:
-    """Return the place that each started input of a task is in."""
+    """Return the relation that each started input of a task has reached."""
     begun = [item.state_key for item in inputs if item.state_key in positions]
     return {key: task.places[key].arrived(positions[key]) for key in begun if key in task.places} if task else {}
 

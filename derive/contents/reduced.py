@@ -176,7 +176,7 @@ class _Counting:
 
 
 def _present(spec: CollectionSpec, last: tuple[int, int, bytes], counts: Mapping[str, int]) -> Iterator[_Row]:
-    """Yield the documents of a key, each as often as its count."""
+    """Yield the documents of a key, each repeated by its count."""
     for text in sorted(counts):
         for _ in range(times_present(spec.name, text, counts[text])):
             yield *last, text

@@ -95,7 +95,7 @@ def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
 
 @contextmanager
 def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
-    """Keep the contents of a table at a time while the block runs, and check that the table has rows then."""
+    """Keep the history of a table at a time while the block runs, and check that the table is known at that time."""
     with store.capabilities.keep(present_name(store, table), as_of):
         upper = store.upper(present_name(store, table))
         if as_of >= upper:
@@ -135,7 +135,7 @@ def _dropped(table: Table) -> Iterator[None]:
 
 
 def present_name(store: Readable, table: Table) -> str:
-    """Return the present name of the table."""
+    """Return the table's name at present."""
     return store.tables.name_of(table.id) or table.name
 
 

@@ -49,7 +49,7 @@ def find_present(sql: str) -> tuple[int, str] | None:
 
 
 def _kept(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Yield the range of tokens of each stored expression."""
+    """Yield the range of tokens of each expression that the schema stores."""
     words = [token.word for token in tokens]
     if words[:2] == ["CREATE", "INDEX"] or words[:3] == ["CREATE", "UNIQUE", "INDEX"]:
         yield 0, len(tokens)
@@ -60,7 +60,7 @@ def _kept(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _is_selected(words: Sequence[str]) -> bool:
-    """Return whether a table is created from a SELECT: it stores rows then, and no expression."""
+    """Return whether a CREATE TABLE has a SELECT; such a table stores rows, and no expression."""
     return "AS" in words and ("(" not in words or words.index("AS") < words.index("("))
 
 
@@ -93,7 +93,7 @@ def _arguments(tokens: Sequence[Token], place: int) -> list[list[Token]]:
 
 
 def _asks(function: str, arguments: Sequence[Sequence[Token]]) -> bool:
-    """Return whether a time function with these arguments asks for the present or the time zone."""
+    """Return whether a call of a time function with these arguments depends on the present time or the time zone."""
     if function == "timediff":
         return any(_says(argument, _PRESENT) for argument in arguments)
     index = TIMES.get(function)
@@ -166,7 +166,7 @@ def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | 
 
 
 def first_issue(issue: Issue) -> LambdaError:
-    """Return the issue as the error that stops a task."""
+    """Return the error that stops a task because of its first issue."""
     return LambdaError(issue.message, position=issue.position, hint=issue.hint)
 
 

@@ -116,12 +116,12 @@ class Chance:
 
 
 def _word(value: Any) -> str | None:
-    """Return a value as SQLite reads a keyword: up to a NUL, in lower case, also from a BLOB; None for a number."""
+    """Return a value as SQLite reads a keyword: its text up to a NUL, in lower case; None for a number."""
     if isinstance(value, str):
         return value.partition("\0")[0].lower()
     return value.partition(b"\0")[0].decode("ascii", "replace").lower() if isinstance(value, bytes) else None
 
 
 def calls_chance(texts: Iterable[str]) -> bool:
-    """Return whether any SQL text asks for the time or for a random value."""
+    """Return whether any SQL text calls a function of the time or of randomness."""
     return any(_CALLED.search(text) for text in texts)

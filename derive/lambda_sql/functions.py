@@ -7,10 +7,10 @@ A function outside these sets is refused: a newer SQLite may add one that depend
 from __future__ import annotations
 
 TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
-"""Functions of time, with the index of each one's time argument."""
+"""Functions of time, with the index of the argument that is a time."""
 
 FOLLOWING = frozenset({*TIMES, "timediff", "current_date", "current_time", "current_timestamp", "random", "randomblob"})
-"""Functions of the document's time or random generator: `Chance` overrides them."""
+"""Functions that depend on the document's time or random generator: `Chance` overrides them."""
 
 PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
 """Counters of the connection: they count the document's own statements, or are refused."""
@@ -59,7 +59,7 @@ _INDEXES = """
     geopoly_json geopoly_overlap geopoly_regular geopoly_svg geopoly_within geopoly_xform
 """
 ORDINARY = frozenset(f"{_SCALARS} {_JSON} {_AGGREGATES} {_INDEXES}".split())
-"""Functions of their arguments, and of rows that a statement reads."""
+"""Functions that depend only on their arguments, and on rows that the statement reads."""
 
 _INNER = frozenset(
     """

@@ -36,7 +36,7 @@ _TABLE_ARGUMENT = {
     apsw.SQLITE_CREATE_TRIGGER: 1,
     apsw.SQLITE_DROP_TRIGGER: 1,
 }
-"""Actions on a table, with the place of its name among the authorizer's two arguments."""
+"""Actions on a table, with the index of the table's name in the authorizer's two arguments."""
 
 _MADE = frozenset({apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_CREATE_VIEW})
 """Actions that create an object in the database that the authorizer names: `temp.x` does not say TEMP."""

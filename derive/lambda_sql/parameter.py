@@ -1,4 +1,4 @@
-"""Parameters: the names of a source document's fields in SQL, and the binding of their values.
+"""Parameters: names of a document's fields in SQL, and the binding of their values.
 
 A binding runs for every document, so the schema is evaluated beforehand: a property that every document has, of a type
 that SQLite accepts unchanged, is fetched by `operator.itemgetter` without Python code.
@@ -67,7 +67,7 @@ class _Names:
 
 
 _last: list[_Names] = []
-"""The last names, cached: a lambda has many parameters, and its source many projections."""
+"""The names that were used last: a lambda has many parameters, and its source many projections."""
 
 
 def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:

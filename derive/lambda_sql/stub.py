@@ -22,7 +22,7 @@ def shuffle_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[Genera
 
 
 def shuffle_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
-    """Return the stub of a computed shuffle: a column for each component of the key."""
+    """Return the stub of a computed shuffle: one column for each component of the key."""
     types, source = transform.shuffle.key_types, transform.input.source
     lines = [
         f"-- Shuffle of transform '{transform.name}' of {spec.name}: where a document of {source} belongs.",
@@ -42,7 +42,7 @@ def listed_fields(title: str, projections: Collection[ProjectionSpec]) -> Iterat
 
 
 def describe(projection: ProjectionSpec) -> str:
-    """Return a field on one line: its kind, place, types, and its title and description."""
+    """Return the description of a field in one line: its kind, place, types, title and description."""
     kind = "Key" if projection.is_key else "Partitioned field" if projection.is_partition else "Field"
     where = projection.pointer or "the root"
     texts = [text for text in (projection.title, projection.description) if text]

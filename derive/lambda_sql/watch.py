@@ -102,7 +102,7 @@ class Watch:
         self.begin(db.cursor(), iter(()))
 
     def begin(self, cursor: apsw.Cursor, left: Iterator[Any]) -> None:
-        """Start with other documents.
+        """Record that other documents begin; limits count from now on.
 
         Args:
             cursor: cursor that runs the statements.

@@ -63,7 +63,7 @@ def stub_file(script: Script, missing: Collection[str], text: str) -> list[Gener
 
 
 class LocatedValue(Protocol):
-    """A JSON value of a catalog, with its position."""
+    """A JSON value of a catalog, and its position."""
 
     @property
     def value(self) -> JSON:
@@ -131,7 +131,7 @@ class DeriveAuthoring(Protocol):
     """The authoring side of a language."""
 
     def config_schema(self) -> JSON:
-        """Return the JSON Schema (2020-12) of the language's configuration, below `using` and its name.
+        """Return the JSON Schema (2020-12) of the value below `using` and the language's name.
 
         The schema becomes a part of the catalog's own schema, which editors and the loader use. Its keyword
         `errorMessage` is the message of a fault, and `x-code` is its code.

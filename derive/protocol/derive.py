@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Level: TypeAlias = Literal["debug", "info", "warn", "error"]
 
 Log: TypeAlias = Callable[[Level, str], None]
-"""Function that writes a message of a lambda to its task's log."""
+"""A function that writes a message of a lambda to the task's log."""
 
 Causes: TypeAlias = "Sequence[int] | np.ndarray"
 """Index in a batch of the causing document, for each published document."""
@@ -63,7 +63,7 @@ class DeriveSession(Protocol):
 
     @property
     def flushes(self) -> bool:
-        """Return true if batches must include the end of each tick with documents."""
+        """Return true if the session needs the end of each tick that has documents."""
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, in order.
@@ -154,7 +154,7 @@ class DeriveRuntime(Protocol):
         """Return the code that transforms share; None if each transform's `script` is complete."""
 
     def refusal(self, spec: DerivationSpec) -> Issue | None:
-        """Return an issue if the derivation exceeds its limits; None if it may run."""
+        """Return an issue if the derivation exceeds its limits; None otherwise."""
 
 
 @runtime_checkable

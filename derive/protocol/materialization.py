@@ -144,7 +144,7 @@ class ConstraintType(IntEnum):
     FIELD_FORBIDDEN = 4
     """The field must not be materialized."""
     UNSATISFIABLE = 5
-    """The field must be materialized, and cannot be."""
+    """The field must be materialized, but cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +213,12 @@ class BindingSpec:
 
     @property
     def label(self) -> str:
-        """Return the name of its resource: the name without that of the source."""
+        """Return the name of the resource, without the name of the source."""
         return self.name.removeprefix(f"{self.collection.name} -> ")
 
     @property
     def name(self) -> str:
-        """Return the name, unique within the materialization and constant while source and resource are."""
+        """Return the name: unique within the materialization, and constant while source and resource are unchanged."""
         return self.input.name
 
 

@@ -29,7 +29,7 @@ _RESPONSES: Mapping[str, Mapping[str, str]] = {
 
 _ANSWERED: Mapping[str, str] = {"opened": "open", "prepared": "prepare", "committed": "commit"}
 _AWAITED: Mapping[str, str] = {"load": "opened", "prepare": "opened", "store": "prepared", "commit": "prepared"}
-"""Response to the preceding request that must have arrived before each request."""
+"""For each request, the response that must have arrived before it."""
 
 
 class StreamOrder:

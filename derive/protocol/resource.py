@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 
 def resolve(base: str, reference: str) -> str:
-    """Return the URL of a reference in the resource `base`."""
+    """Return the URL of a reference that a resource with the URL `base` contains."""
     if is_remote(reference) or is_remote(base):
         try:
             return urljoin(base, reference)
@@ -22,7 +22,7 @@ def resolve(base: str, reference: str) -> str:
 
 
 def show(url: str) -> str:
-    """Return a URL for messages: a path below the working directory is relative to it."""
+    """Return a URL as messages show it: a path below the working directory is relative."""
     if is_remote(url):
         return url
     relative = os.path.relpath(url)

@@ -121,7 +121,7 @@ class TransformSpec:
 
     @property
     def index(self) -> int:
-        """Return the index in the catalog's list, from 0."""
+        """Return the index in the catalog's list of transforms, from 0."""
         return self.input.index
 
     @property
@@ -156,7 +156,7 @@ class DerivationSpec:
 
     @property
     def name(self) -> str:
-        """Return the task's name, which is that of the derived collection."""
+        """Return the task's name, equal to the name of the derived collection."""
         return self.collection.name
 
     @property

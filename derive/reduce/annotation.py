@@ -50,7 +50,7 @@ class Annotation:
 
 
 def parse_annotation(value: JSON, where: str) -> Annotation:
-    """Parse the value of a `reduce` keyword.
+    """Parse a `reduce` keyword.
 
     Args:
         value: value of the keyword.

@@ -81,7 +81,7 @@ class SchemaParts:
         return self._pointers[id(part)]
 
     def annotation(self, part: Part) -> Annotation | None:
-        """Return the part's own annotation; None for none."""
+        """Return the part's own annotation; None if it has none."""
         return self._annotations.get(id(part))
 
     @property
@@ -90,7 +90,7 @@ class SchemaParts:
         return any(annotation.delete or annotation.strategy == "set" for annotation in self._annotations.values())
 
     def apply(self, schemas: Iterable[JSON]) -> Applied:
-        """Return the parts that apply to a value together with all of these schemas, which are parts of this one."""
+        """Return the parts that apply to a value to which all these schemas apply."""
         return _joined([self._apply(schema, frozenset()) for schema in schemas])
 
     def _index(self, schema: JSON, pointer: str, useless: str | None) -> None:
@@ -141,7 +141,7 @@ class SchemaParts:
                 yield Condition(_has(name), self._apply(dependent, path))
 
     def _silenced(self, applied: Applied) -> Applied:
-        """Return the same parts without their own annotations; those of their properties and items stay."""
+        """Return the same parts without their own annotations; annotations of their properties and items stay."""
         parts = tuple([self._without_annotation(part) for part in applied.parts])
         conditions = [
             Condition(condition.holds, self._silenced(condition.then), self._silenced(condition.otherwise))
@@ -152,7 +152,7 @@ class SchemaParts:
         )
 
     def _matters(self, *several: Applied) -> bool:
-        """Return true if any of these reaches an annotation."""
+        """Return true if one of these schemas reaches an annotation."""
         return any(
             any(map(self._is_annotated, applied.parts))
             or any(self._matters(condition.then, condition.otherwise) for condition in applied.conditions)

@@ -156,7 +156,7 @@ def _has_terms(side: JSON) -> bool:
 
 
 class _Terms:
-    """Composition of terms.
+    """Operations on the terms of a set.
 
     Args:
         select: selects the values of one term that are in another one, or are not.
@@ -168,7 +168,7 @@ class _Terms:
         self._unite = unite
 
     def kept(self, left: dict[str, JSON], right: dict[str, JSON]) -> JSON:
-        """Return the values of the left `add` that the right value keeps."""
+        """Return the values of the left `add` that remain after the right value."""
         if "add" not in left:
             return MISSING
         if "intersect" in right:
@@ -176,7 +176,7 @@ class _Terms:
         return self._select(left["add"], right["remove"], False) if "remove" in right else left["add"]
 
     def composed(self, left: dict[str, JSON], right: dict[str, JSON]) -> dict[str, JSON]:
-        """Return the `remove` or `intersect` with the effect of both values in sequence; empty without effect."""
+        """Return the `remove` or `intersect` term of two values in sequence; empty without effect."""
         removed = left.get("remove"), right.get("remove")
         if "intersect" in left:
             kept = left["intersect"]

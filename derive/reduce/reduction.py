@@ -59,7 +59,7 @@ Location: TypeAlias = Reduction | Choice
 
 
 class ReductionBuilder:
-    """Builds the reduction of a self-contained schema.
+    """Builds the reductions of a self-contained schema.
 
     Args:
         schema: self-contained JSON Schema.

@@ -64,7 +64,7 @@ def columns_of(source: Source) -> tuple[RelationColumn, ...]:
 
 
 def _rank(projection: ProjectionSpec, order: Mapping[str, int]) -> tuple[int, int]:
-    """Return the sort key of a field: key fields, other fields, the document, its publication time."""
+    """Return the sort key of a column: key fields, other fields, the document, its publication time."""
     if projection.pointer in order:
         return 0, order[projection.pointer]
     return ("", UUID_POINTER).index(projection.pointer) + 2 if projection.pointer in ("", UUID_POINTER) else 1, 0
@@ -100,7 +100,7 @@ def jsonb_text(value: JSON) -> str:
 
 @lru_cache(maxsize=4096)
 def _ordered(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return keys in their order, and the text before the value of each."""
+    """Return the keys of a document in their order, each with the JSON text before its value."""
     ordered = tuple(sorted(keys, key=lambda key: (len(key.encode()), key)))
     return ordered, tuple(f"{_quoted(key)}: " for key in ordered)
 
@@ -229,7 +229,7 @@ _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
 def _unfit(
     column: RelationColumn, convert: Callable[[JSON], Datum], values: Sequence[JSON], documents: Sequence[Document]
 ) -> SqlError:
-    """Return the error of the first value that does not fit its column's type, with its document."""
+    """Return the error of the first value that its column's type cannot hold, with its document."""
     for value, document in zip(values, documents, strict=True):
         try:
             convert(value) if value is not None else None

@@ -1,4 +1,4 @@
-"""Conversion of table rows to documents and back: each value has a canonical JSON form, so equal rows have equal texts.
+"""Conversion of table rows to documents and back: equal rows have equal texts.
 
 A document lacks NULL columns. Numbers of `numeric`, times and bytes are texts in SQL syntax; arrays are arrays of their
 elements' forms.
@@ -97,7 +97,7 @@ class TableRows:
         return self._to_json[index](datum)
 
     def part(self, index: int, datum: Datum) -> str:
-        """Return a substring of the text of every row with this datum in a column."""
+        """Return a text that occurs in the stored text of every row with this datum in the column."""
         return orjson.dumps({self._names[index]: self.value(index, datum)})[1:-1].decode()
 
     def rows(self, texts: Sequence[str]) -> list[Row]:

@@ -240,7 +240,7 @@ class _Bundling:
         return _fragment(self._pointer(prefix, inside + unquote(fragment)))
 
     def _fetch(self, url: str, beside: str) -> None:
-        """Embed a document by its URL or, if an `$id` makes that fictitious, by its path beside the file."""
+        """Embed a document by its URL. If an `$id` makes the URL fictitious, use the path beside the file."""
         if beside in self._resources:
             self._resources[url] = self._resources[beside]
             return

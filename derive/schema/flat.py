@@ -1,4 +1,4 @@
-"""Flat schemas: prove the validity of whole columns of values without validating each document.
+"""Flat schemas: proofs that whole columns of values are valid, without a check of each document.
 
 Most collections are objects whose properties have one type each. The types of a column's values prove, for example,
 that it has only strings, much faster than validation of each document. An unproven document is not necessarily invalid:
@@ -65,7 +65,7 @@ _OF_KIND: Mapping[str, Kinds] = {
 """Types of values to which each keyword's assertion applies."""
 
 _SHOWN = frozenset({"additionalProperties", "properties", "required", "type"})
-"""Keywords on objects that columns can prove."""
+"""Keywords on objects for which columns can be a proof."""
 
 _RENAMING = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"})
 _EXACT = 1 << 53
@@ -226,7 +226,7 @@ def _free_of(refused: Kinds) -> Proof:
 
 
 def _within(keyword: str, bound: JSON) -> Proof:
-    """Return the proof of a numeric bound: it checks the least or greatest number."""
+    """Return the proof of a numeric bound, which checks only the least or greatest number."""
     if type(bound) not in _NUMBERS or abs(bound) >= _EXACT:
         return _free_of(_NUMBERS)
     furthest, is_within = _BOUNDS[keyword]

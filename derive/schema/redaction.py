@@ -329,7 +329,7 @@ class _Place:
 
     @property
     def leads(self) -> bool:
-        """Return true if values here or below are redacted."""
+        """Return true if a value at this location or below it is redacted."""
         if self._leads is None:
             reached = [self]
             for place in reached:  # the list grows

@@ -140,7 +140,7 @@ class Shape:
 
     @property
     def additional(self) -> Shape | None:
-        """Return the shape of any property that is not named; None if unspecified."""
+        """Return the shape of properties that are not named; None if unspecified."""
         if not self.patterns:
             return self.rest
         return reduce(union, self.patterns.values(), self.rest or ANYTHING)
@@ -697,7 +697,7 @@ def _inferred_types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
 
 
 def _says_more(own: Shape, schema: Mapping[str, JSON]) -> bool:
-    """Return true if a schema narrows one of its applicators by more than types, or has several applicators."""
+    """Return true if a schema restricts an applicator by more than types, or has several applicators."""
     applied = sum(keyword in schema for keyword in _APPLICATORS)
     return applied > 1 or replace(own, types=ALL) != ANYTHING
 

@@ -83,7 +83,7 @@ class Fractional:
     def __init__(self, _schema: JSON, _value: JSON, _path: list[str | int]) -> None: ...
 
     def validate(self, instance: JSON) -> None:
-        """Refuse an integer, whether written 1 or 1.0.
+        """Refuse an integer, written as 1 or as 1.0.
 
         Raises:
             ValueError: the value is an integer.

@@ -122,7 +122,7 @@ class Lambdas:
 
 
 def _merged(parts: Sequence[Published], by: Sequence[Any]) -> Published:
-    """Merge publications in order.
+    """Merge publications into one order.
 
     Args:
         parts: the publications.
@@ -292,7 +292,7 @@ class Member:
         ]
 
     def earliest_cause(self) -> int:
-        """Return the least adjusted timestamp of a stored or future document that it has yet to process."""
+        """Return the earliest adjusted timestamp of a stored or future document that the member has yet to process."""
         earliest = self._to_come
         for backlog in self._backlogs.values():
             first = backlog.first
@@ -301,7 +301,7 @@ class Member:
         return earliest
 
     def next_step(self, horizon: Horizon) -> Step | None:
-        """Return its next step; None if it cannot advance."""
+        """Return the member's next step; None if it cannot advance."""
         return next_step(self._levels, self._position, self._first, horizon)
 
     def _position(self, spec: InputSpec) -> int:

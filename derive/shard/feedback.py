@@ -1,4 +1,4 @@
-"""Feedback: publications of a cycle's derivations pass to their readers, queued until the tick in which they count.
+"""Feedback: documents that a cycle publishes are queued for their readers, by the tick in which they count.
 
 At the end of a tick its combined documents that a transform of the cycle selects go to the backlog of that transform's
 derivation, which merges them with stored documents. Documents beyond the end of the transaction are dropped: the next
@@ -95,7 +95,7 @@ class FeedbackQueue:
         self._spilled: Sorter | None = None
 
     def put_all(self, source: str, combined: Combined, weight: int) -> None:
-        """Add documents that were published to a collection, with an approximate size of `weight` bytes."""
+        """Add published documents of a collection, with an approximate size of `weight` bytes."""
         for reader in self._readers:
             if reader.spec.source == source and (numbers := self._read_by(reader, combined)):
                 self._put(_run_of(reader, self._reading, combined, numbers))
@@ -140,7 +140,7 @@ class FeedbackQueue:
         return self._first[self._ticks[0]] if self._ticks else None
 
     def take(self, tick: int) -> tuple[list[SourceRun], Iterator[pa.RecordBatch] | None]:
-        """Return the documents of a tick: runs in any order, and possible rows on disk in order (None for none)."""
+        """Return the documents of a tick: runs in any order, and the ordered rows on disk if there are any."""
         if not self._ticks or self._ticks[0] != tick:
             return [], None
         heapq.heappop(self._ticks)
@@ -164,7 +164,7 @@ class FeedbackQueue:
 
 @dataclass(frozen=True)
 class _FeedbackReader:
-    """Published documents from the view of one input."""
+    """Published documents as one input sees them."""
 
     reader: _Reader
     reading: Reading
@@ -183,7 +183,7 @@ class _FeedbackReader:
         return self._documents[number]
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
-        """Return the mask of documents that must still be validated; None for none."""
+        """Return a mask of the documents that must still be validated; None if there are none."""
         return [True] * len(numbers) if self.reader.is_unchecked else None
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
@@ -254,7 +254,7 @@ FEW = 10_000
 
 
 class Backlog:
-    """The unprocessed documents of inputs of one priority, by tick: stored ones and fed-back ones.
+    """The unprocessed documents, stored and fed back, of inputs of one priority, by tick.
 
     Args:
         plan: the transaction of their derivation.

@@ -104,7 +104,7 @@ class _Places:
         self._columns: dict[int, dict[int, TypedColumn]] = {}
 
     def of(self, spec: DerivationSpec, transform: TransformSpec, names: Sequence[str]) -> FieldPlaces:
-        """Return the slots of one transform.
+        """Return the slots of one transform. Several transforms may share a slot.
 
         Raises:
             LookupError: a needed field has no column.

@@ -58,7 +58,7 @@ def with_ends(
 
 
 def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRows:
-    """Return rows with the ends of ticks between them, and before them if the previous tick is another one."""
+    """Return rows with the ends of ticks between them, and the end of the previous tick before them."""
     ticks = rows.adjusted // spec.tick
     previous = np.concatenate([ticks[:1] if before is None else [before], ticks[:-1]])
     borders = np.flatnonzero(previous != ticks)
@@ -291,7 +291,7 @@ class Invoker:
         return DocumentError(message, position=position)
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
-        """Return published documents, with those of the end of a tick sorted by JSON text.
+        """Return published documents in order; documents of the end of a tick are sorted by their JSON text.
 
         The order of publishing shards must not affect the reduction of documents of one key.
         """

@@ -1,4 +1,4 @@
-"""Owners: the shard of each document, by its shuffle key, and packets of rows on their way to it.
+"""Owners: the shard that owns each document, by its shuffle key; and packets, which carry rows to that shard.
 
 Spark moves, sorts and spills rows. Its rows here are *packets*, each with some thousand rows in Arrow's format for one
 owner, so that Spark's cost per document is negligible and documents are not converted to Java rows. A packet has a rank

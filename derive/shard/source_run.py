@@ -216,7 +216,7 @@ class _Part:
         return runs
 
     def _made(self) -> list[tuple[SourceRun, np.ndarray | None]]:
-        """Return a run of each transform, and the indices of its rows; None for all."""
+        """Return, for each transform, a run of its rows and their indices; None stands for all rows."""
         transforms = self.rows.transforms
         present = np.unique(transforms).tolist()
         if len(present) == 1:
@@ -255,7 +255,7 @@ class StoredSlice:
 
 
 class StoredRuns:
-    """Source rows from storage, with a look at the next one.
+    """Source rows from storage; the adjusted timestamp of the next row is known in advance.
 
     Args:
         plan: the transaction.

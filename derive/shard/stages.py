@@ -62,7 +62,7 @@ def stages_of(plan: Plan) -> Stages:
 
 
 def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) -> list[Message]:
-    """Run stages, or their alternative after a key conflict; return all valid messages.
+    """Run stages, and the alternative stages after a key conflict; return all valid messages.
 
     Args:
         root: the data folder.

@@ -46,7 +46,7 @@ KEPT = "backup.lock"
 
 @contextmanager
 def kept(file: Path) -> Iterator[None]:
-    """Hold a lock while the block runs, as a backup does: other processes do not kill this one for it.
+    """Hold a lock while the block runs, as a backup does; meanwhile other processes do not kill this process.
 
     Raises:
         HeldError: another process has held the lock for a minute.
@@ -292,7 +292,7 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
 
 
 def still(folder: Path) -> AbstractContextManager[None]:
-    """Return a lock that keeps a shard from being opened, while a running attempt continues.
+    """Return a lock that keeps a shard from being opened; an attempt that is already running continues.
 
     Raises:
         HeldError: another process holds the folder.
@@ -375,7 +375,7 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
 
 @contextmanager
 def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
-    """Lock a shard's folder, and refuse all but the newest attempt of its task's current run."""
+    """Lock a shard's folder. Refuse every attempt except the newest attempt of the task's current run."""
     make_folders(folder)
     with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
         if current_epoch(folder.parent) != attempt.epoch:
@@ -448,9 +448,9 @@ def _short_log(prepared: Path, path: Path, fold_bytes: int) -> Path | None:
 
 
 def _enter(prepared: Path, path: Path) -> None:
-    """Make a folded database that of its shard, durably.
+    """Make a folded database the database of its shard, durably.
 
-    It already is, except for the first commit and for a data folder that was copied without hard links.
+    It is so already, except at the first commit and for a data folder that was copied without hard links.
     """
     if not (path.exists() and path.samefile(prepared)):
         link = path.with_name(f"{path.name}.new")

@@ -522,7 +522,7 @@ def are_shared(batches: Iterator[tuple[KeyRows, bool]], tick: int) -> bool:
 
 
 def _groups_of_ticks(rows: PublishedRows | KeyRows, tick: int) -> pa.Table:
-    """Return the tick and key of each row."""
+    """Return a value for each row that is equal for rows of the same tick and key."""
     return pa.table({_TICK: rows.clocks // tick, KEY: rows.keys})
 
 

@@ -72,7 +72,7 @@ def prepare() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock out other processes that create an archive, and remove files of killed ones."""
+    """Lock out other processes that create an archive, and remove the files of killed ones."""
     with (folder / "prepare.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob(f"{_WORK}*"):

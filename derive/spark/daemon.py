@@ -22,7 +22,7 @@ Work: TypeAlias = Callable[[socket, bool], int]
 
 
 def unheard(work: Work) -> Work:
-    """Return the same function, but exit silently if Spark has ended and the answer has no reader."""
+    """Return the same function, but exit silently if Spark has ended and nothing can read the answer."""
 
     def attempt(sock: socket, authenticated: bool) -> int:
         try:

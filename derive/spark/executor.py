@@ -95,7 +95,7 @@ def _unseen(root: Path, cause: str) -> str:
 
 
 def find_unfit(text: str) -> WorkerError | None:
-    """Return the error of an unfit worker that Spark's message describes; None for other failures.
+    """Return the error of an unfit worker if Spark's message describes one; None for other failures.
 
     A second attempt on the same machine would fail too, so the run stops and names the host and the cause.
 
@@ -264,7 +264,7 @@ class SparkExecutor:
 
 @contextmanager
 def _unless_java_is_gone() -> Iterator[None]:
-    """Ignore errors because the virtual machine has ended."""
+    """Ignore errors whose cause is that the virtual machine has ended."""
     from py4j.protocol import Py4JNetworkError
 
     with suppress(Py4JNetworkError, ConnectionError):
@@ -290,7 +290,7 @@ def _delivered(packets: DataFrame, owners: int) -> DataFrame:
 
 
 def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
-    """Return the function of a single stage, from the numbers of a partition's tasks to their messages."""
+    """Return the function that runs a single stage: it maps the task numbers of a partition to messages."""
 
     def run(numbers: Iterable[int]) -> Iterator[str]:
         for number in numbers:
@@ -301,7 +301,7 @@ def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
 
 
 def _first(stage: Stage) -> _Run:
-    """Return the function of the first stage, whose partitions contain the numbers of its tasks."""
+    """Return the function that runs the first stage; its partitions contain task numbers."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -312,7 +312,7 @@ def _first(stage: Stage) -> _Run:
 
 
 def _later(stage: Stage) -> _Run:
-    """Return the function of a later stage, whose partitions contain the packets for its tasks."""
+    """Return the function that runs a later stage; its partitions contain packets for its tasks."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return stage(_context().partitionId(), batches, _attempt())

@@ -101,7 +101,7 @@ def ensure_java() -> Path:
 
 
 def _installed() -> Path | None:
-    """Return the machine's own Java; None if it is missing or too old."""
+    """Return the Java that this machine has; None if it is missing or too old."""
     named = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [Path(named).absolute() / "bin" / "java"] if named else []

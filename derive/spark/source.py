@@ -190,7 +190,7 @@ class FlowStreamReader(DataSourceStreamReader):
         return self._folder.collection(self._asked.name)
 
     def _begun(self, offset: Mapping[str, int]) -> CollectionReader:
-        """Return the collection of a stream with this offset.
+        """Return the collection that a stream with this offset reads.
 
         Raises:
             FencedError: the name stands for another relation now.

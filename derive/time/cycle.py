@@ -46,7 +46,7 @@ class Step:
 
     @property
     def has_documents(self) -> bool:
-        """Return true if the step does more than advance time."""
+        """Return true if the step has documents, and does not only advance time."""
         return self.first < self.bound
 
 
@@ -92,7 +92,7 @@ def by_priority(inputs: Sequence[InputSpec], tick: int) -> tuple[Level, ...]:
 
 
 def earliest_to_come(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, int]) -> int:
-    """Return the least adjusted timestamp of a document that can still reach a task on a cycle from outside.
+    """Return the least adjusted timestamp of a document that can still arrive at a cycle's task from outside the cycle.
 
     Documents from the cycle itself are ignored: their cause comes first.
 

@@ -92,7 +92,7 @@ class Pace:
         self._succeeded = 0  # … and number of successes so far
 
     def slow_down(self, lost: Size) -> None:
-        """Reduce the limits to half of a lost attempt."""
+        """Reduce the limits to half the size of a lost attempt."""
         self._patience = min(2 * self._patience, _MOST_PATIENCE) or 1
         self._succeeded = 0
         self.limits = replace(self.limits, documents=max(lost.documents // 2, 1), bytes=max(lost.bytes // 2, 1))
@@ -147,13 +147,13 @@ def size_of(reads: Sequence[SourceRead]) -> Size:
 
 
 def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:
-    """Return true if the content of these reads is within one tick, which cannot be divided."""
+    """Return true if the documents of these reads are within one tick, which cannot be divided."""
     begin, end = _span(reads)
     return tick_begin(begin, tick) == tick_begin(end - 1, tick)
 
 
 def _span(reads: Sequence[SourceRead]) -> tuple[int, int]:
-    """Return the adjusted timestamps that bound the content of these non-empty reads."""
+    """Return the first and the last adjusted timestamp of these non-empty reads."""
     begins = [max(segment.clock_min, read.clock_begin) + read.offset for read in reads for segment in read.segments]
     ends = [min(segment.clock_max + 1, read.clock_end) + read.offset for read in reads for segment in read.segments]
     return min(begins), max(ends)

@@ -144,13 +144,13 @@ def current_places(
 
 
 def _has_left(spec: InputSpec, place: Place, relations: Mapping[str, int]) -> bool:
-    """Return true if an input reads another source than before, and not just a renamed one."""
+    """Return true if an input reads another source than before. A renamed source is the same source."""
     is_renamed = place.relation != 0 and relations.get(spec.source) == place.relation
     return place.source != spec.source and not is_renamed
 
 
 def former_key(key: str, source: str) -> str:
-    """Return the key of an input's position (by `state_key`) in a former source."""
+    """Return the key under which an input's position in a former source is kept."""
     return f"{key} of {source}"
 
 
@@ -184,7 +184,7 @@ def _need(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> int:
 
 
 def _has_begun(spec: InputSpec, tick: int, positions: Mapping[str, int]) -> bool:
-    """Return whether an input has processed a part of its source; a position may only record the source's relation."""
+    """Return whether an input has read a part of its source. A position may also record only the source's relation."""
     return positions.get(spec.state_key, BEGINNING) - offset_of(spec, tick) > BEGINNING
 
 
@@ -206,7 +206,7 @@ def lost(
     positions: Mapping[str, int],
     histories: Mapping[str, KeptHistory],
 ) -> TaskError | None:
-    """Return the error of a task that must resume within a history that was compacted in its absence; None otherwise.
+    """Return the error of a task whose unread history was compacted while the task had no capability; None otherwise.
 
     The compacted history mixes documents that the task has processed with others.
     """

@@ -78,7 +78,7 @@ def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
 
 _NOT_RUN = "captures"
-"""Section that is reported as a whole."""
+"""Section for which settings without effect are not reported one by one."""
 
 
 def settings_without_effect(file: YamlFile) -> list[Issue]:

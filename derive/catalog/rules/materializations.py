@@ -224,7 +224,7 @@ def _strings(at: Located) -> Iterator[Located]:
 
 
 def _label(resource: Mapping[str, object]) -> str:
-    """Return the name of a resource, which does not change with settings of how it is written.
+    """Return the name of a resource. The name does not depend on settings of how the resource is written.
 
     A resource without the usual properties is named by all its properties except booleans. Names by order would be
     wrong: a disabled or moved binding would pass its progress to another one.
