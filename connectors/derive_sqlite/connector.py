@@ -32,6 +32,10 @@ class SqliteConnector:
         """Return the configuration with its migrations."""
         return load_config(at, files)
 
+    def config_type(self) -> type[SqliteConfig]:
+        """Return the class of configurations."""
+        return SqliteConfig
+
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Apply the migrations of each derivation to an empty database, and prepare every lambda against it.
 

@@ -27,6 +27,7 @@ from derive.errors import Issue, LambdaError
 from derive.lambda_sql.block import first_issue, read_block
 from derive.lambda_sql.chance import Chance, calls_chance
 from derive.lambda_sql.guard import MIGRATIONS, Guard
+from derive.lambda_sql.parameter import find_projection
 from derive.lambda_sql.watch import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
 from derive.position import Position, Script
 from derive.protocol.derive import PublishedColumns, ReadBatch
@@ -127,6 +128,7 @@ class SqliteSession:
         self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         apply_migrations(self._guard, self._watch, migrations, spec.name, spec.collection.position)
         self._programs: list[Program] = []
+        self._sources = [spec.sources[item.source].projections for item in spec.inputs]
         with ExitStack() as guarded:
             guarded.enter_context(self._guard)
             guarded.enter_context(self._watch)
@@ -365,6 +367,29 @@ class SqliteSession:
         if batch.fields is None:
             return step.binding.feed(iter(batch.documents[run.begin : run.end]), published)
         return step.columns.feed(run.fields(batch.fields), published)[0]
+
+    def given(self, transform: int, document: Document, published: int) -> dict[str, Any]:
+        """Return the values of the parameters of a transform's lambda, by parameter."""
+        given: dict[str, Any] = {}
+        for step in self._programs[transform].steps:
+            values = step.binding.values(document, published)
+            given.update(zip((f"${name}" for name in step.statement.parameters), values, strict=True))
+        return given
+
+    def copied(self, transform: int) -> list[dict[str, str]]:
+        """Return, for each statement that publishes, the fields that it selects as they are, by property."""
+        program = self._programs[transform]
+        projections = self._sources[transform]
+        published = []
+        for step in program.steps:
+            if step.make is not None:
+                names = (name[1:] for name in step.statement.columns if name.startswith("$"))
+                fields = [item.field for name in names if (item := find_projection(name, projections))]
+                published.append({field: field for field in fields})
+        return published
+
+    def state(self) -> None:
+        """Return None: all state is in tables."""
 
     def prepare_commit(self) -> None:
         """Do nothing: all state is in the database already."""

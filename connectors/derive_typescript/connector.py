@@ -34,6 +34,10 @@ class TypeScriptConnector:
         """Return the configuration with the module and its files."""
         return load_config(at, files)
 
+    def config_type(self) -> type[TypeScriptConfig]:
+        """Return the class of configurations."""
+        return TypeScriptConfig
+
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Check modules against the types of their collections.
 

@@ -195,7 +195,8 @@ class CycleTransaction:
             checkpoint = transaction.checkpoint.moved(positions, ready.tokens)
             checkpoints.append(checkpoint)
             update = CollectionUpdate(reached.task, ready.segments, reached.upper)
-            moves.append(TaskMove(transaction.capability, member.task.commit_of(checkpoint, ready), [update]))
+            commit = member.derivation.recorded(transaction, member.task.commit_of(checkpoint, ready))
+            moves.append(TaskMove(transaction.capability, commit, [update]))
         capabilities = self._store.commit_tasks(moves)
         return {
             member.task.spec.name: member.task.moved(capability, checkpoint, ready, begun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -13,13 +13,14 @@ from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FlowError, OwnedError, TaskError
+from derive.protocol.definition_text import Definition, definition_of
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
-from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING
@@ -55,9 +56,11 @@ class DerivationFacts:
 
     Attributes:
         is_shared: whether several shards have published documents with the same key in one tick.
+        definition: the definition of the derivation; None before the first commit.
     """
 
     is_shared: bool = False
+    definition: Definition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,18 @@ class Derivation:
         name, capability = self.spec.name, transaction.capability
         last = max((segment.clock_max for segment in prepared.segments), default=BEGINNING)
         upper = max(capability.frontiers[name], transaction.end, last + 1)
-        return self.store.commit_task(capability, commit, [CollectionUpdate(name, prepared.segments, upper)])
+        recorded = self.recorded(transaction, commit)
+        return self.store.commit_task(capability, recorded, [CollectionUpdate(name, prepared.segments, upper)])
+
+    def recorded(self, transaction: Transaction, commit: TaskCommit) -> TaskCommit:
+        """Return a commit of a transaction with the circumstances that a replay needs."""
+        if self.facts.definition is None:
+            self.facts.definition = definition_of(self.spec)
+        clamp = transaction.capability.frontiers[self.spec.name]
+        begins = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
+        is_one_level = len({item.priority for item in self.spec.inputs}) == 1
+        is_above = all(begin >= clamp or commit.positions.get(key, begin) <= begin for key, begin in begins.items())
+        return replace(commit, derived=Derived(self.facts.definition, is_one_level and is_above, clamp, begins))
 
     def cancel(self) -> None:
         """Cancel the executor's work."""

@@ -6,9 +6,9 @@ batches of documents, because crossing a process boundary or executing a stateme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from derive.document.columns import Columns
 from derive.errors import Issue
@@ -170,3 +170,40 @@ class ReadsFields(Protocol):
         Return None if lambdas need documents. Every worker calls this before it opens a session, and must get the same
         result.
         """
+
+
+@runtime_checkable
+class ExplainableSession(Protocol):
+    """Optional interface of a session: it describes its lambdas and its state, for explanations of documents."""
+
+    def given(self, transform: int, document: Document, published: int) -> Mapping[str, Any]:
+        """Return the values that the lambda of a transform takes from a document, by parameter.
+
+        Args:
+            transform: index of the transform.
+            document: a source document.
+            published: its timestamp, microseconds.
+        """
+
+    def copied(self, transform: int) -> Sequence[Mapping[str, str]] | None:
+        """Return the properties of published documents that are copies of fields of the source document.
+
+        Returns:
+            For each statement that publishes, the field (name of a projection of the source) by property; an empty
+            sequence if the transform publishes nothing; None if this is unknown.
+        """
+
+    def state(self) -> JSON:
+        """Return state that is in no table, as it would be committed now; None for none."""
+
+
+@runtime_checkable
+class StoresConfig(Protocol):
+    """Optional interface of a `DeriveRuntime`: its configurations can be stored, for replays under a former definition.
+
+    A configuration is then a frozen dataclass whose fields are JSON values, bytes, `Script`, or tuples, mappings and
+    dataclasses of these. Positions are not stored.
+    """
+
+    def config_type(self) -> type:
+        """Return the dataclass of configurations."""

@@ -18,6 +18,7 @@ from derive.storage.history import Garbage, History
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
+    PastPart,
     TaskCommit,
     TaskMove,
     TaskNote,
@@ -74,6 +75,9 @@ class View(Folder, Protocol):
 
     def task(self, name: str) -> TaskState | None:
         """Return the state of a task."""
+
+    def past(self, name: str) -> list[PastPart]:
+        """Return the recorded parts of a derivation's past."""
 
 
 class Readable(View, Protocol):

@@ -52,6 +52,7 @@ from derive.storage.metadata.collection import (
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
+    PastPart,
     TaskCommit,
     TaskMove,
     TaskNote,
@@ -60,6 +61,7 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
+from derive.storage.metadata.past import read_past
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import (
@@ -356,6 +358,11 @@ class Store:
         """Return the state of a task; None if the task has never run."""
         with self._metadata.snapshot() as db:
             return read_task(db, name)
+
+    def past(self, name: str) -> list[PastPart]:
+        """Return the recorded parts of a derivation's past, in order."""
+        with self._metadata.snapshot() as db:
+            return read_past(db, name)
 
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False

@@ -175,6 +175,18 @@ class TypeScriptSession:
         sender.join()
         self._unanswered = False
 
+    def given(self, transform: int, document: Document, published: int) -> dict[str, Any]:
+        """Return nothing: a method gets the whole document."""
+        return {}
+
+    def copied(self, transform: int) -> None:
+        """Return None: methods are not analysed."""
+
+    def state(self) -> JSON:
+        """Return the state that the class would commit now; None for none."""
+        self.prepare_commit()
+        return None if self._state.version() is None else self._state.value()
+
     def prepare_commit(self) -> None:
         """Write the state that the class returns from `startCommit` into the database.
 

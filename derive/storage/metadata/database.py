@@ -23,7 +23,7 @@ from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 from derive.storage.metadata.sql_database import absorb, remove_absorbed
 
-FORMAT = 11
+FORMAT = 12
 """Version of the tables below, and of segment files."""
 
 _TABLES = """
@@ -137,6 +137,24 @@ CREATE TABLE capability (
 ) WITHOUT ROWID;
 """
 
+_PAST = """
+CREATE TABLE definition (
+    digest TEXT PRIMARY KEY,
+    spec TEXT NOT NULL                  -- JSON of derive/protocol/definition_text.py
+) WITHOUT ROWID;
+CREATE TABLE history (                  -- parts of the past of derivations, as in `PastPart`
+    task TEXT NOT NULL REFERENCES task,
+    number INTEGER NOT NULL,
+    definition TEXT NOT NULL REFERENCES definition,
+    is_regular INTEGER NOT NULL,
+    clamp INTEGER NOT NULL,             -- `upper` of the output before the part
+    upper INTEGER,                      -- `upper` after the part; NULL for the last part
+    begins TEXT NOT NULL,               -- JSON: position (adjusted timestamp) before the part by transform
+    ends TEXT,                          -- JSON: positions after the part; NULL for the last part
+    PRIMARY KEY (task, number)
+) WITHOUT ROWID;
+"""
+
 _SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -179,7 +197,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG}
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST}
 """Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -287,7 +305,7 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES + _SQL_CATALOG)
+                db.execute(_TABLES + _SQL_CATALOG + _PAST)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])

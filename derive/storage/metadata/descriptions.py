@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from derive.errors import ViewError
+from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import Capability, TaskCapability
 from derive.time.positions import Place
 from derive.time.source_read import Segment
@@ -91,6 +92,47 @@ class TaskState:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """The circumstances of a derivation's transaction on which its documents depend, beside its sources.
+
+    Attributes:
+        definition: the definition in force.
+        is_regular: true if the documents do not depend on the extent of the transaction (law L1): all inputs have one
+            priority, and no document was read from below the output's `upper`.
+        clamp: the output's `upper` before the transaction, below which it published nothing.
+        begins: adjusted timestamp from which each input was read, by state key.
+    """
+
+    definition: Definition
+    is_regular: bool
+    clamp: int
+    begins: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PastPart:
+    """A part of a derivation's past: consecutive transactions whose extents do not matter, or one other transaction.
+
+    Attributes:
+        number: number of the part, ascending with time.
+        definition: text of the definition in force.
+        is_regular: as in `Derived`.
+        clamp: the output's `upper` before the part.
+        upper: the output's `upper` after the part.
+        begins: adjusted timestamp from which each input was read, by state key.
+        ends: adjusted timestamp up to which each input was read, by state key.
+    """
+
+    number: int
+    definition: str
+    is_regular: bool
+    clamp: int
+    upper: int
+    begins: Mapping[str, int]
+    ends: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskCommit:
     """A task's part of a transaction, committed together with its documents (law L2).
 
@@ -102,6 +144,7 @@ class TaskCommit:
         documents_out: number of documents published in this transaction.
         needs: first timestamp that each transform still needs of its source, by state key.
         may_step_back: positions may move back, because the task's endpoint has its own checkpoint.
+        derived: circumstances of a derivation's transaction; None for other tasks.
     """
 
     positions: Mapping[str, int]
@@ -111,6 +154,7 @@ class TaskCommit:
     documents_out: int
     needs: Mapping[str, int] = field(default_factory=dict)
     may_step_back: bool = False
+    derived: Derived | None = None
 
 
 @dataclass(frozen=True, slots=True)

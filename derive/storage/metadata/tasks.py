@@ -27,6 +27,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
+from derive.storage.metadata.past import end_part, forget_past, record_part
 from derive.storage.metadata.segment import insert_segments, last_clock
 from derive.time.positions import Place
 
@@ -101,6 +102,7 @@ def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
                 (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(texts).decode(), name),
             )
         case Renamed(keys):
+            end_part(db, name)
             _rename(db, name, keys)
         case Divided(shards, tokens):
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
@@ -129,6 +131,7 @@ def forget_task(db: apsw.Connection, name: str) -> None:
         return
     db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
 
@@ -200,6 +203,8 @@ def move_task(db: apsw.Connection, move: TaskMove) -> None:
     """
     capability = move.capability
     require_run(db, capability, [update.collection for update in move.updates])
+    if move.commit and move.commit.derived:
+        record_part(db, capability.task, move.commit.derived, move.commit.documents_in)
     for update in move.updates:
         insert_update(db, update, capability.frontiers[update.collection])
         downgrade_run(db, capability, update.collection, update.frontier)

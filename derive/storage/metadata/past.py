@@ -1,0 +1,101 @@
+"""The past of derivations in the metadata database: under which definition, and in which transactions, they derived.
+
+A derivation's documents follow from its sources, from its definition, and where timestamps were raised to the output's
+`upper`, also from the extents of its transactions. A replay needs all of these. Consecutive transactions of one
+definition whose extents do not matter are one part, so a commit usually reads one row here and writes none: the end of
+the last part is the present position of the task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import orjson
+
+from derive.protocol.definition_text import Definition
+from derive.storage.metadata.collection import upper_of
+from derive.storage.metadata.descriptions import Derived, PastPart
+
+
+def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int) -> None:
+    """Record the part to which a transaction belongs, before its positions and its output are written.
+
+    Args:
+        db: the write transaction of the commit.
+        task: name of the derivation.
+        derived: circumstances of the transaction.
+        documents: number of documents that it has processed.
+    """
+    last: Any = db.execute(
+        "SELECT number, definition, is_regular, ends IS NULL FROM history WHERE task = ? ORDER BY number DESC LIMIT 1",
+        (task,),
+    ).fetchone()
+    number = 0
+    if last is not None:
+        number, digest, was_regular, is_open = last
+        # Without documents, only time has moved, which any part of the same definition may do.
+        is_same = digest == derived.definition.digest and is_open
+        if is_same and (not documents or (was_regular and derived.is_regular)):
+            return
+        end_part(db, task, derived.clamp)
+        number += 1
+    _insert_definition(db, derived.definition)
+    db.execute(
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, NULL, ?, NULL)",
+        (
+            task,
+            number,
+            derived.definition.digest,
+            int(derived.is_regular),
+            derived.clamp,
+            orjson.dumps(dict(derived.begins)).decode(),
+        ),
+    )
+
+
+def _insert_definition(db: apsw.Connection, definition: Definition) -> None:
+    db.execute("INSERT INTO definition VALUES (?, ?) ON CONFLICT DO NOTHING", (definition.digest, definition.text))
+
+
+def end_part(db: apsw.Connection, task: str, upper: int | None = None) -> None:
+    """End the last part of a derivation's past at the task's present positions, unless it has ended.
+
+    Args:
+        db: a write transaction.
+        task: name of the derivation.
+        upper: `upper` of its output; None to look it up.
+    """
+    db.execute(
+        "UPDATE history SET upper = ?, ends = (SELECT positions FROM task WHERE task.name = history.task)"
+        " WHERE task = ? AND ends IS NULL",
+        (upper_of(db, task) if upper is None else upper, task),
+    )
+
+
+def forget_past(db: apsw.Connection, task: str) -> None:
+    """Delete the past of a task, and the definitions that no other task has had."""
+    db.execute("DELETE FROM history WHERE task = ?", (task,))
+    db.execute("DELETE FROM definition WHERE digest NOT IN (SELECT definition FROM history)")
+
+
+def read_past(db: apsw.Connection, task: str) -> list[PastPart]:
+    """Return the recorded parts of a derivation's past, in order; none before its next commit in an older folder."""
+    positions = db.execute("SELECT positions FROM task WHERE name = ?", (task,)).get
+    rows: list[Any] = db.execute(
+        "SELECT number, spec, is_regular, clamp, upper, begins, ends FROM history"
+        " JOIN definition ON digest = definition WHERE task = ? ORDER BY number",
+        (task,),
+    ).fetchall()
+    return [
+        PastPart(
+            number,
+            definition,
+            bool(is_regular),
+            clamp,
+            upper_of(db, task) if upper is None else upper,
+            orjson.loads(begins),
+            orjson.loads(positions if ends is None else ends),
+        )
+        for number, definition, is_regular, clamp, upper, begins, ends in rows
+    ]
