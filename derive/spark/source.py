@@ -182,7 +182,7 @@ class FlowStreamReader(DataSourceStreamReader):
         self._capability: Capability | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_asked": self._asked, "_folder": None, "_right": None}
+        return {"_asked": self._asked, "_folder": None, "_capability": None}
 
     def _collection(self) -> CollectionReader:
         if self._folder is None:

@@ -252,6 +252,75 @@ def test_statements_of_tools_are_accepted(world: SqlWorld) -> None:
     world.within(work)
 
 
+def test_a_locked_table_fails_the_transaction_if_another_session_drops_it(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        ann, ben = Client(coordinator), Client(coordinator)
+        for text in ("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a FROM u"):
+            await ann(text)
+        for locked, before in (("t", ()), ("ONLY t *, u", ("INSERT INTO u VALUES (1)",)), ("v, t", ())):
+            await ann("BEGIN")
+            assert await ann.tag(f"LOCK TABLE {locked} IN ACCESS SHARE MODE") == "LOCK TABLE"
+            await ben("DROP TABLE t")
+            for text in before:
+                await ann(text)
+            assert await ann.fails("COMMIT") == "40001"
+            await ben("CREATE TABLE t (a int)")
+        await ann("BEGIN")
+        await ann("LOCK t IN ACCESS SHARE MODE")
+        await ben("DROP TABLE t")
+        assert await ann.fails("SELECT a FROM u") == "40001"
+        await ann("ROLLBACK")
+        assert await ann("SELECT a FROM u") == []
+
+    world.within(work)
+
+
+def test_a_locked_table_can_be_written_and_altered_by_its_transaction(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        ann, ben = Client(coordinator), Client(coordinator)
+        await ann("CREATE TABLE t (a int)")
+        for text in (
+            "BEGIN READ WRITE",
+            "LOCK t IN ACCESS SHARE MODE NOWAIT",
+            "CREATE TABLE own (a int)",
+            "LOCK TABLE own, pg_class IN ACCESS SHARE MODE",
+            "ALTER TABLE t ADD COLUMN b int",
+            "INSERT INTO t VALUES (1, 2)",
+        ):
+            await ann(text)
+        await ann("COMMIT")
+        await ann("BEGIN")
+        await ann("LOCK t IN ACCESS SHARE MODE")
+        await ben("INSERT INTO t VALUES (0)")
+        await ann("INSERT INTO t VALUES (2)")
+        await ann("COMMIT")
+        assert sorted(await ann("SELECT a FROM t")) == [("0",), ("1",), ("2",)]
+
+    world.within(work)
+
+
+def test_lock_table_refuses_relations_as_postgresql_does(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE INDEX i ON t (a)")
+        await client("CREATE MATERIALIZED VIEW m AS SELECT a FROM t")
+        assert await client.fails("LOCK TABLE t IN ACCESS SHARE MODE") == "25P01"
+        for text, sqlstate in (
+            ("LOCK TABLE nothing IN ACCESS SHARE MODE", "42P01"),
+            ("LOCK TABLE i IN ACCESS SHARE MODE", "42809"),
+            ("LOCK TABLE m IN ACCESS SHARE MODE", "42809"),
+            ("LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE", "0A000"),
+            ("LOCK TABLE t", "0A000"),
+            ("LOCK TABLE t IN NO MODE", "42601"),
+        ):
+            await client("BEGIN")
+            assert await client.fails(text) == sqlstate
+            await client("ROLLBACK")
+
+    world.within(work)
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

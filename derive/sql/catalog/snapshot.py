@@ -159,7 +159,12 @@ class Objects:
         return Objects(next(_VERSIONS), items, self.collections, self._derived)
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """Return the relation of a name; None if no relation has the name."""
+        """Return the relation of a name; None if no relation has the name.
+
+        A system relation comes before a table of its name that is named without a schema, as in PostgreSQL.
+        """
+        if schema is None and (system := system_relation(None, name)) is not None:
+            return system
         identifier = self._ids.get((schema or PUBLIC, name))
         return system_relation(schema, name) if identifier is None else self.relation(identifier)
 

@@ -91,9 +91,11 @@ _KNOWN_OIDS = {
 
 _FUNCTIONS = {
     "pg_get_keywords": "word:text catcode:char barelabel:bool catdesc:text baredesc:text",
+    "aclexplode": "grantor:oid grantee:oid privilege_type:text is_grantable:bool",
+    "pg_options_to_table": "option_name:text option_value:text",
     "pg_available_extensions": "name:name default_version:text comment:text",
 }
-"""Functions without arguments that return several columns."""
+"""Functions that return several columns: without arguments, or without rows."""
 
 
 @cache

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
 from derive.sql.execution.state import State
 from derive.sql.outcome import Notice, Result, of_rows
+from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.session import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
     Begin,
     Commit,
+    LockTable,
+    ObjectKind,
     ReleaseSavepoint,
     Rollback,
     RollbackTo,
@@ -19,6 +25,8 @@ from derive.sql.parser.statement import (
     Statement,
     TransactionModes,
 )
+from derive.sql.planner.ddl import relation_named
+from derive.sql.planner.dependencies import ids_of
 from derive.sql.preparation import boolean_of, isolation_of, shown_columns
 from derive.sql.transactions.transaction import Isolation
 
@@ -43,6 +51,8 @@ async def control(state: State, statement: Statement) -> Result:
         case SetTransaction() | Set():
             _set(state, statement)
             return Result(lambda _: "SET")
+        case LockTable(relations):
+            return _lock(state, relations)
         case Show(name, offset):
             return _show(state, name, offset)
         case _:
@@ -95,6 +105,20 @@ async def _savepoint(state: State, statement: SetSavepoint | ReleaseSavepoint | 
         case RollbackTo(name, offset):
             await state.roll_back_to(name, offset)
             return Result(lambda _: "ROLLBACK")
+
+
+def _lock(state: State, relations: Sequence[QualifiedName]) -> Result:
+    """Make the transaction fail if another session drops some relations, or rewrites their rows, before its end."""
+    if not state.is_explicit:
+        raise SqlError("25P01", "LOCK TABLE can only be used in transaction blocks", hint="BEGIN first")
+    ids: set[GlobalId] = set()
+    for name in relations:
+        item = state.objects.find(name.schema, name.name)
+        if item is not None and item.kind in {ObjectKind.INDEX, ObjectKind.MATERIALIZED_VIEW}:
+            raise SqlError("42809", f'"{name.name}" is not a table or view', offset=name.offset)
+        ids |= ids_of(relation_named(name, state.objects).relation)
+    state.transaction.lock(state.coordinator.maintained.sources(frozenset(ids)))
+    return Result(lambda _: "LOCK TABLE")
 
 
 def _show(state: State, name: str, offset: int) -> Result:

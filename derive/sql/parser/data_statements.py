@@ -12,6 +12,7 @@ from derive.sql.parser.statement import (
     CopyFormat,
     Delete,
     Insert,
+    LockTable,
     SelectStatement,
     Subscribe,
     Truncate,
@@ -76,6 +77,44 @@ def parse_truncate(reader: TokenReader) -> Truncate:
         reader.accept_words("continue", "identity")
     reader.accept_word("cascade", "restrict")
     return Truncate(relations)
+
+
+_LOCK_MODES = (
+    ("access", "share"), ("row", "share"), ("row", "exclusive"), ("share", "update", "exclusive"),
+    ("share", "row", "exclusive"), ("share",), ("exclusive",), ("access", "exclusive"),
+)  # fmt: skip
+
+
+def parse_lock(reader: TokenReader) -> LockTable:
+    """Read a `LOCK TABLE` statement.
+
+    Raises:
+        SqlError: 0A000, the mode is not ACCESS SHARE.
+    """
+    offset = reader.offset
+    reader.expect_word("lock")
+    reader.accept_word("table")
+    relations = reader.list_of(lambda: _locked(reader))
+    mode: tuple[str, ...] = ("access", "exclusive")
+    if reader.accept_word("in"):
+        offset = reader.offset
+        found = next((words for words in _LOCK_MODES if reader.accept_words(*words, "mode")), None)
+        if found is None:
+            raise reader.error()
+        mode = found
+    reader.accept_word("nowait")
+    if mode != _LOCK_MODES[0]:
+        message = f"LOCK TABLE in {' '.join(mode).upper()} mode is not supported"
+        hint = "Leave it out: a transaction whose reads others have written fails with 40001, and is run again."
+        raise SqlError("0A000", message, offset=offset, hint=hint)
+    return LockTable(relations)
+
+
+def _locked(reader: TokenReader) -> QualifiedName:
+    reader.accept_word("only")
+    name = reader.qualified_name()
+    reader.accept_symbol("*")
+    return name
 
 
 def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment, ...]:

@@ -311,6 +311,13 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class LockTable:
+    """`LOCK [TABLE] relations IN ACCESS SHARE MODE`."""
+
+    relations: tuple[QualifiedName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CopyFormat:
     """The format of rows in COPY.
 
@@ -527,6 +534,7 @@ Statement: TypeAlias = (
     | Update
     | Delete
     | Truncate
+    | LockTable
     | Copy
     | Begin
     | Commit

@@ -30,7 +30,13 @@ PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
 _FIRST_USER = 16_384
 """First oid of users, as in PostgreSQL for objects that are not built in."""
-_RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 1663
+_RELATIONS, _REWRITE_RULES, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 2618, 100, 1978, 1663
+
+
+_OPERATOR_CLASS: CatalogRow = {"oid": _BTREE_CLASS, "opcmethod": _BTREE, "opcname": "any_ops", "opcdefault": True}
+_OPERATOR_CLASS |= {"opcnamespace": PG_CATALOG, "opcowner": _OWNER}
+_COLLATION: CatalogRow = {"oid": _DEFAULT_COLLATION, "collname": "default", "collnamespace": PG_CATALOG}
+_COLLATION |= {"collowner": _OWNER, "collprovider": "d", "collisdeterministic": True, "collencoding": -1}
 
 
 def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogRow]]]:
@@ -47,6 +53,8 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_attrdef": of_relations(_defaults),
         "pg_index": of_relations(_indexes),
         "pg_description": of_relations(_comments),
+        "pg_rewrite": of_relations(_rules),
+        "pg_depend": of_relations(_dependencies),
         "pg_type": _types,
         "pg_proc": lambda: (
             {"oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": _OWNER, "prokind": "f"}
@@ -56,8 +64,8 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
             {"oid": _HEAP, "amname": "heap", "amtype": "t"},
             {"oid": _BTREE, "amname": "btree", "amtype": "i"},
         ),
-        "pg_opclass": lambda: [{"oid": _BTREE_CLASS, "opcmethod": _BTREE, "opcname": "any_ops", "opcdefault": True}],
-        "pg_collation": lambda: [{"oid": _DEFAULT_COLLATION, "collname": "default", "collnamespace": PG_CATALOG}],
+        "pg_opclass": lambda: [_OPERATOR_CLASS],
+        "pg_collation": lambda: [_COLLATION],
         "pg_database": lambda: [_database(objects)],
         "pg_tablespace": lambda: [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
         "pg_timezone_names": lambda: [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
@@ -148,6 +156,27 @@ def _comments(relation: ObjectRelation) -> Iterator[CatalogRow]:
         yield {"objoid": FIRST_OID + relation.id, "classoid": _RELATIONS, "description": relation.comment}
 
 
+def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
+    """Yield the rule of a view, in which PostgreSQL keeps the view's query."""
+    if relation.definition is not None:
+        oid = FIRST_OID + relation.id
+        yield {"oid": oid, "rulename": "_RETURN", "ev_class": oid, "ev_type": "1", "ev_enabled": "O", "is_instead": True}
+
+
+def _dependencies(relation: ObjectRelation) -> Iterator[CatalogRow]:
+    """Yield the dependencies of indexes on their relation, and of a view's rule on the view and on what it reads."""
+    oid = FIRST_OID + relation.id
+    for index in relation.indexes:
+        on_columns: CatalogRow = {"classid": _RELATIONS, "objid": FIRST_OID + index.id, "refclassid": _RELATIONS}
+        for column in index.columns:
+            yield on_columns | {"refobjid": oid, "refobjsubid": column + 1, "deptype": "a"}
+    if relation.definition is not None:
+        rule: CatalogRow = {"classid": _REWRITE_RULES, "objid": oid, "refclassid": _RELATIONS}
+        yield rule | {"refobjid": oid, "deptype": "i"}
+        for used in relation.uses:
+            yield rule | {"refobjid": FIRST_OID + used, "deptype": "n"}
+
+
 def _micros(time: datetime) -> int:
     """Return a time in microseconds since 1970."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -165,7 +194,7 @@ def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[Cata
         "relam": _HEAP if relation.kind.value != "v" else 0,
         "relreplident": "d",
         "relhasindex": bool(relation.indexes),
-        "relhasrules": relation.kind.value == "v",
+        "relhasrules": relation.definition is not None,
     }
     for index in relation.indexes:
         yield shared | {

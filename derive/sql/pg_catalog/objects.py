@@ -103,9 +103,10 @@ class ObjectRelation:
         name: name, unique in the schema.
         kind: kind of the relation.
         columns: columns, in order.
-        definition: text of a view's query.
+        definition: text of a view's query, which ends with a semicolon, as clients expect.
         indexes: indexes of the relation.
         comment: description for people.
+        uses: identifiers of the relations that a view reads.
     """
 
     id: int
@@ -116,6 +117,7 @@ class ObjectRelation:
     definition: str | None = None
     indexes: tuple[ObjectIndex, ...] = ()
     comment: str | None = None
+    uses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +173,10 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
             ObjectColumn(column.name, column.type, column.is_nullable, column.modifier, column.default)
             for column in named.columns
         ),
-        item.definition if item else None,
+        f"{item.definition};" if item and item.definition else None,
         tuple(_index(named, index) for index in indexes),
         _COMMENTS.get(named.kind),
+        tuple(sorted(item.uses)) if item and item.definition else (),
     )
 
 

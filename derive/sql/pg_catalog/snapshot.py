@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
 from derive.functions.statement_context import CatalogObject
 from derive.functions.types.array import array_of
-from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES
+from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES, PG_TYPES
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.catalog.snapshot import Objects
+from derive.sql.catalog.snapshot import PUBLIC, Objects
 from derive.sql.catalog.system_relations import PG_CATALOG, system_name, system_oids, system_relations
+from derive.sql.parser.tokens import TokenReader
+from derive.sql.parser.type_names import parse_type
 from derive.sql.pg_catalog.contents import (
     CatalogRow,
     CatalogValue,
@@ -61,7 +65,7 @@ class CatalogSnapshot:
         self._rows: dict[str, list[Row]] = {}
         self._objects: dict[int, CatalogObject] = {}
         self._names: dict[int, str] = {}
-        self._oids: dict[str, int] = {}
+        self._oids: dict[tuple[str, str], int] = {}
         for relation in sorted(objects.relations, key=lambda one: one.schema == "public"):
             columns = tuple(column.name for column in relation.columns)
             target = CatalogObject(columns, relation.definition, relation.comment, relation.schema == "public")
@@ -75,8 +79,7 @@ class CatalogSnapshot:
         quoted, full = quoted_name(name), f"{quoted_name(schema)}.{quoted_name(name)}"
         self._objects[oid] = target
         self._names[oid] = quoted if target.is_visible else full
-        for text in (name, quoted, f"{schema}.{name}", full, f"flow.{full}"):
-            self._oids[text] = oid
+        self._oids[schema, name] = oid
 
     def rows(self, identifier: GlobalId, facts: Callable[[], SessionFacts]) -> list[Row]:
         """Return the rows of a system relation.
@@ -95,19 +98,33 @@ class CatalogSnapshot:
         return self._rows[name]
 
     def oid_of(self, kind: str, name: str) -> int | None:
-        """Return the oid of a name; None without such an object."""
-        short = name.removeprefix("pg_catalog.")
-        match kind:
-            case "regclass":
-                return self._oids.get(name) or self._oids.get(name.lower()) or system_oids().get(short.strip('"'))
-            case "regtype":
-                return _oid_of_type(name)
-            case "regproc":
-                return PROCEDURES.get(short.partition("(")[0].strip('"'))
-            case "regnamespace":
-                return self._schemas.get(name.strip('"'))
-        user = name.strip('"')
-        return oid_of_user(user, self._owner) if user in {self._owner, self._user} else None
+        """Return the oid of a name; None without such an object.
+
+        Raises:
+            SqlError: 42602 or 42601, the text is no name.
+        """
+        if kind == "regtype":
+            return _oid_of_type(name)
+        *schemas, short = name_parts(name)
+        if kind == "regclass":
+            return self._oid_of_relation(schemas, short) or self._oid_of_collection(name)
+        if kind == "regproc":
+            return PROCEDURES.get(short) if schemas in ([], [PG_CATALOG]) else None
+        if schemas:
+            raise SqlError("42602", "invalid name syntax")
+        if kind == "regnamespace":
+            return self._schemas.get(short)
+        return oid_of_user(short, self._owner) if short in {self._owner, self._user} else None
+
+    def _oid_of_relation(self, schemas: Sequence[str], name: str) -> int | None:
+        """Return the oid of a relation, an index or a system relation; relations without a schema are found in both."""
+        if not schemas:
+            return system_oids().get(name) or self._oids.get((PUBLIC, name))
+        return system_oids().get(name) if schemas[-1] == PG_CATALOG else self._oids.get((schemas[-1], name))
+
+    def _oid_of_collection(self, name: str) -> int | None:
+        """Return the oid of a collection; quotes around its name may be left out, since no other name has a slash."""
+        return self._oids.get((PUBLIC, name.removeprefix(f"{PUBLIC}."))) if "/" in name else None
 
     def name_of(self, kind: str, oid: int) -> str | None:
         """Return the quoted name of an object; None without such an object."""
@@ -149,10 +166,43 @@ def _name_of(oids: Mapping[str, int], oid: int) -> str | None:
     return next((name for name, known in oids.items() if known == oid), None)
 
 
+def name_parts(text: str) -> list[str]:
+    """Return the parts of a name with dots, without quotes; parts without quotes become lower case.
+
+    >>> name_parts('Public . "A ""b"" c"')
+    ['public', 'A "b" c']
+
+    Raises:
+        SqlError: 42602 or 42601, the text is no name.
+    """
+    parts, offset = [], 0
+    while True:
+        match = _PART.match(text, offset)
+        if match is None:
+            raise SqlError("42602", "invalid name syntax")
+        quoted, plain, dot = match.groups()
+        parts.append(plain.lower() if quoted is None else quoted.replace('""', '"'))
+        if not dot:
+            break
+        offset = match.end()
+    if len(parts) > _MOST_PARTS:
+        raise SqlError("42601", f"improper relation name (too many dotted names): {text}")
+    return parts
+
+
+_PART = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|([^\s."][^\s.]*))\s*(\.|\Z)""")
+_MOST_PARTS = 3
+
+
 def _oid_of_type(name: str) -> int | None:
-    text = name.replace('"', "").removeprefix("pg_catalog.")
-    is_char = name.removeprefix("pg_catalog.") == "char"
-    return OIDS_OF_TYPES.get("bpchar" if is_char else text)
+    """Return the oid of a type's name, whose modifiers have no meaning; None without such a type."""
+    reader = TokenReader(name)
+    parsed = parse_type(reader)
+    if not reader.is_end():
+        raise reader.error()
+    is_char = parsed.name == "char"  # the type "char" has quotes, and bpchar is parsed as such
+    oid = OIDS_OF_TYPES.get('"char"' if is_char else parsed.name)
+    return PG_TYPES[oid].array or None if oid and parsed.is_array else oid
 
 
 def _tuples(name: str, rows: Iterable[CatalogRow], *, has_defaults: bool) -> list[Row]:

@@ -34,6 +34,7 @@ from derive.sql.parser.ast import (
     NumberLiteral,
     Operation,
     ParameterReference,
+    QualifiedName,
     Quantified,
     RowValue,
     ScalarQuery,
@@ -108,14 +109,16 @@ class ArrayPlanner:
     def subscript(self, node: Subscript) -> Expression:
         """Plan `x[i]` and `x[i:j]`; for jsonb, `x[i]` is a member."""
         operand = self._expressions.plan(node.operand)
+        modifier = self._expressions.frame.modifier_of(operand)
         if operand.type is Type.UNKNOWN or operand.type.element is None:
+            if modifier is not None and modifier.name is ModifiedType.NAME and node.index and not node.is_slice:
+                return self._character(node, node.index)
             if node.is_slice or operand.type is not Type.JSONB:
                 message = f"cannot subscript type {operand.type.value} because it does not support subscripting"
                 raise SqlError("42804", message, offset=start_of(node.operand))
             index = node.index or NullLiteral(node.offset)
             return self._expressions.plan(Operation("->", (node.operand, index), node.offset))
         bounds = [self._index(node.index, 1)]
-        modifier = self._expressions.frame.modifier_of(operand)
         if modifier is not None and modifier.is_vector and not node.is_slice:
             one = Literal(1, Type.INTEGER)
             bounds = [self._expressions.operation("+", [bounds[0], one], [node.offset] * 2, node.offset)]
@@ -124,6 +127,13 @@ class ArrayPlanner:
         symbol = "[:]" if node.is_slice else "[]"
         offsets = [start_of(node.operand), *[node.offset] * len(bounds)]
         return self._expressions.operation(symbol, [operand, *bounds], offsets, node.offset)
+
+    def _character(self, node: Subscript, index: SyntaxNode) -> Expression:
+        """Plan the character of a name with an index from 0."""
+        one = NumberLiteral("1", node.offset)
+        number = Operation("+", (index, one), node.offset)
+        call = FunctionCall(QualifiedName("pg_catalog", "substr", node.offset), (node.operand, number, one), node.offset)
+        return self._expressions.plan(call)
 
     def _index(self, node: SyntaxNode | None, omitted: int) -> Expression:
         if node is None:

@@ -58,7 +58,7 @@ from derive.sql.parser.ast import (
     RelationReference,
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
-from derive.sql.planner.interfaces import FUNCTIONS, NamedRelation, Queries, RelationKind
+from derive.sql.planner.interfaces import EMPTY_FUNCTIONS, FUNCTIONS, NamedRelation, Queries, RelationKind
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function
@@ -411,7 +411,8 @@ class TablePlanner:
                 body = self._queries.plan(item.query, parent)
                 return visible(body.settled(), body.names, item.alias, None, item.offset)
             case FunctionTable():
-                if not item.call.arguments and (rows := self._queries.names.lookup(FUNCTIONS, item.call.name.name)):
+                is_known = not item.call.arguments or item.call.name.name in EMPTY_FUNCTIONS
+                if is_known and (rows := self._queries.names.lookup(FUNCTIONS, item.call.name.name)):
                     names = tuple(column.name for column in rows.columns)
                     source = visible(rows.relation, names, item.alias, rows.name, item.offset)
                     return _without_hidden(source)

@@ -27,6 +27,8 @@ FIRST_SYSTEM_ID: GlobalId = 1 << 50
 
 FUNCTIONS = "pg_catalog()"
 """The schema of the functions without arguments that return rows of several columns."""
+EMPTY_FUNCTIONS = frozenset({"aclexplode", "pg_options_to_table"})
+"""Functions among them whose argument is NULL for every object, so that they return no rows."""
 
 
 class RelationKind(Enum):

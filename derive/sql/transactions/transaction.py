@@ -119,7 +119,9 @@ class Transaction:
 
     @property
     def basis(self) -> Basis | None:
-        """Return the reads to validate at commit; None without reads."""
+        """Return the reads and locks to validate at commit; None without any."""
+        if self._time is None and self._histories:
+            return self._based((), 0)
         return self._based(self._read, self._time)
 
     @property
@@ -171,6 +173,12 @@ class Transaction:
         if self.modes.isolation is Isolation.SERIALIZABLE:
             return await self._timeline.complete(ids, least=least, upper=upper)
         return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit, least=least)
+
+    def lock(self, ids: Collection[GlobalId]) -> None:
+        """Make later reads and COMMIT fail with 40001 if relations are reset, dropped or rewritten meanwhile."""
+        self._commits.check_histories(self._histories)
+        stored = [identifier for identifier in ids if not is_provisional(identifier)]
+        self._histories = {**self._commits.histories(stored), **self._histories}
 
     def check_writable(self) -> None:
         """Check that the transaction may write.

@@ -11,7 +11,8 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from postgres_server import _installation
+from postgres_server import PASSWORD, _installation
+from postgres_server import server as postgres
 from psycopg.types import TypeInfo
 from sql_server import served
 
@@ -105,6 +106,35 @@ def test_psql_describes_everything(server: Address) -> None:
     assert "orders_by_id" in done.stdout
 
 
+def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
+    """Names need quotes, and views come before the views that they read, by their names."""
+    definitions = (
+        'CREATE TABLE "Dump/é" (id bigint NOT NULL, "a b" numeric(6,2) DEFAULT 1.5, t text, l int[], d double precision)',
+        'CREATE INDEX "Dump idx" ON "Dump/é" ("a b", id)',
+        'CREATE VIEW dump_b AS SELECT id, "a b" FROM "Dump/é" WHERE id > 1',
+        "CREATE MATERIALIZED VIEW dump_a AS SELECT count(*) AS n FROM dump_b",
+    )
+    insert = r"""INSERT INTO "Dump/é" VALUES (1, 2, E'\t\\N', '{1,NULL}', '-0'), (2, NULL, NULL, NULL, 'NaN')"""
+    queries = ('SELECT * FROM "Dump/é" ORDER BY id', "SELECT * FROM dump_b", "SELECT * FROM dump_a")
+    dump = [str(_installation()[1] / "pg_dump"), "-O", "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow", "flow"]
+    psql_command = [str(_installation()[1] / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"]
+    psql_command += ["-p", str(postgres().port), "-U", "postgres", "-d", "restored"]
+    environment = {"PATH": "/usr/bin:/bin", "PGPASSWORD": PASSWORD}
+    with psycopg.connect(server.address, autocommit=True) as ours, postgres().connect() as theirs:
+        for text in (*definitions, insert):
+            ours.execute(text.encode())
+        dumped = subprocess.run(dump, capture_output=True, check=True, timeout=60, env=environment).stdout
+        theirs.execute("CREATE DATABASE restored")
+        try:
+            subprocess.run(psql_command, input=dumped, capture_output=True, check=True, timeout=60, env=environment)
+            with postgres().connect(dbname="restored") as restored:
+                for query in queries:
+                    assert str(restored.execute(query).fetchall()) == str(ours.execute(query).fetchall())
+        finally:
+            theirs.execute("DROP DATABASE restored")
+        ours.execute('DROP MATERIALIZED VIEW dump_a; DROP VIEW dump_b; DROP TABLE "Dump/é"')
+
+
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
 def test_sqlalchemy_reflects(server: Address, driver: str) -> None:
     address = f"postgresql+{driver}://flow@127.0.0.1:{server.port}/flow"
@@ -130,7 +160,7 @@ def reflect(connection: sqlalchemy.Connection) -> None:
     assert inspector.get_foreign_keys("orders") == []
     assert [index["column_names"] for index in inspector.get_indexes("orders")] == [["id"]]
     assert inspector.get_table_comment("orders") == {"text": None}
-    assert inspector.get_view_definition("large") == "SELECT id FROM orders WHERE amount > 100"
+    assert inspector.get_view_definition("large") == "SELECT id FROM orders WHERE amount > 100;"
     tables = sqlalchemy.MetaData()
     tables.reflect(connection, views=True)
     assert sorted(tables.tables) == ["large", "orders", "totals"]

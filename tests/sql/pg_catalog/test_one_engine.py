@@ -17,6 +17,9 @@ OBJECTS = [
     "CREATE TABLE engine_orders (id bigint NOT NULL, customer text, amount numeric(8,2))",
     "CREATE INDEX engine_orders_id ON engine_orders (id)",
     "INSERT INTO engine_orders VALUES (1, 'engine_orders', 2.5), (2, 'engine_large', 200)",
+    'CREATE TABLE "Engine_Mixed" (a int)',
+    "CREATE TABLE engine_mixed (a int)",
+    'CREATE TABLE "engine.dot" (a int)',
     "CREATE VIEW engine_large AS SELECT id FROM engine_orders WHERE amount > 100",
 ]
 SAME = [
@@ -43,6 +46,28 @@ SAME = [
     "SELECT 'x'::oid",
     "SELECT 5000000000::oid",
     "SELECT to_regclass('nothing'), to_regtype('int8'), to_regtype('nothing'), to_regnamespace('nothing')",
+    "SELECT to_regclass('\"ENGINE_ORDERS\"'), to_regclass('a.engine_orders'), to_regclass('engine_orders.a')",
+    "SELECT ' Public . ENGINE_Orders '::regclass, '\"public\".\"engine_orders\"'::regclass, '\"Engine_Mixed\"'::regclass",
+    "SELECT 'Engine_Mixed'::regclass::text = 'engine_mixed'::regclass::text, to_regclass('engine.dot')",
+    "SELECT '\"pg_catalog\".\"pg_class\"'::regclass, 'PG_TYPE'::regclass, to_regclass('pg_catalog.engine_orders')",
+    "SELECT '\"engine_orders'::regclass",
+    "SELECT ''::regclass",
+    "SELECT 'a.b.c.d'::regclass",
+    "SELECT 'public.engine_orders'::regnamespace",
+    "SELECT 'INTEGER'::regtype, 'varchar(10)'::regtype, 'timestamp(3) with time zone'::regtype, '\"char\"'::regtype",
+    "SELECT 'bigint []'::regtype, '_int4'::regtype, '\"pg_catalog\".\"int4\"'::regtype, 'float(20)'::regtype",
+    "SELECT attname[0], (attname)[1] = 'u' FROM pg_attribute WHERE attname = 'customer'",
+    "SELECT count(*) FROM pg_class WHERE relname = 'pg_settings' AND relnamespace = 'public'::regnamespace",
+    (
+        "SELECT DISTINCT r.rulename, r.ev_type, r.is_instead, d.refobjid::regclass::text, d.deptype FROM pg_rewrite r"
+        " JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid"
+        " WHERE r.ev_class = 'engine_large'::regclass ORDER BY 4, 5"
+    ),
+    (
+        "SELECT d.refobjid::regclass, d.refobjsubid, d.deptype FROM pg_depend d"
+        " WHERE d.classid = 'pg_class'::regclass AND d.objid = 'engine_orders_id'::regclass"
+    ),
+    "SELECT right(pg_get_viewdef('engine_large'::regclass), 1), right(definition, 1) FROM pg_views WHERE viewname = 'engine_large'",
     "SELECT format_type(1700, 524294), format_type(1043, 9), format_type(1042, 9), format_type(23, -1)",
     "SELECT format_type(1016, NULL), format_type(NULL, 1), format_type(0, NULL), format_type(99999, NULL)",
     "SELECT pg_typeof_is_missing(1)",
@@ -152,10 +177,11 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[Connection]:
     with server().connect() as opened:
-        opened.execute("SET TimeZone = 'UTC'; DROP TABLE IF EXISTS engine_orders CASCADE")
+        tables = 'engine_orders, engine_mixed, "Engine_Mixed", "engine.dot" CASCADE'
+        opened.execute(f"SET TimeZone = 'UTC'; DROP TABLE IF EXISTS {tables}".encode())
         with objects_in(opened):
             yield opened
-        opened.execute("DROP TABLE engine_orders CASCADE")
+        opened.execute(f"DROP TABLE {tables}".encode())
 
 
 def outcome(connection: Connection, text: str) -> object:
@@ -195,7 +221,7 @@ def test_rows_of_catalogs_are_stored_as_plain_values(ours: Connection) -> None:
     rows = ours.execute("SELECT relname, oid > 16384 FROM engine_copy").fetchall()
     assert rows == [("engine_large", True)]
     ours.execute("CREATE VIEW engine_names AS SELECT oid, relname FROM pg_class WHERE relname LIKE 'engine%'")
-    assert ours.execute("SELECT count(*) FROM engine_names").fetchone() == (5,)
+    assert ours.execute("SELECT count(*) FROM engine_names").fetchone() == (7,)
     ours.execute("DROP VIEW engine_names; DROP TABLE engine_copy")
 
 
