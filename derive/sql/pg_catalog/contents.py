@@ -160,7 +160,14 @@ def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
     """Yield the rule of a view, in which PostgreSQL keeps the view's query."""
     if relation.definition is not None:
         oid = FIRST_OID + relation.id
-        yield {"oid": oid, "rulename": "_RETURN", "ev_class": oid, "ev_type": "1", "ev_enabled": "O", "is_instead": True}
+        yield {
+            "oid": oid,
+            "rulename": "_RETURN",
+            "ev_class": oid,
+            "ev_type": "1",
+            "ev_enabled": "O",
+            "is_instead": True,
+        }
 
 
 def _dependencies(relation: ObjectRelation) -> Iterator[CatalogRow]:

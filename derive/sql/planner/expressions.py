@@ -132,7 +132,9 @@ class ArrayPlanner:
         """Plan the character of a name with an index from 0."""
         one = NumberLiteral("1", node.offset)
         number = Operation("+", (index, one), node.offset)
-        call = FunctionCall(QualifiedName("pg_catalog", "substr", node.offset), (node.operand, number, one), node.offset)
+        call = FunctionCall(
+            QualifiedName("pg_catalog", "substr", node.offset), (node.operand, number, one), node.offset
+        )
         return self._expressions.plan(call)
 
     def _index(self, node: SyntaxNode | None, omitted: int) -> Expression:
