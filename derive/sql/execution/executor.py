@@ -14,7 +14,7 @@ from derive.sql.execution import copy_statement, ddl, dml, show_and_explain, sub
 from derive.sql.execution import query as reading
 from derive.sql.execution.cursors import Cursor
 from derive.sql.execution.ddl import change_replicas
-from derive.sql.execution.session_statements import control
+from derive.sql.execution.session_statements import control, lock
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, ResultColumn, of_rows
 from derive.sql.parser.statement import (
@@ -31,6 +31,7 @@ from derive.sql.parser.statement import (
     Explanation,
     Fetch,
     Insert,
+    LockTable,
     Prepare,
     SelectStatement,
     ShowObjects,
@@ -74,6 +75,8 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await dml.write(state, begun.write, arguments, is_short=len(begun.text) <= MOST_CHARACTERS)
         case Truncate(relations):
             return await dml.truncate(state, [plan_write(Delete(name, None), state.objects) for name in relations])
+        case LockTable(relations):
+            return lock(state, relations)
         case Subscribe() as statement:
             return await subscribe.subscribe(state, begun, statement)
         case Copy(is_from=True) as statement:

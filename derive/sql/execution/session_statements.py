@@ -13,7 +13,6 @@ from derive.sql.parser.session import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
     Begin,
     Commit,
-    LockTable,
     ObjectKind,
     ReleaseSavepoint,
     Rollback,
@@ -51,8 +50,6 @@ async def control(state: State, statement: Statement) -> Result:
         case SetTransaction() | Set():
             _set(state, statement)
             return Result(lambda _: "SET")
-        case LockTable(relations):
-            return _lock(state, relations)
         case Show(name, offset):
             return _show(state, name, offset)
         case _:
@@ -107,7 +104,7 @@ async def _savepoint(state: State, statement: SetSavepoint | ReleaseSavepoint | 
             return Result(lambda _: "ROLLBACK")
 
 
-def _lock(state: State, relations: Sequence[QualifiedName]) -> Result:
+def lock(state: State, relations: Sequence[QualifiedName]) -> Result:
     """Make the transaction fail if another session drops some relations, or rewrites their rows, before its end."""
     if not state.is_explicit:
         raise SqlError("25P01", "LOCK TABLE can only be used in transaction blocks", hint="BEGIN first")
