@@ -98,10 +98,9 @@ def parse_lock(reader: TokenReader) -> LockTable:
     mode: tuple[str, ...] = ("access", "exclusive")
     if reader.accept_word("in"):
         offset = reader.offset
-        found = next((words for words in _LOCK_MODES if reader.accept_words(*words, "mode")), None)
-        if found is None:
+        mode = next((words for words in _LOCK_MODES if reader.accept_words(*words, "mode")), ())
+        if not mode:
             raise reader.error()
-        mode = found
     reader.accept_word("nowait")
     if mode != _LOCK_MODES[0]:
         message = f"LOCK TABLE in {' '.join(mode).upper()} mode is not supported"
