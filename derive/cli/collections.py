@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,7 +26,9 @@ from derive.cli.pipes import is_unread
 
 if TYPE_CHECKING:
     from derive.contents.reads import ReadOptions
+    from derive.contents.reduced import Versions
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
+    from derive.sql.row_filter import DocumentFilter
     from derive.storage.capability.table import Capability
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
@@ -127,6 +129,12 @@ def _described(capability: Capability) -> str:
 @click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations.")
 @click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="JSON", help="Only this key: a value, or an array of values; repeatable."
+)
+@click.option("--where", metavar="EXPR", help="Only documents for which this condition of SQL is true.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N documents.")
+@click.option("--history", is_flag=True, help="All versions of one key, each with the time of its publication.")
 @click.option("--follow", is_flag=True, help="Continue with documents as they become final, until Ctrl-C.")
 @click.option("--progress", is_flag=True, help='With --follow, print progress lines {"_meta":{"upper":TIME}}.')
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')
@@ -143,7 +151,11 @@ def read_command(
     master: str | None,
     local_documents: int | None,
     *,
+    keys: Sequence[str],
+    where: str | None,
+    limit: int | None,
     reduced: bool,
+    history: bool,
     follow: bool,
     progress: bool,
     uuid: bool,
@@ -153,14 +165,21 @@ def read_command(
     With --follow, a note after each batch gives the time before which everything is printed. To resume, pass this time
     to --since.
 
+    A condition of --where names the columns that the collection has in SQL. Without --reduce and --history, the
+    condition is about each published document.
+
     \b
     Examples:
       flowctl collections read --collection acmeBank/balances --reduce
+      flowctl collections read --collection acmeBank/balances --reduce --key '"ann"' --key '"ben"'
+      flowctl collections read --collection acmeBank/balances --reduce --where 'amount < 0' --limit 10
+      flowctl collections read --collection acmeBank/balances --history --key '"ann"'
       flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
       flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions
+    from derive.contents.reduced import Versions
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder
 
@@ -168,23 +187,141 @@ def read_command(
         raise UsageError(f"--follow never ends, so it cannot be combined with {'--reduce' if reduced else '--as-of'}")
     if progress and not follow:
         raise UsageError("--progress needs --follow")
+    if history:
+        _check_history(keys, partitions, reduced=reduced, uuid=uuid)
     spec = load_without_tests(source).find_collection(collection)
-    options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
+    begin = clock_of("--since", since)
+    options = ReadOptions(
+        None if history else begin, clock_of("--as-of", as_of), _selector(spec, partitions), _keys(spec, keys)
+    )
     folder = stored_folder(source, data)
-    show = _with_uuid if uuid else _as_it_is
+    show = _with_time if history else _with_uuid if uuid else _as_it_is
+    printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
     if follow:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
     with ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _check_output(_POLL_MILLISECONDS)
         store = stack.enter_context(closing(open_store(folder, reading=True)))
+        versions = Versions(store.tables.as_stored(spec)) if history else None
         if follow:
-            _follow(store, spec, options, show, in_stream=progress)
+            _follow(store, spec, options, printer, versions, in_stream=progress)
             return
-        parts = _reduced(store, spec, options, master, local_documents) if reduced else _history(store, spec, options)
+        parts: Generator[ContentRows] | Generator[ReadRows]
+        if versions is not None:
+            parts = _versions(store, spec, options, versions)
+        else:
+            parts = (
+                _reduced(store, spec, options, master, local_documents) if reduced else _history(store, spec, options)
+            )
         with closing(parts):
             for rows in parts:
-                sys.stdout.write(show(rows))
+                printer.print(rows)
+                if printer.is_done:
+                    break
+
+
+def _check_history(keys: Sequence[str], partitions: str | None, *, reduced: bool, uuid: bool) -> None:
+    """Refuse options that make no sense with --history."""
+    from derive.errors import UsageError
+
+    if len(keys) != 1:
+        raise UsageError("--history prints the versions of one key, so it needs one --key")
+    if reduced:
+        raise UsageError("--history reduces the documents of each version, so it cannot be combined with --reduce")
+    if uuid:
+        raise UsageError("--history prints the time of each version, so it cannot be combined with --uuid")
+    if partitions is not None:
+        raise UsageError("--history needs all documents of the key, so it cannot be combined with --partitions")
+
+
+class _Chosen:
+    """Selects rows: those from a time on for which a condition is true, up to a number of them.
+
+    Args:
+        spec: the collection.
+        where: the condition; None for none.
+        begin: the first timestamp; None for any.
+        limit: the number of rows; None for no limit.
+
+    Attributes:
+        left: number of rows that may still be selected; None for no limit.
+
+    Raises:
+        SqlError: the condition is invalid; its position is that of the cause.
+    """
+
+    def __init__(self, spec: CollectionSpec, where: str | None, begin: int | None, limit: int | None) -> None:
+        self._where = where or ""
+        self._begin = begin
+        self.left = limit
+        self._filter: DocumentFilter | None = None
+        if where is not None:
+            from derive.sql.row_filter import DocumentFilter
+
+            with self._located():
+                self._filter = DocumentFilter(spec, where)
+
+    def of(self, rows: ContentRows | ReadRows) -> ContentRows | ReadRows:
+        """Return the selected ones of rows."""
+        if self._begin is not None:
+            rows = rows.filter([clock >= self._begin for clock in _clocks(rows)])
+        if self._filter is not None and len(rows):
+            documents, clocks = rows.documents(), _clocks(rows)
+            present = [index for index, document in enumerate(documents) if document is not None]
+            with self._located():
+                kept = self._filter.indices([documents[index] for index in present], [clocks[at] for at in present])
+            rows = rows.take([present[index] for index in kept])
+        if self.left is not None:
+            rows = rows.slice(0, self.left)
+            self.left -= len(rows)
+        return rows
+
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """Add positions in the condition to errors of SQL."""
+        from derive.cli.sql import place_in
+        from derive.errors import SqlError
+
+        try:
+            yield
+        except SqlError as error:
+            if error.offset is not None:
+                error.position = place_in("--where", self._where, error.offset)
+            raise
+
+
+def _clocks(rows: ContentRows | ReadRows) -> list[int]:
+    return [clock for clock, *_ in rows.tuples()]
+
+
+class _Printer:
+    """Prints the selected rows.
+
+    Args:
+        chosen: the selection.
+        show: formats rows.
+
+    Attributes:
+        count: number of printed rows.
+    """
+
+    def __init__(self, chosen: _Chosen, show: Show) -> None:
+        self._chosen = chosen
+        self._show = show
+        self.count = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether no more rows will be printed."""
+        return self._chosen.left == 0
+
+    def print(self, rows: ContentRows | ReadRows) -> None:
+        """Print the selected ones of rows."""
+        rows = self._chosen.of(rows)
+        if len(rows):
+            sys.stdout.write(self._show(rows))
+        self.count += len(rows)
 
 
 def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
@@ -200,6 +337,32 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     if not isinstance(selection, dict):
         raise UsageError("--partitions takes a JSON object")
     return selector_of(spec, selection)
+
+
+def _keys(spec: CollectionSpec, keys: Sequence[str]) -> tuple[bytes, ...] | None:
+    """Return the packed keys of --key; None for all keys."""
+    from derive.contents.reads import packed_key
+    from derive.document.exact import parse_exact
+    from derive.errors import UsageError
+
+    packed = []
+    for key in keys:
+        try:
+            value = parse_exact(key.encode())
+        except ValueError as exc:
+            raise UsageError(f"--key is not JSON: {key}", hint=f"a text has quotes: --key '\"{key}\"'") from exc
+        packed.append(packed_key(spec, value))
+    return tuple(packed) or None
+
+
+def _versions(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, versions: Versions
+) -> Generator[ContentRows]:
+    from derive.contents.reads import read_rows
+
+    for rows in read_rows(store, spec, options):
+        yield versions.take(rows)
+    yield versions.finish()
 
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
@@ -221,8 +384,8 @@ def _reduced(
         folder = store.root if os.access(store.root, os.W_OK) else Path(elsewhere)
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            if is_little(read, local_documents, cores, start_seconds(master)):
-                return reduced_locally(root, spec, read, folder)
+            if options.keys is not None or is_little(read, local_documents, cores, start_seconds(master)):
+                return reduced_locally(root, spec, read, folder, conditions=options.conditions)
             return _reduced_on_spark(root, spec, read, master, folder / "logs" / "spark.log")
 
         yield from read_reduced(store, spec, options, reduced)
@@ -238,28 +401,44 @@ def _reduced_on_spark(
         yield from reduced_on_spark(executor, root, spec, read)
 
 
-def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: Show, *, in_stream: bool) -> None:
-    """Print documents, and the time before which all are printed, until standard output is closed."""
+def _follow(
+    store: Readable,
+    spec: CollectionSpec,
+    options: ReadOptions,
+    printer: _Printer,
+    versions: Versions | None,
+    *,
+    in_stream: bool,
+) -> None:
+    """Print documents or versions, and the time before which all are printed.
+
+    The end is a closed standard output, Ctrl-C, or the limit of the printer.
+    """
     from derive.cli.console import note
     from derive.contents.reads import subscribe_at
     from derive.document.clock import format_rfc3339
     from derive.storage.segments.consolidation import with_deletions
 
-    printed = 0
+    noted = 0
     upper: int | None = None
     try:
         with closing(subscribe_at(store, spec, options, _check_output)) as updates:
             for update in updates:
                 if not isinstance(update, int):
-                    sys.stdout.write(show(with_deletions(update)))
-                    printed += len(update)
+                    printer.print(with_deletions(update) if versions is None else versions.take(update))
+                elif versions is not None:
+                    printer.print(versions.finish())
+                if printer.is_done:
+                    return
+                if not isinstance(update, int):
                     continue
                 upper = update
+                printed = printer.count - noted
+                noted = printer.count
                 if in_stream:
                     sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
                 elif printed:
                     note(f"{printed:,} document{'' if printed == 1 else 's'} before {format_rfc3339(upper)}")
-                printed = 0
                 sys.stdout.flush()
     except KeyboardInterrupt:
         note(f"stopped; resume with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
@@ -278,6 +457,15 @@ def _check_output(milliseconds: int = 0) -> None:
 
 def _as_it_is(rows: ContentRows | ReadRows) -> str:
     return "\n".join([*rows.texts.to_pylist(), ""])
+
+
+def _with_time(rows: ContentRows | ReadRows) -> str:
+    """Format versions of a key: each with its time, and null for a deletion."""
+    from derive.document.clock import format_rfc3339
+
+    return "".join(
+        f'{{"published_at":"{format_rfc3339(clock)}","document":{text}}}\n' for clock, _, _, text in rows.tuples()
+    )
 
 
 def _with_uuid(rows: ContentRows | ReadRows) -> str:

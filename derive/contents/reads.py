@@ -6,14 +6,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from derive.document.clock import format_rfc3339
+from derive.document.exact import dump_exact
+from derive.document.key import pack_column
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable
-from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.reader import Condition, read_sorted
+from derive.storage.segments.rows import KEY, ReadRows
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 
@@ -26,11 +30,18 @@ class ReadOptions:
         since: first timestamp; None for all history, whose compacted part is reduced.
         as_of: timestamp of the read, inclusive; None for the last final timestamp.
         selector: selection of logical partitions.
+        keys: packed keys of the documents to read; None for all.
     """
 
     since: int | None = None
     as_of: int | None = None
     selector: SelectorSpec = field(default_factory=SelectorSpec)
+    keys: tuple[bytes, ...] | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the filters on rows of segments."""
+        return () if self.keys is None else (Condition(KEY, pa.array(self.keys, pa.binary())),)
 
 
 def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec:
@@ -52,6 +63,41 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
                 raise UsageError(f"'{name}' is not a logical partition of '{spec.name}'", hint=f"it has: {listed}")
             sides[side][name] = tuple(values) if isinstance(values, list) else (values,)
     return SelectorSpec(sides["include"], sides["exclude"])
+
+
+def packed_key(spec: CollectionSpec, value: JSON) -> bytes:
+    """Pack a key from JSON: an array with one value for each location of the key; for one location also its value.
+
+    Raises:
+        UsageError: the value has another number of components, or a component of a type that the schema excludes.
+    """
+    values = value if isinstance(value, list) else [value]
+    if len(values) != len(spec.key):
+        counted = f"{len(spec.key)} value{'' if len(spec.key) == 1 else 's'}, of {', '.join(spec.key)}"
+        raise UsageError(f"a key of '{spec.name}' has {counted}; {dump_exact(value).decode()} has {len(values)}")
+    for pointer, component in zip(spec.key, values, strict=True):
+        types = frozenset().union(*(one.types for one in spec.projections if one.pointer == pointer))
+        kinds = _kinds_of(component)
+        if types and not kinds & types:
+            message = f"{pointer} of a key of '{spec.name}' is {' or '.join(sorted(types))}"
+            raise UsageError(f"{message}, and {dump_exact(component).decode()} is {' or '.join(sorted(kinds))}")
+    return b"".join(pack_column([component])[0] for component in values)
+
+
+def _kinds_of(value: JSON) -> frozenset[str]:
+    """Return the types of JSON Schema that a value belongs to."""
+    match value:
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"integer", "number"} if value.is_integer() else {"number"})
+        case str():
+            return frozenset({"string"})
+        case None:
+            return frozenset({"null"})
+    return frozenset({"array" if isinstance(value, list) else "object"})
 
 
 @contextmanager
@@ -116,7 +162,7 @@ def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Ge
         FrontierError: the requested time is compacted, or not final yet.
     """
     with reading(store, spec, options) as read:
-        yield from read_sorted(store.root, [read])
+        yield from read_sorted(store.root, [read], conditions=options.conditions)
 
 
 _IDLE_SECONDS = 0.2
@@ -133,7 +179,7 @@ def subscribe_at(
     Args:
         store: store of the collection, which may not exist yet.
         spec: the collection.
-        options: first timestamp and logical partitions; `as_of` is None.
+        options: first timestamp, logical partitions and keys; `as_of` is None.
         is_idle: called when nothing is new, and regularly until something is; it may raise to end the subscription.
 
     Yields:
@@ -167,7 +213,7 @@ def subscribe_at(
             store.changes.settle()
             read = read_between(store, spec, options.selector, frontier, upper, relation)
             try:
-                yield from read_sorted(store.root, [read])
+                yield from read_sorted(store.root, [read], conditions=options.conditions)
             except SegmentMissingError as exc:
                 if store.missing([known.name]):
                     raise

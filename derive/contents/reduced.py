@@ -10,7 +10,7 @@ fold the same rows in the same order, so the results are equal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -22,14 +22,14 @@ import pyarrow.compute as pc
 
 from derive.contents.reads import ReadOptions, reading
 from derive.document.pointer import JSON, MISSING
-from derive.errors import ReductionError
+from derive.errors import ReductionError, UsageError
 from derive.protocol.specs import CollectionSpec
 from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.roles import Readable
 from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import Condition, read_segment
-from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, StoredRows, concat
+from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, ReadRows, StoredRows, concat
 from derive.storage.segments.sorter import Sorter, Spill
 from derive.storage.segments.texts import write_texts
 from derive.time.extent import size_of
@@ -192,6 +192,55 @@ def _first_rows(keys: pa.Array) -> np.ndarray:
     return np.flatnonzero(np.concatenate([[True], differ]))
 
 
+class Versions:
+    """Reduces the documents of one key, and keeps each intermediate document.
+
+    Documents with equal timestamps make one version, because readers see all of them or none.
+
+    Args:
+        spec: the collection.
+
+    Raises:
+        UsageError: the collection is a table, whose rows are inserted and deleted, and not reduced.
+    """
+
+    def __init__(self, spec: CollectionSpec) -> None:
+        if spec.kind == "consolidated":
+            raise UsageError(
+                f"'{spec.name}' is a table: its rows are inserted and deleted, so a key has no versions",
+                hint="read the key without --history to see insertions and deletions",
+            )
+        self._name = spec.name
+        self._combiner = Combiner(spec.read_schema, name=spec.name)
+        self._value: JSON = MISSING  # all documents so far, reduced
+        self._last: tuple[int, int, bytes] | None = None  # timestamp, sequence number and key of the open version
+
+    def take(self, rows: ReadRows) -> ContentRows:
+        """Add documents of the key, in order; return the versions that are complete now. A deletion is `null`."""
+        done: list[tuple[int, int, bytes, JSON]] = []
+        for (clock, seq, key, _), document in zip(rows.tuples(), rows.documents(), strict=True):
+            if self._last is not None and self._last[0] != clock:
+                done.append((*self._last, self._value))
+            try:
+                self._value = self._combiner.full_step(self._value, document)
+            except ReductionError as exc:
+                raise key_failure(self._name, key, exc) from exc
+            self._last = clock, seq, key
+        return _version_rows(done)
+
+    def finish(self) -> ContentRows:
+        """Return the last version, after which no document has its timestamp."""
+        done = [] if self._last is None else [(*self._last, self._value)]
+        self._last = None
+        return _version_rows(done)
+
+
+def _version_rows(versions: list[tuple[int, int, bytes, JSON]]) -> ContentRows:
+    clocks, seqs, keys, values = zip(*versions, strict=True) if versions else ((), (), (), ())
+    texts = write_texts([None if value is MISSING else value for value in values])
+    return ContentRows.from_columns(clocks, seqs, keys, texts)
+
+
 SORT_BYTES = 256 << 20
 """Approximate memory limit of a sort before it spills to disk."""
 
@@ -223,22 +272,12 @@ def read_reduced(
             yield from reduced(store.root, spec, read)
 
 
-def reduced_documents(
-    store: Readable, spec: CollectionSpec, options: ReadOptions, keys: Collection[bytes] | None = None
-) -> Generator[ContentRows]:
-    """Yield documents as `read_reduced` does, evaluated in this process.
-
-    Args:
-        store: the data folder.
-        spec: the collection.
-        options: time and logical partitions of the read.
-        keys: needed packed keys, others may be left out; None for all.
-    """
-    conditions = () if keys is None else (Condition(KEY, pa.array(keys, pa.binary())),)
+def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ContentRows]:
+    """Yield documents as `read_reduced` does, evaluated in this process."""
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_locally(root, spec, read, Path(scratch), conditions=conditions)
+            return reduced_locally(root, spec, read, Path(scratch), conditions=options.conditions)
 
         yield from read_reduced(store, spec, options, reduced)
 

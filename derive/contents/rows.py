@@ -252,13 +252,13 @@ def contents_at(
     columns = columns_of(source)
     rows = compile_rows(columns, requested)
     is_parsed = requested is None or any(columns[index].pointer != UUID_POINTER for index in requested)
-    options, keys = ReadOptions(as_of=as_of), _keys(source, bounds or {})
-    with closing(reduced_documents(store, source, options, keys)) as parts:
+    options = ReadOptions(as_of=as_of, keys=_keys(source, bounds or {}))
+    with closing(reduced_documents(store, source, options)) as parts:
         for batch in batches_of(parts):
             yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
 
 
-def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
+def _keys(spec: CollectionSpec, bounds: Bounds) -> tuple[bytes, ...] | None:
     """Return packed keys of the needed documents; None for all."""
     columns = columns_of(spec)
     choices: list[list[JSON]] = []
@@ -269,4 +269,4 @@ def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
             return None
         is_boolean = columns[place].type is Type.BOOLEAN
         choices.append([bool(datum) if is_boolean else datum for datum in data if datum is not None])
-    return [pack(values) for values in product(*choices)] if prod(map(len, choices)) <= _MOST_KEYS else None
+    return tuple(map(pack, product(*choices))) if prod(map(len, choices)) <= _MOST_KEYS else None

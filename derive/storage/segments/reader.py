@@ -308,6 +308,7 @@ def read_sorted(
     order: Sequence[str] = ReadRows.ORDER,
     most_rows: int = MOST_ROWS,
     selection: Selection = DOCUMENTS,
+    conditions: Sequence[Condition] = (),
 ) -> Iterator[ReadRows]:
     """Yield the rows of all reads, in order.
 
@@ -317,6 +318,7 @@ def read_sorted(
         order: sort columns, beginning with the adjusted timestamp; the order of law L4 by default.
         most_rows: largest number of rows in a batch.
         selection: columns to read besides the sort columns.
+        conditions: filters that all must match.
 
     Yields:
         Batches of up to `most_rows` rows and about 16 MiB; their division has no meaning.
@@ -325,7 +327,7 @@ def read_sorted(
         SegmentError: a file is missing, damaged or cannot be read.
     """
     cursors = [
-        Cursor(_bound(read, segment), _batches(root, read, segment, selection), order)
+        Cursor(_bound(read, segment), _batches(root, read, segment, selection, conditions), order)
         for read in reads
         for segment in read.segments
     ]
@@ -340,8 +342,10 @@ def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
     return (max(segment.clock_min, read.clock_begin) + read.offset,)
 
 
-def _batches(root: Path, read: SourceRead, segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
-    return (rows.batch for rows in read_segment(root, read, segment, selection))
+def _batches(
+    root: Path, read: SourceRead, segment: Segment, selection: Selection, conditions: Sequence[Condition]
+) -> Iterator[pa.RecordBatch]:
+    return (rows.batch for rows in read_segment(root, read, segment, selection, conditions))
 
 
 def read_segment(
