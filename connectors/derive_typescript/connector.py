@@ -5,7 +5,7 @@ Every catalog asks every connector for its configuration schema, so all other mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +53,12 @@ class TypeScriptConnector:
     def keeps_state(self, spec: DerivationSpec) -> bool:
         """Return whether the module mentions `startCommit`; a session checks the class itself."""
         return "startCommit" in module_of(spec).text
+
+    def state_views(self) -> Mapping[str, str]:
+        """Return the properties of the state as a table, with a row for each entry of a property that is an object."""
+        from connectors.derive_typescript.config import STATE_VIEW
+
+        return {"state": STATE_VIEW}
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode:
         """Return the module, with the files that it imports."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from derive.storage.capability.table import Capability
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
+    from derive.storage.store import Store
     from derive.time.source_read import SourceRead
 
 Show: TypeAlias = "Callable[[ContentRows | ReadRows], str]"
@@ -180,13 +181,8 @@ def read_command(
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import Versions
-    from derive.errors import UsageError
-    from derive.storage.metadata.opening import is_data_folder
 
-    if follow and (reduced or as_of is not None):
-        raise UsageError(f"--follow never ends, so it cannot be combined with {'--reduce' if reduced else '--as-of'}")
-    if progress and not follow:
-        raise UsageError("--progress needs --follow")
+    _check_follow(as_of, reduced=reduced, follow=follow, progress=progress)
     if history:
         _check_history(keys, partitions, reduced=reduced, uuid=uuid)
     spec = load_without_tests(source).find_collection(collection)
@@ -194,15 +190,10 @@ def read_command(
     options = ReadOptions(
         None if history else begin, clock_of("--as-of", as_of), _selector(spec, partitions), _keys(spec, keys)
     )
-    folder = stored_folder(source, data)
     show = _with_time if history else _with_uuid if uuid else _as_it_is
     printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
-    if follow:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
     with ExitStack() as stack:
-        while follow and not is_data_folder(folder):
-            _check_output(_POLL_MILLISECONDS)
-        store = stack.enter_context(closing(open_store(folder, reading=True)))
+        store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
         versions = Versions(store.tables.as_stored(spec)) if history else None
         if follow:
             _follow(store, spec, options, printer, versions, in_stream=progress)
@@ -210,15 +201,32 @@ def read_command(
         parts: Generator[ContentRows] | Generator[ReadRows]
         if versions is not None:
             parts = _versions(store, spec, options, versions)
+        elif reduced:
+            parts = _reduced(store, spec, options, master, local_documents)
         else:
-            parts = (
-                _reduced(store, spec, options, master, local_documents) if reduced else _history(store, spec, options)
-            )
-        with closing(parts):
-            for rows in parts:
-                printer.print(rows)
-                if printer.is_done:
-                    break
+            parts = _history(store, spec, options)
+        printer.print_all(stack.enter_context(closing(parts)))
+
+
+def _opened(folder: Path, *, waits: bool) -> Store:
+    """Open a data folder; if the reader follows, wait until it exists."""
+    from derive.storage.metadata.opening import is_data_folder
+
+    if waits:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
+    while waits and not is_data_folder(folder):
+        _check_output(_POLL_MILLISECONDS)
+    return open_store(folder, reading=True)
+
+
+def _check_follow(as_of: str | None, *, reduced: bool, follow: bool, progress: bool) -> None:
+    """Refuse options that make no sense with or without --follow."""
+    from derive.errors import UsageError
+
+    if follow and (reduced or as_of is not None):
+        raise UsageError(f"--follow never ends, so it cannot be combined with {'--reduce' if reduced else '--as-of'}")
+    if progress and not follow:
+        raise UsageError("--progress needs --follow")
 
 
 def _check_history(keys: Sequence[str], partitions: str | None, *, reduced: bool, uuid: bool) -> None:
@@ -322,6 +330,13 @@ class _Printer:
         if len(rows):
             sys.stdout.write(self._show(rows))
         self.count += len(rows)
+
+    def print_all(self, parts: Iterable[ContentRows | ReadRows]) -> None:
+        """Print the selected ones of all rows."""
+        for rows in parts:
+            self.print(rows)
+            if self.is_done:
+                return
 
 
 def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:

@@ -35,6 +35,7 @@ _COMMANDS = {
     "logs": "Show the logs of tasks and their lambdas.",
     "restore": "Restore a backup into a data folder.",
     "run": "Run derivations.",
+    "state": "Query the state of a derivation.",
     "split": "Double the shards of a derivation.",
     "sql": "Query collections with SQL, and serve PostgreSQL's clients.",
     "status": "Show each task's progress, and why it stopped.",

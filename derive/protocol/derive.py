@@ -207,3 +207,17 @@ class StoresConfig(Protocol):
 
     def config_type(self) -> type:
         """Return the dataclass of configurations."""
+
+
+@runtime_checkable
+class ShowsState(Protocol):
+    """Optional interface of a `DeriveRuntime`: its state is not in tables of the catalog's author.
+
+    Tables whose names begin with `flow_` are never shown.
+    """
+
+    def state_views(self) -> Mapping[str, str]:
+        """Return a SELECT for each table to show instead, by name; `{schema}` in it names a shard's database.
+
+        The statement may fail if the shard has no state.
+        """
