@@ -222,7 +222,9 @@ def test_state_of_a_running_task_does_not_stop_it(tmp_path: Path) -> None:
     ingest(tmp_path, 1)
     run = [argument for argument in RUN if argument != "--until-idle"]
     follow = ["collections", "read", "--collection", "shop/stock", "--follow", "--limit"]
-    with Flowctl([*run, "--task", "shop/stock"], cwd=tmp_path, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as running:
+    with Flowctl(
+        [*run, "--task", "shop/stock"], cwd=tmp_path, env=BARE, stdout=PIPE, stderr=PIPE, text=True
+    ) as running:
         for number in (1, 2, 3):
             assert flowctl(tmp_path, *follow, str(number * len(ITEMS)))[0] == 0
             status, out, err = flowctl(tmp_path, *STATE, "SELECT count(*) AS seen FROM seen")
