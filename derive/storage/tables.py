@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FencedError, FrontierError, StorageError, ViewError
+from derive.errors import FencedError, FlowError, FrontierError, StorageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import intended_name
 from derive.storage.capability.table import Capability, acquire, is_live, release, release_expired, require_live
@@ -372,12 +373,16 @@ class Tables:
         self._flush_many({update.id: len(update.updates) for update in updates if update.id not in files})
 
     def _flush_many(self, counts: Mapping[GlobalId, int]) -> None:
-        """Write the appended rows of each table that has many of them to a segment."""
+        """Write the appended rows of each table that has many of them to a segment.
+
+        The rows are committed already, so a failure is no error of their commit; the next flush writes them.
+        """
         self._appended.update(counts)
         for identifier in counts:
             if self._appended[identifier] >= MANY_ROWS:
                 self._appended[identifier] = 0
-                self.flush_table(identifier)
+                with suppress(FlowError):
+                    self.flush_table(identifier)
 
     def _file(self, update: TableUpdate, new: NewTable | None) -> TableFile:
         """Write the segments of an update before its commit, which may create the table."""

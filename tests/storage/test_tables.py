@@ -21,7 +21,7 @@ from derive import failpoint
 from derive.contents.reads import ReadOptions, read_rows
 from derive.contents.table_updates import read_updates
 from derive.document.key import pack
-from derive.errors import FrontierError, StorageError, UsageError
+from derive.errors import DiskFullError, FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
@@ -29,7 +29,7 @@ from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_compaction import TableCompaction
-from derive.storage.tables import MANY_ROWS, Change
+from derive.storage.tables import MANY_ROWS, Change, TableFiles
 from derive.time.frontier import END_OF_TIME
 
 COLUMNS = (TableColumn("id", "bigint", nullable=False), TableColumn("v", "double precision"))
@@ -169,6 +169,22 @@ def test_rows_of_many_commits_become_a_segment(store: Store) -> None:
 
     assert [segment.documents for segment in read.segments] == [MANY_ROWS // 2 * 2]
     assert len(read.appended) == MANY_ROWS // 2
+
+
+def test_a_commit_has_happened_though_its_rows_cannot_become_a_segment(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DiskFullError("no space left on device")
+
+    table = store.tables.create("sql/public/t", COLUMNS)
+    with monkeypatch.context() as full:
+        full.setattr(TableFiles, "write", fail)
+        for clock in (2_000, 2_001):
+            store.tables.append(clock, {table.id: [row(number, 1) for number in range(MANY_ROWS // 2)]})
+    assert len(store.tables.read(table.id, 0, 3_000).appended) == MANY_ROWS // 2 * 2
+
+    assert store.tables.flush() == MANY_ROWS // 2 * 2
 
 
 def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> None:
