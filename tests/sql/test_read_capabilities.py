@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
+import apsw
+import pytest
 from sql_world import Client, SqlWorld, ingest
 
+from derive.errors import DiskFullError
 from derive.protocol.specs import CollectionSpec
 from derive.sql.coordinator import Coordinator
 from derive.sql.transactions.read_capabilities import ReadCapabilities
@@ -140,3 +144,43 @@ def test_tables_are_looked_after(world: SqlWorld) -> None:
             await coordinator.close()
 
     asyncio.run(work())
+
+
+def test_a_capability_that_cannot_be_released_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, wall=Times(), durable=False)
+    table = store.tables.create("sql/public/t", [TableColumn("a", "bigint", nullable=True)])
+    capabilities = ReadCapabilities(store, lambda: [table.id], lambda: 10)
+    holder = asyncio.run(capabilities.acquire(store.upper(table.name)))
+
+    with monkeypatch.context() as full:
+        full.setattr(store.capabilities, "retain", fail)
+        asyncio.run(capabilities.release(holder))
+    with closing(apsw.Connection(str(tmp_path / "metadata.db"))) as db:
+        db.execute("UPDATE capability SET expires = 1")
+    capabilities.follow()
+
+    known = store.history.frontiers(table.name)
+    assert known is not None
+    assert len(known.readers) == 1  # that which follows the present
+    capabilities.close()
+    store.close()
+
+
+def test_a_commit_stands_though_its_capabilities_cannot_be_released(
+    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        for text in ("BEGIN", "SELECT a FROM t", "INSERT INTO t VALUES (1)"):
+            await client(text)
+        with monkeypatch.context() as full:
+            full.setattr(coordinator.store.capabilities, "retain", fail)
+            await client("COMMIT")
+        assert await client("SELECT a FROM t") == [("1",)]
+
+    world.within(work)
+
+
+def fail(*_: object, **__: object) -> None:
+    raise DiskFullError("no space left on device")

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from sql_world import Client, SqlWorld
 from test_views import until_maintained
 
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
+from derive.errors import DiskFullError
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.controller import Controller, DataflowCapabilities
 from derive.sql.maintenance.instance_options import Instances
@@ -148,6 +150,25 @@ def test_an_index_that_is_dropped_before_it_was_requested_again_is_held_no_more(
         assert store.task_capabilities.dataflows("index") == {7: 100, 8: 100}
         capabilities.release_dropped([8])
         assert store.task_capabilities.dataflows("index") == {8: 100}
+
+
+def test_an_index_whose_capabilities_could_not_be_released_is_released_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise DiskFullError("no space left on device")
+
+    with storage(SqlWorld(tmp_path)) as store:
+        table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
+        store.task_capabilities.acquire_dataflow_inputs({}, {7: ([table.name], 100)})
+        capabilities = DataflowCapabilities(store, lambda _: [table.name])
+        capabilities.begin([7])
+        with monkeypatch.context() as full:
+            full.setattr(store.task_capabilities, "release_index", fail)
+            with pytest.raises(DiskFullError):
+                capabilities.release(7)
+        capabilities.release_dropped([])
+        assert store.task_capabilities.dataflows("index") == {}
 
 
 def name_of(store: Store, identifier: int) -> str:

@@ -23,6 +23,7 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.capability.capabilities import Renewals
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata import segment
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.owner import Door
@@ -30,6 +31,7 @@ from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
+from derive.storage.timeline import wall_clock
 
 CATALOG = """
 collections:
@@ -118,6 +120,17 @@ def test_files_stay_during_reads(world: World) -> None:
     compact(world.store, spec_of(world), grace=0)
 
     assert files(world) == ["compact"]
+
+
+def test_files_stay_during_reads_though_the_wall_clock_is_set_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_hour_ago = wall_clock() - 3_600_000_000
+    with reading(world.store, spec_of(world), ReadOptions()) as read:
+        monkeypatch.setattr(segment, "wall_clock", lambda: an_hour_ago)
+        assert compact(world.store, spec_of(world), grace=0) is not None
+        world.store.garbage.collect_replaced(wall_clock())
+        assert sum(len(rows) for rows in read_sorted(world.root, [read])) == 4
 
 
 def test_a_task_at_rest_keeps_no_files(world: World) -> None:
@@ -263,7 +276,7 @@ def wait_until_all_are_renewed(metadata: Metadata) -> None:
 
 
 def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[str]) -> None:
-    renewals, before = Renewals(metadata.path, 0.01), threading.active_count()
+    renewals, before = Renewals(metadata, 0.01), threading.active_count()
     with ExitStack() as stack:
         for lease in leases:
             stack.enter_context(renewals.renewed(lease))
@@ -274,7 +287,7 @@ def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[
 
 
 def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str]) -> None:
-    renewals = Renewals(metadata.path, 0.01)
+    renewals = Renewals(metadata, 0.01)
     with renewals.renewed(leases[0]):
         with renewals.renewed(leases[1]):
             pass
@@ -287,7 +300,7 @@ def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str
 
 
 def test_capabilities_are_renewed_again_after_a_while_without_any(metadata: Metadata, leases: list[str]) -> None:
-    renewals = Renewals(metadata.path, 0.01)
+    renewals = Renewals(metadata, 0.01)
     with renewals.renewed(leases[0]):
         pass
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing_extensions import override
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
+from derive.storage.capability.capabilities import Renewals
 from derive.storage.metadata.opening import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
+from derive.storage.table import TableColumn
 
 ALPHA, BETA = Host("alpha", "1"), Host("beta", "2")
 
@@ -97,6 +100,31 @@ def test_silent_machine_is_presumed_gone_and_gets_an_error(tmp_path: Path) -> No
     with pytest.raises(StorageError, match="in use on host 'beta'"):
         use(tmp_path, ALPHA)
     awake.close()
+
+
+def test_silent_machine_renews_no_capabilities(tmp_path: Path) -> None:
+    """L5: a second writer of a database on a network file system would damage it."""
+    asleep = use(tmp_path, ALPHA)
+    table = asleep.tables.create("t", (TableColumn("a", "bigint"),))
+    capability = asleep.capabilities.acquire_read(table.id)
+    say_nothing(tmp_path, SILENT_SECONDS + 1)
+    awake = use(tmp_path, BETA)
+    assert asleep._lock is not None
+    check, checked = asleep._lock.check, threading.Semaphore(0)
+    asleep._lock._beaten -= 2 * BEAT_SECONDS + 1
+
+    def guard() -> None:
+        try:
+            check()
+        finally:
+            checked.release()
+
+    asleep._metadata.guard = guard
+    with Renewals(asleep._metadata, 0.01).renewed(capability.id):
+        assert [checked.acquire(timeout=20) for _ in range(3)] == [True] * 3
+    assert awake.capabilities.find(capability.id).expires == capability.expires
+    awake.close()
+    asleep.close()
 
 
 def test_a_machine_that_was_asleep_continues_if_nobody_took_over(tmp_path: Path) -> None:

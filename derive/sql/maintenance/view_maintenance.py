@@ -125,7 +125,7 @@ class Maintenance:
                 if objects.version != self._maintained.desired.version:
                     before, self._maintained.desired = self.unfit, desired_dataflows(objects)
                     self._log_fit(before, objects)
-                    self._computing.capabilities.release_dropped(objects.items)
+                self._computing.capabilities.release_dropped(objects.items)
                 self._command(controller)
             self._compact(controller)
         self._seal(followed)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -111,7 +110,7 @@ class Capabilities:
     def __init__(self, metadata: Metadata, tables: Tables) -> None:
         self._metadata = metadata
         self._tables = tables
-        self._renewals = Renewals(metadata.path)
+        self._renewals = Renewals(metadata)
 
     def create(
         self, name: str, columns: Sequence[TableColumn], *, purpose: str | None = None
@@ -278,14 +277,14 @@ class Capabilities:
                     renewing.enter_context(self._renewals.renewed(capability.id))
                 yield
         finally:
-            with self._metadata.transaction(synced=False) as db:
+            with suppress(FlowError), self._metadata.transaction(synced=False) as db:  # otherwise they expire
                 for capability in kept:
                     release(db, capability.id)
 
     @contextmanager
     def renewed(self, capability: Capability, every: float = RENEW_SECONDS) -> Iterator[None]:
         """Renew a capability every so many seconds while the block runs."""
-        with Renewals(self._metadata.path, every).renewed(capability.id):
+        with Renewals(self._metadata, every).renewed(capability.id):
             yield
 
     def retain(
@@ -396,8 +395,8 @@ class KeptCapability:
         self.close()
 
     def _release(self, identifier: str) -> None:
-        # The capability of a fenced server ends with its process.
-        with suppress(FencedError), self._metadata.transaction(synced=False) as db:
+        # A capability that cannot be dropped expires, and that of a fenced server ends with its process.
+        with suppress(FlowError), self._metadata.transaction(synced=False) as db:
             release(db, identifier)
 
     def _ended(self) -> FencedError:
@@ -440,14 +439,14 @@ class RetainedCapabilities:
             self._retain({**self._requests, **(requests or {})})
 
     def release(self, *holders: int) -> None:
-        """Drop the capabilities of holders, if they have any."""
+        """Drop the capabilities of holders, if they have any; those that cannot be dropped now expire."""
         with self._lock:
-            present = [holder for holder in holders if holder in self._requests]
-            with suppress(FencedError):  # the capabilities end with this process
-                self._retain(dict.fromkeys(present, ((), 0)))
-            for holder in present:
+            dropped = {holder: self._present.pop(holder) for holder in holders if holder in self._present}
+            for holder in holders:
                 self._requests.pop(holder, None)
-                self._present.pop(holder, None)
+            if dropped:
+                with suppress(FlowError):
+                    self._capabilities.retain(dropped, dict.fromkeys(dropped, ((), 0)), purpose=self._purpose)
 
     def close(self) -> None:
         """Drop all capabilities."""
@@ -465,12 +464,12 @@ class Renewals:
     A capability that has expired, because the process was stopped for longer than its lifetime, stays ended.
 
     Args:
-        path: path of the metadata database.
+        metadata: metadata database; the thread has a connection of its own.
         every: seconds between renewals.
     """
 
-    def __init__(self, path: Path, every: float = RENEW_SECONDS) -> None:
-        self._path, self._every = path, every
+    def __init__(self, metadata: Metadata, every: float = RENEW_SECONDS) -> None:
+        self._metadata, self._every = metadata, every
         self._ids: set[str] = set()
         self._thread: threading.Thread | None = None
         self._done = threading.Event()
@@ -509,7 +508,7 @@ class Renewals:
             # expired. No sync is needed, because a loss of power ends it anyway.
             with (
                 suppress(FlowError),
-                closing(Metadata(self._path)) as metadata,
+                closing(Metadata(self._metadata.path, guard=self._metadata.guard)) as metadata,
                 metadata.transaction(synced=False) as db,
             ):
                 for identifier in ids:

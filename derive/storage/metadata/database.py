@@ -268,6 +268,7 @@ class Metadata:
         self._notified = threading.Condition()
         self._count: CommitCount | None = None
         self._inode: tuple[int, int] | None = None
+        guard()
         require_known(path)
         with _of_flowctl(path):
             self._db = (

@@ -49,8 +49,15 @@ def _label(segment: Segment) -> str:
 
 
 def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-    """Replace segments by others; the old files wait for removal."""
-    now = wall_clock()
+    """Replace segments by others; the old files wait for removal.
+
+    The time of the replacement is not before the acquisition of any present read capability on the collection, also if
+    the wall clock was set back in between: its holder may read the old files.
+    """
+    acquired: int = db.execute(
+        "SELECT coalesce(max(at), 0) FROM capability WHERE collection = ? AND kind = 'read'", (name,)
+    ).get
+    now = max(wall_clock(), acquired)
     db.executemany("DELETE FROM segment WHERE path = ?", [(segment.path,) for segment in old])
     db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(segment.path, name, now) for segment in old])
     insert_segments(db, name, new)

@@ -119,8 +119,8 @@ class DataflowCapabilities:
         """Release the capabilities of a dataflow."""
         self._tails.release(identifier)
         if identifier in self._indexes:
-            self._indexes.discard(identifier)
             self._store.task_capabilities.release_index(identifier)
+            self._indexes.discard(identifier)  # after a failure, the next call releases them
 
     def frontiers(self) -> dict[GlobalId, int]:
         """Return the time from which each index and view may read its inputs."""
