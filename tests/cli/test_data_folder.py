@@ -23,8 +23,10 @@ from derive.catalog import load
 from derive.cli.main import main
 from derive.errors import StorageError
 from derive.storage.compaction import compact
-from derive.storage.metadata.identity import COMMITS
+from derive.storage.metadata import opening
+from derive.storage.metadata.identity import COMMITS, read_commits
 from derive.storage.store import Store
+from derive.storage.table import TableColumn
 
 CATALOG = """
 collections:
@@ -466,6 +468,22 @@ def test_a_folder_made_before_it_had_an_identity_gets_one(tmp_path: Path) -> Non
     Store(data).close()
 
     assert (data / "folder-id").read_text() == identifier
+
+
+def test_two_processes_that_create_a_folder_keep_their_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second process has looked for the count of commits before the first one has created the folder."""
+    first = Store(tmp_path)
+    table = first.tables.create("t", (TableColumn("a", "bigint"),))
+    capability = first.capabilities.acquire_write(table.id)
+    early = [None]
+    monkeypatch.setattr(opening, "read_commits", lambda root: early.pop() if early else read_commits(root))
+    second = Store(tmp_path)
+    assert not early
+    assert second.capabilities.find(capability.id) == capability
+    second.close()
+    first.close()
 
 
 def test_the_count_of_commits_is_never_ahead_of_the_database_however_a_process_dies(tmp_path: Path) -> None:

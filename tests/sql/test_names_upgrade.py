@@ -119,6 +119,18 @@ def test_an_upgrade_without_the_names_of_its_tables_is_refused(folders: Path) ->
     shutil.rmtree(data)
 
 
+def test_an_upgrade_with_an_empty_database_of_names_is_refused(folders: Path) -> None:
+    """A copy of `sql.db` without its -wal file may have no tables."""
+    data = shutil.copytree(folders / "begun", folders / "copy")
+    for path in data.glob("sql.db*"):
+        path.unlink()
+    (data / "sql.db").touch()
+    with pytest.raises(StorageError, match=r"sql\.db has no tables, and the folder has 4 tables of SQL"):
+        Store(data)
+    assert (data / "sql.db").exists()
+    shutil.rmtree(data)
+
+
 def test_the_server_of_an_older_version_is_fenced_by_the_upgrade(folders: Path) -> None:
     data = shutil.copytree(folders / "begun", folders / "copy")
     with closing(apsw.Connection(str(data / "sql.db"))) as names:  # as an older server has it open

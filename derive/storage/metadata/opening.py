@@ -310,7 +310,8 @@ def _settle_identity(metadata: Metadata, counted: int | None) -> None:
     if not identifier or (counted is None and commits > 0):
         with metadata.transaction() as db:
             identifier = take_identity(root, db)
-            if counted is None and commits > 0:  # files may be newer than the database
+            # Files may be newer than the database, unless another process has just created the folder.
+            if counted is None and commits > 0 and read_commits(root) is None:
                 disown_files(db)
     if not known_folder_id(root):
         write_folder_id(root, identifier)

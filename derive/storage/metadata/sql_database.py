@@ -44,12 +44,13 @@ def absorb(db: apsw.Connection, root: Path) -> None:
     """
     path = root / FILE
     if not path.exists():
-        _require_no_tables(db, path)
+        _require_no_tables(db, path, "is missing")
         return
     with translated(path), closing(apsw.Connection(str(path))) as names:
         names.set_busy_timeout(_PATIENCE)
         with _still(names):
             if not names.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+                _require_no_tables(db, path, "has no tables")
                 return  # the process was killed before it created the tables
             version = names.execute("SELECT version FROM format").get
             if version not in _FORMATS:
@@ -86,14 +87,14 @@ def _still(names: apsw.Connection) -> Iterator[None]:
             names.execute("ROLLBACK")
 
 
-def _require_no_tables(db: apsw.Connection, path: Path) -> None:
+def _require_no_tables(db: apsw.Connection, path: Path, what: str) -> None:
     tables: int = db.execute(
         "SELECT count(*) FROM collection WHERE columns IS NOT NULL AND upper < ? AND name GLOB 'sql/public/*'",
         (END_OF_TIME,),
     ).get
     if tables:
         raise StorageError(
-            f"{path} is missing, and the folder has {tables:,} tables of SQL: their names would be lost, so nothing"
+            f"{path} {what}, and the folder has {tables:,} tables of SQL: their names would be lost, so nothing"
             " was done",
             hint="put it back from a backup, together with its -wal file; or restore a backup of the whole folder",
         )
