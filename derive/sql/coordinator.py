@@ -146,21 +146,21 @@ class Coordinator:
             if acquired is not None:
                 self.ownership.take_over(acquired)
             self.ownership.require()
-            epoch = self._begin_epoch()
-            self.ownership.begun = self.store.timeline.read()
-            self.look()
-            self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))
-            self.maintenance.begin(epoch)
-            self.source_feeder.begin(self.objects.items)
-            self.recording.begin()
+            try:
+                self._begin()
+            except BaseException:
+                self.ownership.release()
+                raise
 
-    def _begin_epoch(self) -> int:
-        """Fence earlier owners, and return an epoch greater than theirs."""
-        try:
-            return self.store.fence.begin()
-        except BaseException:
-            self.ownership.release()
-            raise
+    def _begin(self) -> None:
+        """Fence earlier owners, and begin the work of the owner."""
+        epoch = self.store.fence.begin()
+        self.ownership.begun = self.store.timeline.read()
+        self.look()
+        self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))
+        self.maintenance.begin(epoch)
+        self.source_feeder.begin(self.objects.items)
+        self.recording.begin()
 
     def refresh(self) -> Objects:
         """Return the current names; a process that is not the owner reads them again."""

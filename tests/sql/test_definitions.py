@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from sql_world import Client, SqlWorld, ingest
@@ -137,20 +138,32 @@ def test_writes_and_definitions_commit_together(world: SqlWorld) -> None:
     world.within(work)
 
 
+def fail_after_commits(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, times: int) -> list[DiskFullError]:
+    """Make reading the names fail after a commit; the result is empty once all failures have happened."""
+    failures = [DiskFullError("no space left on device")] * times
+    version, append, committed = coordinator.store.sql_catalog.version, coordinator.store.tables.append, list[bool]()
+
+    def append_first(*args: Any) -> None:
+        append(*args)
+        committed.append(True)
+
+    def fail() -> int:
+        if committed and failures:
+            raise failures.pop()
+        return version()
+
+    monkeypatch.setattr(coordinator.store.tables, "append", append_first)
+    monkeypatch.setattr(coordinator.store.sql_catalog, "version", fail)
+    return failures
+
+
 def test_a_commit_stands_though_reading_the_new_names_failed_at_first(
     world: SqlWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
-        version, failures = coordinator.store.sql_catalog.version, [DiskFullError("no space left on device")]
-
-        def fails_once() -> int:
-            if failures:
-                raise failures.pop()
-            return version()
-
-        monkeypatch.setattr(coordinator.store.sql_catalog, "version", fails_once)
+        failures = fail_after_commits(coordinator, monkeypatch, 1)
         await client("BEGIN")
         await client("INSERT INTO t VALUES (1)")
         await client("CREATE TABLE u AS SELECT 2 AS b")
@@ -160,6 +173,28 @@ def test_a_commit_stands_though_reading_the_new_names_failed_at_first(
 
     world.within(work)
     assert world.script("SELECT a, b FROM t, u") == [[("1", "2")]]
+
+
+def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_written(
+    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+
+        def fail(*_: object) -> None:
+            raise DiskFullError("no space left on device")
+
+        with monkeypatch.context() as full:
+            fail_after_commits(coordinator, full, 2)
+            assert await client.fails("CREATE TABLE u (a int)") == "08007"
+        with monkeypatch.context() as full:
+            full.setattr(coordinator.store.tables, "append", fail)
+            with pytest.raises(DiskFullError):
+                await client("CREATE TABLE w (a int)")
+        assert await client("SHOW TABLES") == [("t",), ("u",)]
+
+    world.within(work)
 
 
 def test_a_read_of_a_table_that_was_dropped_behind_the_names_fails(world: SqlWorld) -> None:

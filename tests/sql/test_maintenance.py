@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from derive.compute.replica import worker
 from derive.document.clock import format_rfc3339
+from derive.errors import BusyError
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.maintenance.view_maintenance import Maintenance
@@ -140,3 +141,23 @@ def test_no_read_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.Mon
                     await client(text)
 
     SqlWorld(tmp_path).within(work)
+
+
+def test_an_owner_that_could_not_begin_becomes_the_owner_later(
+    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        def fail() -> int:
+            raise BusyError("another process holds a lock")
+
+        with monkeypatch.context() as busy:
+            busy.setattr(coordinator.store.timeline, "read", fail)
+            with pytest.raises(BusyError):
+                coordinator.own()
+        assert not coordinator.ownership.is_held
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        await until_maintained(coordinator, "v")
+
+    world.within(work)

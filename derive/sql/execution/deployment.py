@@ -47,6 +47,7 @@ class _Deployment:
 
     async def carry_out(self, writes: Sequence[Write]) -> None:
         coordinator = self._coordinator
+        coordinator.look()  # a commit of unknown outcome may have happened
         change = self._ddl.change(coordinator.objects)
         version = coordinator.objects.version
         change, writes = await asyncio.to_thread(self._alter, change, writes)
