@@ -153,7 +153,7 @@ class Task:
             self._checkpoint = replace(self._checkpoint, places=places)
             acquire_inputs(self._store, self.spec, positions, self._capability, places)
             # A switch must be the same after a crash, so it is recorded before its rows are read.
-            self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
+            self._record()
             self._switched, self._is_clean = {}, False
         if not self._is_clean and not self._switched:
             remove_switches(self._store.root, self.spec.name, self._capability.epoch)
@@ -314,7 +314,12 @@ class Task:
         keys = {spec.state_key for spec in specs} - self._checkpoint.positions.keys()
         if keys and not isinstance(self.spec, DerivationSpec):
             self._checkpoint = self._checkpoint.moved(dict.fromkeys(keys, BEGINNING), {})
-            self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
+            self._record()
+
+    def _record(self) -> None:
+        """Commit the checkpoint durably, because the endpoint commits rows that depend on it before the folder does."""
+        self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
+        self._store.changes.settle()
 
     def reads(self, inputs: Inputs, specs: Sequence[InputSpec], end: int) -> tuple[SourceRead, ...]:
         """Return the reads of inputs that have not reached an adjusted timestamp, up to it."""

@@ -421,6 +421,17 @@ def test_a_source_reset_again_before_the_commit_of_its_rows_leaves_none_of_them(
     assert table.rows() == table.contents() != {}
 
 
+def test_the_relation_of_rows_is_on_the_disk_before_the_endpoint_stores_them(
+    table: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(table.world.store.changes, "settle", lambda: events.append("synced"))
+    monkeypatch.setattr(stream, "reach", events.append)
+    table.ingest(*FIRST)
+    table.world.step()
+    assert "synced" in events[: events.index("materialize.committed")]
+
+
 def warnings(shop: Shop) -> list[str]:
     return [entry["message"] for entry in recent_entries(shop.world.root, VIEW) if entry["level"] == "warn"]
 

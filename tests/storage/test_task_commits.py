@@ -133,3 +133,14 @@ def test_an_older_holder_that_gives_up_leaves_the_newer_at_work(world: World) ->
 
     assert world.store.task_capabilities.is_running(TASK)
     assert world.store.commit_task(newer, commit_of(4_000_000)) == newer
+
+
+def test_a_reset_of_an_input_ends_all_rights_of_the_run(world: World) -> None:
+    """L3: the run is fenced, so its write capability would bound `upper` until another run."""
+    capability, _ = world.store.acquire_task("t/one", 1, ["t/one"])
+    world.store.commit_task(capability, commit_of(4_000_000))
+    world.store.reset([], {"t/one": ["read"]})
+
+    assert world.store.write_frontier("t/one") is None
+    with pytest.raises(FencedError):
+        world.store.commit_task(capability, commit_of(5_000_000))

@@ -13,7 +13,7 @@ import apsw
 import orjson
 
 from derive.errors import FrontierError
-from derive.storage.capability.table import downgrade_inputs, downgrade_run, rename_inputs, require_run
+from derive.storage.capability.table import downgrade_inputs, downgrade_run, release_run, rename_inputs, require_run
 from derive.storage.metadata.collection import advance_upper, upper_of
 from derive.storage.metadata.descriptions import (
     CollectionUpdate,
@@ -129,7 +129,7 @@ def forget_task(db: apsw.Connection, name: str) -> None:
     epoch = epoch_of(db, name)
     if epoch is None:
         return
-    db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))
+    release_run(db, name)
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
     forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
@@ -144,7 +144,7 @@ def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
     *maps, edits = map(orjson.loads, row)
     left = [{key: value for key, value in kept.items() if key not in keys} for kept in maps]
     texts = [edit for edit in edits if edit[0] not in keys]
-    db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))
+    release_run(db, name)
     db.execute(
         "UPDATE task SET epoch = epoch + 1, positions = ?, places = ?, fingerprints = ?, edits = ? WHERE name = ?",
         (*(orjson.dumps(value).decode() for value in (*left, texts)), name),
