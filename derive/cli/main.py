@@ -41,6 +41,7 @@ _COMMANDS = {
     "status": "Show each task's progress, and why it stopped.",
     "test": "Run the catalog's tests.",
     "verify": "Find files that are missing, damaged or unknown.",
+    "why": "Explain how a document came to be.",
 }
 
 _WORTH_COLLECTING = 500_000

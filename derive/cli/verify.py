@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, output_option, stored_folder
+from derive.cli.options import (
+    catalog_options,
+    limit_options,
+    limited_catalog,
+    open_store,
+    output_option,
+    stored_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from derive.backup import Finding, Progress
+    from derive.cli.console import Progress as Shown
+    from derive.protocol.specs import DerivationSpec, LambdaLimits
+    from derive.storage.roles import Readable
+    from derive.why.audit import Difference
 
 _COLUMNS = ["kind", "path", "collection", "task", "what"]
 
@@ -28,15 +39,35 @@ _COLUMNS = ["kind", "path", "collection", "task", "what"]
     is_flag=True,
     help="Accept a metadata.db that is older than the other files, and lose the entries it lacks.",
 )
-def command(source: Path, data: Path | None, backup: Path | None, output: str | None, *, accept_older: bool) -> None:
+@click.option(
+    "--replay", is_flag=True, help="Derive all documents again, and compare them with the stored ones instead."
+)
+@click.option("--collection", "collections", multiple=True, help="With --replay, a derived collection.  [default: all]")
+@limit_options
+def command(
+    source: Path,
+    data: Path | None,
+    backup: Path | None,
+    output: str | None,
+    collections: tuple[str, ...],
+    lambda_limits: LambdaLimits,
+    *,
+    accept_older: bool,
+    replay: bool,
+) -> None:
     """Compare each file of a data folder with its checksum, and run the integrity checks of its databases.
 
     Files that are missing, truncated, changed or damaged are listed, and also unknown files, which are not touched. The
     exit code is 1 if there is any finding. Tasks may run meanwhile.
 
+    With --replay, the lambdas of each derivation run again over all its sources, under the definitions that were in
+    force, in a temporary folder. Each derived document is compared with the stored one, byte for byte. The replay needs
+    the time of a new derivation on one core, and constant memory.
+
     \b
     Examples:
       flowctl verify
+      flowctl verify --replay --collection acmeBank/balances
       flowctl verify --data /elsewhere/.flow -o json
       flowctl verify --backup /backups/tuesday
     """
@@ -46,6 +77,13 @@ def command(source: Path, data: Path | None, backup: Path | None, output: str | 
 
     if backup is not None and (data is not None or accept_older):
         raise UsageError("--backup cannot be combined with --data or --accept-older")
+    if replay and (backup is not None or accept_older):
+        raise UsageError("--replay cannot be combined with --backup or --accept-older")
+    if collections and not replay:
+        raise UsageError("--collection needs --replay", hint="all files of a data folder are verified together")
+    if replay:
+        _replay(source, data, output, collections, lambda_limits)
+        return
     with Progress("files") as progress:
         show = lambda count: progress.show("verify", count)  # noqa: E731
         if backup is not None:
@@ -81,3 +119,76 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
 
 def _rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     return [asdict(finding) for finding in findings]
+
+
+_REPLAYED = ["kind", "collection", "key", "at", "stored", "replayed"]
+
+
+def _replay(
+    source: Path, data: Path | None, output: str | None, collections: tuple[str, ...], lambda_limits: LambdaLimits
+) -> None:
+    """Replay derivations, and print the differences."""
+    from derive.cli.console import Progress, note, print_rows
+
+    catalog = limited_catalog(source, lambda_limits, with_tests=False)
+    names = list(dict.fromkeys(collections)) or list(catalog.derivations)
+    for name in names:
+        catalog.find_derivation(name)
+    rows: list[dict[str, Any]] = []
+    with Progress() as progress, closing(open_store(stored_folder(source, data), reading=True)) as store:
+        for name in names:
+            rows += _audited(store, catalog.derivations[name], progress)
+    if rows or output == "table":
+        print_rows(_REPLAYED, rows, output, spare=["at", "replayed"])
+    differing = len({row["collection"] for row in rows})
+    what = f"{differing} of {len(names)} collections differ" if rows else "every stored document is equal to its replay"
+    note(what, level="warn" if rows else "info", differing=differing)
+    if rows:
+        raise click.exceptions.Exit(1)
+
+
+def _audited(store: Readable, spec: DerivationSpec, progress: Shown) -> list[dict[str, Any]]:
+    """Replay one derivation; return its differences as rows."""
+    from tempfile import TemporaryDirectory
+
+    from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
+    from derive.why.audit import MOST_DIFFERENCES, audit
+
+    known, replayed = store.collection(spec.name), 0
+
+    def count(documents: int) -> None:
+        nonlocal replayed
+        replayed += documents
+        progress.show(spec.name, replayed)
+
+    if known is None or not known.segments:
+        note(f"nothing is stored in '{spec.name}' yet")
+        return []
+    with TemporaryDirectory(prefix="flowctl-") as scratch:
+        progress.show(spec.name, 0)
+        result = audit(store, spec, Path(scratch), count)
+        progress.done(spec.name, result.documents)
+    if result.since:
+        note(f"documents of '{spec.name}' before {format_rfc3339(result.since)} are compacted, and were not compared")
+    for reason in result.reasons:
+        note(f"a reason why '{spec.name}' may differ: {reason}", level="warn")
+    if len(result.differences) >= MOST_DIFFERENCES:
+        note(f"'{spec.name}' was compared up to the {MOST_DIFFERENCES}th difference", level="warn")
+    return [_difference(spec.name, difference) for difference in result.differences]
+
+
+def _difference(name: str, difference: Difference) -> dict[str, Any]:
+    from derive.document.clock import format_rfc3339
+    from derive.document.key import show_key
+
+    row = difference.stored or difference.replayed
+    assert row is not None
+    return {
+        "kind": "differs",
+        "collection": name,
+        "key": show_key(row.key),
+        "at": format_rfc3339(row.clock),
+        "stored": difference.stored and difference.stored.text,
+        "replayed": difference.replayed and difference.replayed.text,
+    }

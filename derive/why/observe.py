@@ -1,0 +1,192 @@
+"""Observations of lambdas: what each of some source documents was given, found as state, changed and published.
+
+The documents of one shuffle key are replayed up to the observed one, so the whole state of the replay is the state of
+this key. SQLite reports each change of a row, so the document that last wrote a row is known. What a statement has read
+is not reported; the state before the document shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import apsw
+
+from derive.document.exact import parse_exact
+from derive.document.pointer import JSON
+from derive.protocol.derive import ExplainableSession
+from derive.protocol.entry_points import find_runtime
+from derive.protocol.specs import Document
+from derive.why.explain import Explainer, Explanation
+from derive.why.replay import Replay, SourceRow
+from derive.why.shuffle_keys import ShuffleKeys
+
+TableRow: TypeAlias = tuple[Any, ...]
+"""A row of a table of a lambda: values of SQLite."""
+
+MOST_STATE = 100
+"""Largest number of rows of state that an observation has."""
+
+_ATTRIBUTED = 5_000
+"""Number of the latest documents whose changes are observed one by one."""
+
+
+class StateRow(NamedTuple):
+    """A row of state, and the document that last wrote it; None if an older document did."""
+
+    table: str
+    row: TableRow
+    writer: SourceRow | None
+
+
+class Change(NamedTuple):
+    """A changed row of a table: before and after; None where it does not exist."""
+
+    table: str
+    before: TableRow | None
+    after: TableRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The processing of one source document.
+
+    Attributes:
+        given: values of the lambda's parameters, by parameter; empty for a method.
+        earlier: number of earlier documents of the same shuffle key; None if the lambdas keep no state.
+        state: rows of the key's state before the document.
+        state_rows: number of these rows, of which `state` has the first.
+        changes: changed rows, in order.
+        value_before: state in no table, before the document; None for none.
+        value_after: the same after the document.
+        published: the published documents, in order.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    earlier: int | None = None
+    state: tuple[StateRow, ...] = ()
+    state_rows: int = 0
+    changes: tuple[Change, ...] = ()
+    value_before: JSON = None
+    value_after: JSON = None
+    published: tuple[Document, ...] = ()
+
+
+def observe(
+    explainer: Explainer, explanation: Explanation, causes: Collection[SourceRow]
+) -> dict[SourceRow, Observation]:
+    """Return the observation of each of some replayed documents, ends of ticks excepted."""
+    desired = [row for row in causes if row.transform < len(explanation.part(row.part).spec.transforms)]
+    observed: dict[SourceRow, Observation] = {}
+    if not desired:
+        return observed
+    for rows, several in _histories(explanation, desired):
+        with closing(explainer.open_replay(explanation.past.parts[0])) as replay:
+            observed.update(_Observer(explanation, replay).run(rows, several))
+    return observed
+
+
+def _histories(
+    explanation: Explanation, causes: list[SourceRow]
+) -> Iterator[tuple[list[SourceRow], frozenset[SourceRow]]]:
+    """Yield the replayed documents of each shuffle key of observed documents, and these."""
+    if not any(_keeps_state(explanation, row.part) for row in causes):
+        for row in causes:
+            yield [row], frozenset([row])
+        return
+    keys = _keys_of(explanation, [row for rows in explanation.rows.values() for row in rows])
+    groups: dict[bytes, list[SourceRow]] = {}
+    for row in causes:
+        groups.setdefault(keys[row], []).append(row)
+    for key, several in groups.items():
+        last = max(several)
+        rows = [row for part in explanation.rows.values() for row in part if row <= last and keys[row] == key]
+        yield sorted(rows), frozenset(several)
+
+
+def _keeps_state(explanation: Explanation, number: int) -> bool:
+    spec = explanation.part(number).spec
+    return find_runtime(spec.connector).keeps_state(spec)
+
+
+def _keys_of(explanation: Explanation, rows: Iterable[SourceRow]) -> dict[SourceRow, bytes]:
+    """Return the packed shuffle key of each document."""
+    grouped: dict[tuple[int, int], list[SourceRow]] = {}
+    for row in rows:
+        grouped.setdefault((row.part, row.transform), []).append(row)
+    keys: dict[SourceRow, bytes] = {}
+    for (number, index), several in grouped.items():
+        spec = explanation.part(number).spec
+        keys.update(zip(several, ShuffleKeys(spec, spec.transforms[index]).of(several), strict=True))
+    return keys
+
+
+class _Observer:
+    """Observes a replay of the documents of one shuffle key."""
+
+    def __init__(self, explanation: Explanation, replay: Replay) -> None:
+        self._explanation = explanation
+        self._replay = replay
+        self._writers: dict[tuple[str, TableRow], SourceRow] = {}
+        self._changes: list[Change] = []
+        self._row: SourceRow | None = None
+
+    def run(self, rows: list[SourceRow], causes: frozenset[SourceRow]) -> Iterator[tuple[SourceRow, Observation]]:
+        """Replay documents in order; yield the observation of each cause."""
+        count, first = 0, len(rows) - _ATTRIBUTED
+        for number in sorted({row.part for row in rows}):
+            self._replay.enter(self._explanation.part(number))
+            own = [row for row in rows if row.part == number]
+            begin = min(max(first - count, 0), next((at for at, row in enumerate(own) if row in causes), len(own)))
+            ended = self._replay.with_ends(own)
+            for _ in self._replay.run([row for row in ended if not own[begin:] or row < own[begin]]):
+                pass
+            self._replay.database.preupdate_hook(self._changed)
+            for row in ended:
+                if not own[begin:] or row < own[begin] or row > rows[-1]:
+                    continue
+                self._row, self._changes = row, []
+                if row in causes:
+                    yield row, self._observed(row, count + own.index(row))
+                else:
+                    self._run(row)
+            self._replay.database.preupdate_hook(None)
+            count += len(own)
+
+    def _run(self, row: SourceRow) -> tuple[Document, ...]:
+        return tuple(publication.document for publication in self._replay.run([row]))
+
+    def _observed(self, row: SourceRow, earlier: int) -> Observation:
+        given: Mapping[str, Any] = {}
+        session = self._replay.session
+        if isinstance(session, ExplainableSession):
+            given = session.given(row.transform, parse_exact(row.text.encode()), row.clock)
+        if not _keeps_state(self._explanation, row.part):
+            return Observation(given, published=self._run(row))
+        state = [
+            StateRow(table, values, self._writers.get((table, values)))
+            for table, rows in self._replay.tables().items()
+            for values in rows
+        ]
+        before = session.state() if isinstance(session, ExplainableSession) else None
+        published = self._run(row)
+        after = session.state() if isinstance(session, ExplainableSession) else None
+        changes = tuple(change for change in self._changes if change.before != change.after)
+        return Observation(given, earlier, tuple(state[:MOST_STATE]), len(state), changes, before, after, published)
+
+    def _changed(self, update: apsw.PreUpdate) -> None:
+        table = update.table_name
+        if table.startswith("flow_"):
+            return
+        before, after = update.old, update.new
+        if before is not None and after is not None:
+            after = tuple(old if new is apsw.no_change else new for old, new in zip(before, after, strict=True))
+        if before is not None:
+            self._writers.pop((table, tuple(before)), None)
+        if after is not None and self._row is not None:
+            self._writers[table, tuple(after)] = self._row
+        self._changes.append(
+            Change(table, None if before is None else tuple(before), None if after is None else tuple(after))
+        )

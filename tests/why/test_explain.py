@@ -1,0 +1,351 @@
+"""Replays of the documents that matter give what is stored, for every way to derive and every edit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import World, write_catalog
+from explained import (
+    BASE,
+    SECOND,
+    advance,
+    assert_explained,
+    audited,
+    differing,
+    explainer_of,
+    keys_of,
+)
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.document.key import pack
+from derive.engine.reset import reset
+from derive.engine.split import split
+from derive.storage.compaction import compact
+from derive.why import explain
+from derive.why.explain import Question, reasons_of
+
+HEAD = """
+collections:
+  c/in:
+    key: [/KEY]
+    schema:
+      type: object
+      required: [id, who, n]
+      properties:
+        id: {type: integer}
+        who: {type: string}
+        n: {type: number}
+        x: {type: integer, default: DEFAULT}
+        at: {type: string}
+"""
+OUT = """
+  c/out:
+    key: [/OUT]
+    schema:
+      type: object
+      required: [OUT]
+      REDUCE
+      properties: {PROPERTIES}
+    derive:
+      using: USING
+      MORE
+      transforms:
+"""
+MERGE = "reduce: {strategy: merge}"
+SUMS = (
+    "who: {type: string}, n: {type: number, reduce: {strategy: sum}}, times: {type: integer, reduce: {strategy: sum}}"
+)
+PLAIN = "id: {type: integer}, who: {type: string}, n: {type: number}"
+TABLE = '{sqlite: {migrations: ["CREATE TABLE t (who TEXT PRIMARY KEY, k INTEGER) WITHOUT ROWID;"]}}'
+COUNT = "INSERT INTO t VALUES ($who, 1) ON CONFLICT DO UPDATE SET k = k + 1; SELECT $id, $who, k AS n FROM t WHERE who = $who;"
+BY_WHO = "{key: [/who]}"
+
+
+def transform(code: str, *, name: str = "a", shuffle: str = BY_WHO, source: str = "c/in", more: str = "") -> str:
+    return f"        - {{name: {name}, source: {source}, shuffle: {shuffle}, lambda: {json.dumps(code)}{more}}}\n"
+
+
+def catalog(
+    out: str, properties: str, using: str, transforms: str, reduce: str = "", more: str = "", key: str = "id"
+) -> str:
+    text = HEAD.replace("KEY", key).replace("DEFAULT", "1") + OUT
+    parts = {"OUT": out, "PROPERTIES": properties, "USING": using, "REDUCE": reduce, "MORE": more}
+    for name, part in parts.items():
+        text = text.replace(name, part)
+    return text + transforms
+
+
+SUMMED = catalog(
+    "who", SUMS, "{sqlite: {}}", transform("SELECT $who, $n, 1 AS times WHERE $n > 20;", shuffle="any"), MERGE
+)
+COUNTED = catalog("id", PLAIN, TABLE, transform(COUNT))
+CYCLE = COUNTED + transform("UPDATE t SET k = k + 10 WHERE who = $who;", name="b", source="c/out")
+LATEST = catalog(
+    "who", "who: {type: string}, n: {type: number}", "{sqlite: {}}", transform("SELECT $who, $n;", shuffle="any")
+)
+
+
+def documents(begin: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "who": f"p{number * 5 % 7}",
+            "n": number * 37 % 101,
+            "at": format_rfc3339(BASE + number * 300_000),
+        }
+        for number in range(begin, begin + count)
+    ]
+
+
+class History:
+    """A data folder to which documents are added, under catalogs that are edited."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self._folder = folder
+        self._count = 0
+        self.world = World(folder / "data", load(write_catalog(folder, text)), wall=BASE)
+
+    def edit(self, text: str) -> None:
+        self.world.catalog = load(write_catalog(self._folder, text))
+
+    def add(self, count: int, shards: int = 1) -> None:
+        """Ingest documents, and run the tasks."""
+        self.world.ingest("c/in", documents(self._count, count))
+        self._count += count
+        self.world.wall = BASE + self._count * 300_000
+        advance(self.world, shards)
+
+    def end(self) -> None:
+        """Let all delays pass."""
+        self.world.wall += 7200 * SECOND
+        advance(self.world)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[Callable[[str], History]]:
+    begun: list[History] = []
+
+    def begin(text: str) -> History:
+        begun.append(History(tmp_path, text))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.world.store.close()
+
+
+WAYS = {
+    "a filter that is reduced": SUMMED,
+    "state by key": COUNTED,
+    "a self-read": CYCLE,
+    "a computed shuffle": catalog(
+        "id",
+        PLAIN,
+        TABLE,
+        transform(COUNT, shuffle='{lambda: "SELECT lower($who) AS w;"}'),
+        more="shuffleKeyTypes: [string]",
+    ),
+    "a read delay": COUNTED
+    + transform("UPDATE t SET k = k - 1 WHERE who = $who;", name="forget", more=", readDelay: 5s"),
+    "chance and time": catalog(
+        "id",
+        PLAIN,
+        TABLE,
+        transform(COUNT.replace("k AS n", "k + abs(random() % 1000) + unixepoch('now') AS n"), more=", readDelay: 5m"),
+    ),
+    "priorities": catalog(
+        "id",
+        PLAIN,
+        TABLE,
+        transform("SELECT $id, $who, ifnull((SELECT k FROM t WHERE who = $who), 0) AS n;", more=", priority: 1")
+        + transform("INSERT INTO t VALUES ($who, 1) ON CONFLICT DO UPDATE SET k = k + 1;", name="b"),
+    ),
+    "documents that stay separate": catalog(
+        "who",
+        "who: {type: string}, x: {type: [object, array], reduce: {strategy: merge}}",
+        "{sqlite: {}}",
+        transform("SELECT $who, iif($n % 2, json_object('v', $n), json_array($n)) AS x;", shuffle="any"),
+        MERGE,
+    ),
+    "a default": catalog("id", PLAIN, TABLE, transform(COUNT.replace("k AS n", "k + $x AS n"))),
+}
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_explanation_gives_the_stored_documents(history: Callable[[str], History], way: str, shards: int) -> None:
+    tried = history(WAYS[way])
+    tried.add(40, shards)
+    tried.add(20, shards)
+    tried.end()
+
+    assert_explained(tried.world)
+    assert differing(tried.world, "c/out", singly=True) == []
+
+
+EDITS = {
+    "the lambda": (SUMMED, SUMMED.replace("$n > 20", "$n > 60")),
+    "the lambda, over state": (COUNTED, COUNTED.replace("k = k + 1", "k = k + 2")),
+    "a transform more": (SUMMED, SUMMED + transform("SELECT $who, 1000 AS n WHERE $n < 50;", name="b", shuffle="any")),
+    "a backfill": (LATEST, LATEST.replace('SELECT $who, $n;"', 'SELECT $who, $n;", backfill: 1')),
+    "a backfill, over state": (COUNTED, COUNTED.replace('= $who;"}', '= $who;", backfill: 1}')),
+    "a longer delay": (COUNTED, COUNTED.replace('= $who;"}', '= $who;", readDelay: 2s}')),
+    "a shorter delay": (COUNTED.replace('= $who;"}', '= $who;", readDelay: 4s}'), COUNTED),
+    "the reduction": (SUMMED, SUMMED.replace("strategy: sum}}, times", "strategy: maximize}}, times")),
+    "a default": (WAYS["a default"], WAYS["a default"].replace("default: 1", "default: 5")),
+    "the tick": (SUMMED, SUMMED.replace("      transforms:", "      shards: {maxTxnDuration: 5s}\n      transforms:")),
+    "a cycle": (CYCLE, CYCLE.replace("k + 1 ", "k + 3 ").replace("k + 1;", "k + 3;")),
+    "a transform more on a cycle": (CYCLE, CYCLE + transform("UPDATE t SET k = k + 100 WHERE who = $who;", name="c")),
+    "the selection": (
+        SUMMED,
+        SUMMED.replace("source: c/in", f'source: {{name: c/in, notAfter: "{format_rfc3339(BASE + 14 * SECOND)}"}}'),
+    ),
+    "another name": (COUNTED, COUNTED.replace("name: a,", "name: other, formerly: a,")),
+}
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("edit", EDITS)
+def test_explanation_gives_the_documents_of_every_definition(history: Callable[[str], History], edit: str) -> None:
+    before, after = EDITS[edit]
+    assert before != after
+    tried = history(before)
+    tried.add(40)
+    tried.edit(after)
+    tried.add(20, 2)
+    tried.edit(before)
+    tried.add(10)
+    tried.end()
+
+    assert len(tried.world.store.past("c/out")) >= 3
+    assert_explained(tried.world)
+
+
+def test_explanation_of_a_reset_and_a_split_derivation_is_equal(history: Callable[[str], History]) -> None:
+    tried = history(COUNTED)
+    tried.add(30, 2)
+    split(tried.world.store, "c/out")
+    tried.add(20)
+    assert_explained(tried.world)
+    reset(tried.world.catalog, tried.world.store, ["c/out"])
+    tried.edit(COUNTED.replace("k = k + 1", "k = k + 2"))
+    tried.end()
+
+    assert len(tried.world.rows("c/out")) == 50
+    assert_explained(tried.world)
+
+
+def test_explanation_at_a_time_sees_earlier_documents_only(history: Callable[[str], History]) -> None:
+    tried = history(SUMMED)
+    tried.add(60)
+    (key, *_) = keys_of(tried.world, "c/out")
+    clocks = [row[0] for row in tried.world.rows("c/out") if row[2] == key]
+    with explainer_of(tried.world) as explainer:
+        for number, clock in enumerate(clocks):
+            explanation = explainer.explain("c/out", Question(frozenset([key]), end=clock + 1))
+            assert explanation.differences() == []
+            assert len(explanation.stored[key]) == number + 1
+
+
+def test_lambda_that_uses_other_keys_is_reported(history: Callable[[str], History]) -> None:
+    tried = history(
+        catalog(
+            "id",
+            PLAIN,
+            TABLE,
+            transform(COUNT.replace("k AS n FROM t WHERE who = $who", "(SELECT sum(k) FROM t) AS n")),
+        )
+    )
+    tried.add(30)
+    question = Question(frozenset([pack([29])]))
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", question)
+        assert explanation.differences() == [pack([29])]
+        (reason,) = reasons_of(explainer, "c/out", question, explanation)
+    assert reason.startswith("a lambda uses state of other shuffle keys")
+    assert audited(tried.world, "c/out").differences == ()
+
+
+def test_compacted_source_is_reported(history: Callable[[str], History]) -> None:
+    tried = history(catalog("id", PLAIN, TABLE, transform(COUNT), key="who"))
+    tried.add(40)
+    since = tried.world.store.upper("c/in")
+    compact(tried.world.store, tried.world.catalog.collections["c/in"], since=since, grace=0)
+    tried.add(20)
+    keys = frozenset(keys_of(tried.world, "c/out"))
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(keys))
+        assert explanation.differences() != []
+        (reason,) = reasons_of(explainer, "c/out", Question(keys), explanation)
+    assert reason.startswith(f"the history of 'c/in' before {format_rfc3339(since)} was compacted")
+    assert audited(tried.world, "c/out").reasons == (reason,)
+
+
+def test_compacted_output_is_explained_by_its_reduction(history: Callable[[str], History]) -> None:
+    tried = history(SUMMED)
+    tried.add(40)
+    compact(
+        tried.world.store, tried.world.catalog.collections["c/out"], since=tried.world.store.upper("c/out"), grace=0
+    )
+    tried.add(20)
+    tried.end()
+
+    assert tried.world.store.collection("c/out").since > 0  # type: ignore[union-attr]
+    assert differing(tried.world, "c/out") == []
+    assert audited(tried.world, "c/out").differences == ()
+
+
+def test_past_of_an_older_folder_is_assumed_and_reported(history: Callable[[str], History]) -> None:
+    tried = history(COUNTED)
+    tried.add(40)
+    with tried.world.store._metadata.transaction() as database:
+        database.execute("DELETE FROM history")
+    tried.edit(COUNTED.replace("k = k + 1", "k = k + 2"))
+    upper = tried.world.store.upper("c/out")
+    tried.add(20)
+    keys = frozenset(keys_of(tried.world, "c/out"))
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(keys))
+        assert len(explanation.differences()) > 30
+        (reason,) = reasons_of(explainer, "c/out", Question(keys), explanation)
+    assert reason.startswith(f"the definitions in force before {format_rfc3339(upper)} are not recorded")
+
+
+MUTANTS: dict[str, tuple[str, object, str]] = {
+    "histories end before the first tick": ("tick_end", lambda *_: 0, "state by key"),
+    "delays are ignored": ("offset_of", lambda *_: 0, "a read delay"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutant_of_the_explanation_differs(
+    history: Callable[[str], History], monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    name, wrong, way = MUTANTS[mutant]
+    tried = history(WAYS[way])
+    tried.add(40)
+    tried.end()
+    assert differing(tried.world, "c/out") == []
+    monkeypatch.setattr(explain, name, wrong)
+
+    assert differing(tried.world, "c/out") != []
+
+
+def test_explanation_without_the_past_differs(
+    history: Callable[[str], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = EDITS["the lambda, over state"]
+    tried = history(before)
+    tried.add(40)
+    tried.edit(after)
+    tried.add(20)
+    assert differing(tried.world, "c/out") == []
+    monkeypatch.setattr(tried.world.store, "past", lambda _: [])
+
+    assert differing(tried.world, "c/out") != []
