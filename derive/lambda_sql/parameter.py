@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from derive.suggest import suggest
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
+_LOOSE, _SPACE = re.compile(r"[\s\-]"), re.compile(r"\s")
 # A match may lie inside a string and extend beyond it, so another parameter may begin within the match.
 _MENTIONED = re.compile(r"(?=[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?))")
 
@@ -33,8 +35,8 @@ _MENTIONED = re.compile(r"(?=[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?))
 def parameter_of(field: str) -> str:
     """Return the parameter that names a field, with its `$`."""
     if _CANONICAL.fullmatch(field):
-        return "$" + re.sub(r"[\s\-]", "_", field).replace("/", "$")
-    return "$p::(" + re.sub(r"\s", "_", field) + ")"
+        return "$" + _LOOSE.sub("_", field).replace("/", "$")
+    return "$p::(" + _SPACE.sub("_", field) + ")"
 
 
 def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> ProjectionSpec | None:
@@ -66,7 +68,7 @@ class _Names:
     explicit: Mapping[str, ProjectionSpec]
 
 
-_last: list[_Names] = []
+_last: deque[_Names] = deque(maxlen=8)
 """The names that were used last: a lambda has many parameters, and its source many projections."""
 
 
@@ -78,11 +80,11 @@ def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
     names = _Names(
         projections,
         {projection.field: projection for projection in backwards},
-        {re.sub(r"[\s\-]", "_", projection.field): projection for projection in backwards},
-        {re.sub(r"\s", "_", projection.field): projection for projection in backwards},
+        {_LOOSE.sub("_", projection.field): projection for projection in backwards},
+        {_SPACE.sub("_", projection.field): projection for projection in backwards},
     )
     if isinstance(projections, tuple):  # a tuple is immutable, so it can be cached
-        _last[:] = [names]
+        _last.append(names)
     return names
 
 

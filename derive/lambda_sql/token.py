@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TOKEN = re.compile(
     r"""
@@ -39,7 +40,8 @@ class Token:
     is_quoted: bool
 
 
-def tokens_of(sql: str) -> list[Token]:
+@lru_cache(maxsize=64)
+def tokens_of(sql: str) -> tuple[Token, ...]:
     """Return the tokens of a statement, without space and comments."""
     tokens = []
     for token in _TOKEN.finditer(sql):
@@ -48,7 +50,7 @@ def tokens_of(sql: str) -> list[Token]:
         is_quoted, text = token.lastgroup == "quoted", token[0]
         name = text[1:-1] if is_quoted else text
         tokens.append(Token(token.start(), "" if is_quoted else text.upper(), name.lower(), is_quoted))
-    return tokens
+    return tuple(tokens)
 
 
 def find_rollback(sql: str) -> int | None:

@@ -52,17 +52,23 @@ KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | ANNOTATIONS
 """All known keywords; keywords that begin with `x-` are free for authors."""
 
 
+_WITH_LISTS = LISTED | {"items"}
+_WITH_SUBSCHEMAS = NAMED | _WITH_LISTS | SINGLE
+
+
 def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:
     """Yield a schema and all schemas inside it, parents first, each with its JSON pointer; booleans are skipped."""
     if not isinstance(schema, dict):
         return
     yield pointer, schema
     for keyword, value in schema.items():
+        if keyword not in _WITH_SUBSCHEMAS:
+            continue
         below = f"{pointer}/{escape(keyword)}"
         if keyword in NAMED and isinstance(value, dict):
             for name, child in value.items():
                 yield from subschemas(child, f"{below}/{escape(name)}")
-        elif keyword in LISTED | {"items"} and isinstance(value, list):
+        elif keyword in _WITH_LISTS and isinstance(value, list):
             for index, child in enumerate(value):
                 yield from subschemas(child, f"{below}/{index}")
         elif keyword in SINGLE:
