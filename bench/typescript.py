@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from connectors.derive_typescript.runtime.command import deno, environment
-from connectors.derive_typescript.runtime.process import FRAME_DOCUMENTS, command_of, frame_of
+from connectors.derive_typescript.runtime.process import FRAME_DOCUMENTS, Wire, command_of, frame_of
 from connectors.derive_typescript.runtime.project import digest_of, project_folder
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
@@ -168,7 +168,8 @@ def measure_alone(spec: DerivationSpec, folder: Path, count: int, rounds: int) -
     documents = transfers(count)
     lines, framed = folder / "lines", folder / "frames"
     lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))
-    framed.write_bytes(b"".join(frame + b"\n" for frame in frames(documents)))
+    wire = Wire(0)  # only its frames are needed
+    framed.write_bytes(wire.token + b"".join(map(wire.framed, frames(documents))))
     (folder / "plain.ts").write_text(PLAIN)
     project = project_folder(spec, digest_of(spec))
     environ = environment(spec)
