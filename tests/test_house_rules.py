@@ -71,7 +71,6 @@ SMALL_MODULES = {
     "derive/recently_used.py": "leaf: bounded caches",
     "derive/reduce/reducer.py": "protocol: the compiled form of a strategy",
     "derive/relations/arrow.py": "keeps Arrow out of the columns of relations",
-    "derive/schema/dialect.py": "registry: keywords of schemas",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/maintenance/controller/local.py": "seam: a replica in this process",
