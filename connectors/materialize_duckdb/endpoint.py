@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,16 @@ import duckdb
 
 from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Naming, Table, quote
 from connectors.materialize_sql.dialect import Dialect, upsert
-from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal, supersede
+from connectors.materialize_sql.endpoint import (
+    Change,
+    Columns,
+    Fence,
+    renew,
+    renewal,
+    require_folder,
+    supersede,
+    translating,
+)
 from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 
@@ -110,25 +119,16 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
 """Parts of DuckDB's messages, which are more specific than its classes of errors."""
 
 
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Translate an error of DuckDB in the block to a `FlowError` that names the database.
-
-    Args:
-        path: file of the database.
-    """
-    try:
-        yield
-    except duckdb.Error as exc:
-        raise explain(path, exc) from exc
-
-
 def explain(path: str, exc: duckdb.Error) -> FlowError:
     """Return the translated error of a database."""
     said = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
     rules = ((kind, hint) for text, kind, hint in _BY_TEXT if text in str(exc))
     kind, hint = next(rules, (EndpointError, None))
     return kind(f"DuckDB database '{path}': {said}", hint=hint)
+
+
+translated = partial(translating, duckdb.Error, explain)
+"""Return a context that translates errors of a named database."""
 
 
 _PATIENCE = 20.0
@@ -153,10 +153,7 @@ class DatabaseFile:
     """
 
     def __init__(self, path: str) -> None:
-        folder = Path(path).parent
-        if not folder.is_dir():
-            hint = "create it, or name another"
-            raise EndpointError(f"DuckDB database '{path}': there is no folder '{folder}'", hint=hint)
+        require_folder("DuckDB", path)
         self.path = path
         self._lock = _lock_of(os.path.realpath(path))
 

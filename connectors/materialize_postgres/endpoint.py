@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -27,7 +28,7 @@ from psycopg.pq import TransactionStatus
 from connectors.materialize_postgres.dialect import POSTGRES, array_text, copy_text
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table, quote
 from connectors.materialize_sql.dialect import upsert
-from connectors.materialize_sql.endpoint import Change, Columns, Fence, hold, renew, renewal, supersede
+from connectors.materialize_sql.endpoint import Change, Columns, Fence, hold, renew, renewal, supersede, translating
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, EndpointGoneError, FlowError
 
 _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
@@ -70,19 +71,6 @@ _BY_TEXT = (
 """SQLSTATE of a refused connection by a part of its message: psycopg has no code for it."""
 
 
-@contextmanager
-def translated(where: str) -> Iterator[None]:
-    """Translate an error of PostgreSQL in the block to a `FlowError` that names the database.
-
-    Args:
-        where: name of the database in messages.
-    """
-    try:
-        yield
-    except psycopg.Error as exc:
-        raise explain(where, exc) from exc
-
-
 def explain(where: str, exc: psycopg.Error) -> FlowError:
     """Return the translated error of a database."""
     diagnosis = exc.diag
@@ -94,6 +82,10 @@ def explain(where: str, exc: psycopg.Error) -> FlowError:
     if state in ("54000", "54011"):
         hint = next((told for pattern, told in _LIMITS if pattern.search(said[0])), hint)
     return kind(f"PostgreSQL {where}: {'; '.join(said)}", hint=hint)
+
+
+translated = partial(translating, psycopg.Error, explain)
+"""Return a context that translates errors of a named database."""
 
 
 def _guess(exc: psycopg.Error) -> str:

@@ -9,15 +9,18 @@ the others, whose checkpoints are outdated then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from connectors.kit.connector import BEGIN_FROM_NOTHING
 from connectors.materialize_sql.column import ExistingTable, Kind, Table, quote
 from connectors.materialize_sql.dialect import Dialect
-from derive.errors import FencedError
+from derive.errors import EndpointError, FencedError, FlowError
+
+E = TypeVar("E", bound=Exception)
 
 CHECKPOINTS = "flow_checkpoints"
 """Name of the table of checkpoints."""
@@ -160,6 +163,22 @@ def _is_within(dialect: Dialect) -> str:
     name, begin, end = (dialect.parameter(number) for number in (1, 2, 3))
     within = f'"materialization" = {name} AND "key_begin" >= {begin} AND "key_end" <= {end}'
     return f'{within} AND NOT ("key_begin" = {begin} AND "key_end" = {end})'
+
+
+@contextmanager
+def translating(errors: type[E], explain: Callable[[str, E], FlowError], name: str) -> Iterator[None]:
+    """Translate errors of a class in the block, by a function of the database's name and the error."""
+    try:
+        yield
+    except errors as exc:
+        raise explain(name, exc) from exc
+
+
+def require_folder(title: str, path: str) -> None:
+    """Raise an `EndpointError` if the folder of a database file does not exist."""
+    if not (folder := Path(path).parent).is_dir():
+        hint = "create it, or name another"
+        raise EndpointError(f"{title} database '{path}': there is no folder '{folder}'", hint=hint)
 
 
 Change: TypeAlias = Literal["insert", "update", "delete"]

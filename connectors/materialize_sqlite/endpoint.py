@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,16 @@ import apsw
 from connectors.kit.requests import Value
 from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Kind, Naming, Table, quote
 from connectors.materialize_sql.dialect import Changes, Dialect, delete, select, upsert
-from connectors.materialize_sql.endpoint import Change, Columns, Fence, renew, renewal, supersede
+from connectors.materialize_sql.endpoint import (
+    Change,
+    Columns,
+    Fence,
+    renew,
+    renewal,
+    require_folder,
+    supersede,
+    translating,
+)
 from connectors.materialize_sql.values import Encoder, encoder, json_text, key_text
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 
@@ -117,19 +127,6 @@ def _any(value: Value, text: Any) -> Any:
     return value if type(value) is float else text(value)
 
 
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Translate an error of SQLite in the block to a `FlowError` that names the database.
-
-    Args:
-        path: file of the database.
-    """
-    try:
-        yield
-    except apsw.Error as exc:
-        raise explain(path, exc) from exc
-
-
 def explain(path: str, exc: apsw.Error) -> FlowError:
     """Return the translated error of a database."""
     what = f"SQLite database '{path}': {exc}"
@@ -148,6 +145,10 @@ def explain(path: str, exc: apsw.Error) -> FlowError:
             return EndpointError(what)
 
 
+translated = partial(translating, apsw.Error, explain)
+"""Return a context that translates errors of a named database."""
+
+
 _PATIENCE = 20_000
 """Milliseconds to wait for a lock."""
 
@@ -163,11 +164,7 @@ def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
         for_writing: whether to create a missing database; otherwise a missing database counts as empty.
     """
     path = config["path"]
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise EndpointError(
-            f"SQLite database '{path}': there is no folder '{folder}'", hint="create it, or name another"
-        )
+    require_folder("SQLite", path)
     with translated(path):
         name = path if for_writing or Path(path).exists() else ":memory:"
         database = apsw.Connection(name)
