@@ -141,30 +141,61 @@ def _double_result(*state: Any) -> Datum:
     return None if deviation is None else double_datum(deviation)
 
 
-class _Numbers:
+class RowSum:
+    """The state of an aggregate that adds and removes values, without NULL, in the same way.
+
+    Attributes:
+        count: number of values.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def step(self, datum: Any) -> None:
+        """Add a row."""
+        if datum is not None:
+            self.count += 1
+            self.add(datum, 1)
+
+    def inverse(self, datum: Any) -> None:
+        """Remove a row."""
+        if datum is not None:
+            self.count -= 1
+            self.add(datum, -1)
+
+    def add(self, datum: Any, weight: int) -> None:
+        """Add a value with weight 1 or -1."""
+        raise NotImplementedError
+
+
+class WeightedSum:
+    """The state of a sum of values with weights."""
+
+    def step(self, datum: Any, weight: int) -> None:
+        """Add a value with a weight."""
+        raise NotImplementedError
+
+    def inverse(self, datum: Any, weight: int) -> None:
+        """Remove a value with a weight."""
+        self.step(datum, -weight)
+
+
+class _Numbers(RowSum):
     """Count, sum and sum of squares of a window of numbers."""
 
     def __init__(self, is_root: bool, is_sample: bool) -> None:
+        super().__init__()
         self.options = is_root, is_sample
-        self.count = self.specials = 0
+        self.specials = 0
         self.total = self.squares = Decimal(0)
 
-    def step(self, datum: Any) -> None:
-        self._add(datum, Decimal(1))
-
-    def inverse(self, datum: Any) -> None:
-        self._add(datum, Decimal(-1))
-
-    def _add(self, datum: Any, weight: Decimal) -> None:
-        if datum is None:
-            return
-        self.count += int(weight)
+    def add(self, datum: Any, weight: int) -> None:
         number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
         if number.is_finite():
-            self.total = EXACT.add(self.total, EXACT.multiply(number, weight))
-            self.squares = EXACT.add(self.squares, EXACT.multiply(EXACT.multiply(number, number), weight))
+            self.total = EXACT.add(self.total, EXACT.multiply(number, Decimal(weight)))
+            self.squares = EXACT.add(self.squares, EXACT.multiply(EXACT.multiply(number, number), Decimal(weight)))
         else:
-            self.specials += int(weight)
+            self.specials += weight
 
     def value(self) -> Datum:
         return _numeric_result(
@@ -172,23 +203,15 @@ class _Numbers:
         )
 
 
-class _Doubles:
+class _Doubles(RowSum):
     """Count, sum and sum of squares of a window of doubles."""
 
     def __init__(self, is_root: bool, is_sample: bool) -> None:
+        super().__init__()
         self.options = is_root, is_sample
-        self.count = self.specials = self.units = self.squares = 0
+        self.specials = self.units = self.squares = 0
 
-    def step(self, datum: Any) -> None:
-        self._add(datum, 1)
-
-    def inverse(self, datum: Any) -> None:
-        self._add(datum, -1)
-
-    def _add(self, datum: Any, weight: int) -> None:
-        if datum is None:
-            return
-        self.count += weight
+    def add(self, datum: Any, weight: int) -> None:
         if datum.__class__ is float and datum - datum == 0:
             units = units_of(datum)
             self.units += weight * units
@@ -200,7 +223,7 @@ class _Doubles:
         return _double_result(*self.options, self.count, packed(self.units), packed(self.squares), self.specials)
 
 
-class _WeightedSquares:
+class _WeightedSquares(WeightedSum):
     """The sum of squares of finite doubles with weights."""
 
     def __init__(self) -> None:
@@ -210,14 +233,11 @@ class _WeightedSquares:
         if datum.__class__ is float and datum - datum == 0:
             self._units += weight * units_of(datum) ** 2
 
-    def inverse(self, datum: Any, weight: int) -> None:
-        self.step(datum, -weight)
-
     def value(self) -> bytes:
         return packed(self._units)
 
 
-class _WeightedNumericSquares:
+class _WeightedNumericSquares(WeightedSum):
     """The sum of squares of finite numbers with weights."""
 
     def __init__(self) -> None:
@@ -229,9 +249,6 @@ class _WeightedNumericSquares:
             if number.is_finite():
                 square = EXACT.multiply(number, number)
                 self._total = EXACT.add(self._total, EXACT.multiply(square, Decimal(weight)))
-
-    def inverse(self, datum: Any, weight: int) -> None:
-        self.step(datum, -weight)
 
     def value(self) -> bytes:
         return numeric_of(self._total)

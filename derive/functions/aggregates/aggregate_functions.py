@@ -17,6 +17,8 @@ from derive.errors import SqlError
 from derive.functions.aggregates import accumulator
 from derive.functions.aggregates.accumulator import (
     SCALE,
+    RowSum,
+    WeightedSum,
     add_mantissa,
     packed,
     rounded_quotient,
@@ -277,24 +279,15 @@ def special_of(nans: int, infinities: int, minus_infinities: int) -> str | None:
     return "Infinity" if infinities else "-Infinity" if minus_infinities else None
 
 
-class _DoubleSum:
+class _DoubleSum(RowSum):
     """Count and exact sum of doubles."""
 
     def __init__(self) -> None:
-        self.count = 0
+        super().__init__()
         self.mantissas: dict[int, int] = {}
         self.specials = {"NaN": 0, "Infinity": 0, "-Infinity": 0}
 
-    def step(self, datum: Any) -> None:
-        self._add(datum, 1)
-
-    def inverse(self, datum: Any) -> None:
-        self._add(datum, -1)
-
-    def _add(self, datum: Any, weight: int) -> None:
-        if datum is None:
-            return
-        self.count += weight
+    def add(self, datum: Any, weight: int) -> None:
         if datum.__class__ is float and datum - datum == 0:
             add_mantissa(self.mantissas, datum, weight)
         else:
@@ -328,7 +321,7 @@ def exact_average(count: int, units: bytes, *specials: int) -> Datum:
     return double_datum(float(special) if special else rounded_quotient(unpacked(units), count << SCALE))
 
 
-class _WeightedUnits:
+class _WeightedUnits(WeightedSum):
     """The exact sum of finite doubles with weights; others are ignored."""
 
     def __init__(self) -> None:
@@ -338,31 +331,19 @@ class _WeightedUnits:
         if datum.__class__ is float and datum - datum == 0:
             add_mantissa(self._mantissas, datum, weight)
 
-    def inverse(self, datum: Any, weight: int) -> None:
-        self.step(datum, -weight)
-
     def value(self) -> bytes:
         return packed(units_of_mantissas(self._mantissas))
 
 
-class _NumericSum:
+class _NumericSum(RowSum):
     """Count and sum of numeric values."""
 
     def __init__(self) -> None:
-        self.count = 0
+        super().__init__()
         self.total = Decimal(0)
         self.specials = {"NaN": 0, "Infinity": 0, "-Infinity": 0}
 
-    def step(self, datum: Any) -> None:
-        self._add(datum, 1)
-
-    def inverse(self, datum: Any) -> None:
-        self._add(datum, -1)
-
-    def _add(self, datum: Any, weight: int) -> None:
-        if datum is None:
-            return
-        self.count += weight
+    def add(self, datum: Any, weight: int) -> None:
         number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
         if number.is_finite():
             self.total = EXACT.add(self.total, number if weight > 0 else number.copy_negate())
@@ -399,7 +380,7 @@ def numeric_average(count: int, total: bytes, *specials: int) -> Datum:
     return numeric_of(Decimal(special) if special else quotient(decimal_of(total), Decimal(count)))
 
 
-class _WeightedNumeric:
+class _WeightedNumeric(WeightedSum):
     """The sum of finite numbers with weights; others are ignored."""
 
     def __init__(self) -> None:
@@ -410,9 +391,6 @@ class _WeightedNumeric:
             number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
             if number.is_finite():
                 self._total = EXACT.add(self._total, EXACT.multiply(number, Decimal(weight)))
-
-    def inverse(self, datum: Any, weight: int) -> None:
-        self.step(datum, -weight)
 
     def value(self) -> bytes:
         return numeric_of(self._total)
