@@ -79,6 +79,11 @@ LATER = 1_800_000_000_000_000
 """A wall clock long after every document in these tests."""
 
 
+def define(store: Store, definitions: Definitions) -> None:
+    """Create, drop, rename or alter tables in one commit, as SQL does."""
+    store.tables.append(store.timeline.present(), {}, definitions=definitions)
+
+
 @dataclass
 class World:
     """A data folder, a catalog, and a wall clock that tests set."""
@@ -112,7 +117,7 @@ class World:
 
     def define(self, definitions: Definitions) -> None:
         """Create, drop, rename or alter tables in one commit, as SQL does."""
-        self.store.tables.append(self.store.timeline.present(), {}, definitions=definitions)
+        define(self.store, definitions)
 
     def run(
         self,

@@ -39,7 +39,6 @@ from derive.storage.metadata.tables import (
     appended_tables,
     begin_view,
     delete_appended,
-    end_writing,
     find_table,
     forget_unread,
     insert_table,
@@ -50,7 +49,6 @@ from derive.storage.metadata.tables import (
     read_on,
     read_table,
     read_tables,
-    rename,
     take_over,
 )
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
@@ -272,33 +270,6 @@ class Tables:
         table = self.table(identifier)
         assert table is not None
         return table
-
-    def rename(self, identifier: GlobalId, name: str) -> None:
-        """Bind a table to another name, with the same rules as `create`.
-
-        Raises:
-            UsageError: the name is in use.
-            StorageError: the table was dropped.
-        """
-        with self._metadata.transaction(wakes=True) as db:
-            before = _open(db, identifier).name
-            if before != name:
-                release_expired(db)
-                free(db, name)
-                rename(db, before, name)
-
-    def drop(self, *identifiers: GlobalId) -> None:
-        """Drop tables: writes fail at once, and reads fail once the present read capabilities have ended.
-
-        Raises:
-            StorageError: a table was already dropped.
-        """
-        with self._metadata.transaction(wakes=True) as db:
-            for identifier in identifiers:
-                _open(db, identifier)
-                end_writing(db, identifier)
-            release_expired(db)
-            forget_unread(db)
 
     def forget_unread(self) -> None:
         """Delete the contents of dropped tables without readers; their files become garbage."""

@@ -166,7 +166,7 @@ class ReplacedSources(RuleBasedStateMachine):
     @rule(name=st.sampled_from([ITEMS, OTHER]))
     def drop(self, name: str) -> None:
         if name in self.tables:
-            self.world.store.tables.drop(self.tables.pop(name).id)
+            self.world.define(Definitions(dropped=(self.tables.pop(name).id,)))
 
     @rule(name=st.sampled_from([ITEMS, OTHER]), row=st.tuples(st.integers(0, 2), st.integers(0, 3)))
     def insert(self, name: str, row: Row) -> None:
@@ -205,7 +205,7 @@ class ReplacedSources(RuleBasedStateMachine):
     def rename(self, name: str) -> None:
         other = OTHER if name == ITEMS else ITEMS
         if name in self.tables and other not in self.tables:
-            self.world.store.tables.rename(self.tables[name].id, other)
+            self.world.define(Definitions(renamed={self.tables[name].id: other}))
             self.tables[other] = self.tables.pop(name)
             if other in self.placeholders and self.held is self.names[other]:  # of which there was nothing to read
                 self.held = self.names[name]
@@ -347,7 +347,7 @@ def test_a_follower_continues_with_a_table_that_is_altered_or_renamed(world: Wor
         lambda: put(world, table, 1),
         lambda: world.define(Definitions(altered={table.id: (*COLUMNS, TableColumn("note", "text"))})),
         lambda: put(world, table, 2),
-        lambda: tables.rename(table.id, OTHER),
+        lambda: world.define(Definitions(renamed={table.id: OTHER})),
         lambda: put(world, table, 3),
         lambda: put(world, tables.create(ITEMS, COLUMNS), 4),
         lambda: put(world, table, 5),
@@ -361,7 +361,7 @@ def test_a_follower_ends_with_a_table_that_is_created_again(world: World) -> Non
 
     def again() -> None:
         put(world, table, 2)
-        tables.drop(table.id)
+        world.define(Definitions(dropped=(table.id,)))
         put(world, tables.create(ITEMS, COLUMNS), 3)
 
     seen, error = Follower(world, ITEMS).play(lambda: put(world, table, 1), again)
@@ -389,11 +389,11 @@ def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None
     run = world.run()
     run.step()
     before = world.rows("t/follows"), world.rows("t/greatest")
-    tables.drop(table.id)
+    world.define(Definitions(dropped=(table.id,)))
     other = tables.create(ITEMS, COLUMNS)
     put(world, other, 2)
     with world.store.capabilities.keep(ITEMS):
-        tables.drop(other.id)
+        world.define(Definitions(dropped=(other.id,)))
         for _ in range(4):
             world.wall += 2_000_000
             run.step()
@@ -419,7 +419,7 @@ def test_a_run_that_is_killed_at_the_end_of_a_switch_leaves_a_task_that_continue
     put(world, table, 1)
     run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["t/follows"])
     run.step()
-    tables.drop(table.id)
+    world.define(Definitions(dropped=(table.id,)))
     put(world, tables.create(ITEMS, COLUMNS), 2)
     switched: list[str] = []
 
@@ -452,7 +452,7 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     table = tables.create(ITEMS, COLUMNS)
     put(world, table, 1)
     world.step()
-    tables.drop(table.id)
+    world.define(Definitions(dropped=(table.id,)))
     put(world, tables.create(ITEMS, COLUMNS), 2)
 
     raised = CATALOG.replace(

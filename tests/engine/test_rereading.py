@@ -24,6 +24,7 @@ from derive.engine.reset import reset
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FlowError, UnacceptedError
 from derive.relations.table_rows import TableRows
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.descriptions import Edit
 from derive.storage.table import TableColumn
 
@@ -481,9 +482,9 @@ def test_an_edit_waits_whatever_the_relation_is_called_that_was_read(
         assert run_tables(world) is None
     before = counts(world)
     if what == "rename":
-        world.store.tables.rename(table.id, "sql/public/b")
+        world.define(Definitions(renamed={table.id: "sql/public/b"}))
     elif what == "recreate":
-        world.store.tables.drop(table.id)
+        world.define(Definitions(dropped=(table.id,)))
         table = world.store.tables.create("sql/public/a", columns)
         put(1)
     world.catalog = load(write_catalog(tmp_path, after))

@@ -174,7 +174,7 @@ class Scene:
         with closing((world := self.world()).store):
             former = world.store.tables.find(ITEMS)
             assert former is not None
-            world.store.tables.drop(former.id)
+            world.define(Definitions(dropped=(former.id,)))
             world.store.tables.create(ITEMS, COLUMNS)
             self._take(world, changes)
 

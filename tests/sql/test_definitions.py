@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from conftest import define
 from sql_world import Client, SqlWorld, ingest
 
 from derive.errors import DiskFullError, SqlError
 from derive.sql.coordinator import Coordinator
+from derive.storage.metadata.definitions import Definitions
 
 
 def stored(coordinator: Coordinator) -> set[str]:
@@ -205,7 +207,7 @@ def test_a_read_of_a_table_that_was_dropped_behind_the_names_fails(world: SqlWor
         await client("CREATE TABLE t (a int)")
         await client("CREATE TABLE u (a int)")
         (table,) = [item.id for item in coordinator.objects.items.values() if item.name == "t"]
-        coordinator.store.tables.drop(table)
+        define(coordinator.store, Definitions(dropped=(table,)))
         error = await client.error("SELECT * FROM t")
         assert (error.sqlstate, error.message) == ("42P01", 'relation "t" was dropped')
         assert await client("SELECT * FROM u") == []

@@ -23,6 +23,7 @@ from derive.errors import FlowError, OwnedError, TaskError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.table import RowUpdate, TableColumn, TableUpdate
 from derive.testing import run_tests
@@ -201,7 +202,7 @@ def test_a_name_of_sql_belongs_to_tables_once_its_relation_is_dropped(
     make: Callable[[Path], tuple[World, str]], tmp_path: Path
 ) -> None:
     world, name = make(tmp_path)
-    world.store.tables.drop(*(table.id for table in world.store.tables.all()))
+    world.define(Definitions(dropped=tuple(table.id for table in world.store.tables.all())))
 
     assert world.store.owner(name) is Owner.TABLE
     with pytest.raises(OwnedError, match="belongs to the table"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from conftest import define
 from reduction_oracle import contents_in_memory
 
 from derive.contents.reads import ReadOptions, read_rows
@@ -14,6 +15,7 @@ from derive.contents.table_updates import subscribe_at
 from derive.document.key import pack
 from derive.errors import FrontierError, ViewError
 from derive.storage.compaction import compact
+from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
@@ -131,7 +133,7 @@ def test_a_view_that_is_dropped_leaves_no_error_and_no_hold(store: Store, view: 
     table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
     other = store.tables.create("sql/public/w", [TableColumn("n", "bigint")], view_of=[table.name])
     assert set(store.task_capabilities.dataflows("view")) == {other.id}
-    store.tables.drop(view.id, other.id)
+    define(store, Definitions(dropped=(view.id, other.id)))
 
     assert store.task_capabilities.dataflows("view") == {}
     assert store.tables.errors(view.id) == {}
