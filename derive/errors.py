@@ -9,7 +9,6 @@ project.
     ├── CatalogError        a catalog with errors; holds every `Issue`
     ├── SchemaError         a JSON Schema that cannot be compiled
     ├── DocumentError       a document that breaks the rules of its collection
-    │   ├── ParseError          not JSON, or not a JSON object
     │   ├── SchemaViolation     fails its JSON Schema
     │   └── ReductionError      two documents that cannot be reduced into one
     ├── LambdaError         a SQL block or a TypeScript method failed
@@ -144,10 +143,6 @@ class SchemaError(FlowError):
 
 class DocumentError(FlowError):
     """A document that breaks the rules of its collection."""
-
-
-class ParseError(DocumentError):
-    """Text that is not JSON, or not a JSON object."""
 
 
 class SchemaViolation(DocumentError):

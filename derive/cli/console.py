@@ -28,7 +28,7 @@ from unicodedata import combining, east_asian_width
 import orjson
 
 from derive.document.clock import format_rfc3339
-from derive.errors import CatalogError, FlowError, Issue, SqlError, ViewError
+from derive.errors import CatalogError, FlowError, SqlError, ViewError
 from derive.position import Position
 from derive.protocol.secrets import hide_in_line
 
@@ -186,11 +186,6 @@ def _describe(message: str, position: Position | None, hint: str | None) -> dict
         "length": position.length if position else None,
         "hint": hint,
     }
-
-
-def render_issue(issue: Issue) -> str:
-    """Return an issue of a catalog as lines of text."""
-    return _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint)
 
 
 def _render(label: str, message: str, position: Position | None, hint: str | None) -> str:

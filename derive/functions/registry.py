@@ -38,7 +38,7 @@ from derive.functions.resolve import (
     unknown_operator,
 )
 from derive.functions.scalar.array import builder_of, elements_sql, unzip_of
-from derive.functions.scalar.casts import CastContext, cast_between
+from derive.functions.scalar.casts import resolve_cast
 from derive.functions.scalar.logic import sort_key
 
 ColumnForm: TypeAlias = Callable[[Column | OuterColumn], str]
@@ -129,11 +129,6 @@ def is_volatile(expression: Expression) -> bool:
     return False
 
 
-def failing_sql(sqlstate: str, message: str) -> str:
-    """Return SQL whose evaluation raises a `SqlError`."""
-    return f"flow_fail({sql_of_datum(sqlstate)}, {sql_of_datum(message)})"
-
-
 __all__ = [
     "Accumulator",
     "Resolution",
@@ -144,9 +139,7 @@ __all__ = [
     "common_type",
     "elements_sql",
     "evaluate",
-    "failing_sql",
     "is_volatile",
-    "literal_cast",
     "register",
     "resolve_aggregate",
     "resolve_cast",
@@ -220,33 +213,6 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
     if not chosen:
         raise unknown_operator(symbol, types, offset)
     return chosen[0]
-
-
-def resolve_cast(source: Type, target: Type, context: CastContext) -> str | None:
-    """Return the name of a cast's function; '' if data stay the same, None if there is no cast.
-
-    Args:
-        source: type of the value.
-        target: type of the result.
-        context: where the cast occurs: without being written (`implicit`), at a stored value (`assignment`), or written
-            (`explicit`).
-    """
-    return cast_between(source, target, context)
-
-
-def literal_cast(literal: Literal, target: Type) -> Literal:
-    """Return a literal cast to another type; the text of a literal without a type is parsed.
-
-    Raises:
-        SqlError: the text is invalid for the type.
-    """
-    name = resolve_cast(literal.type, target, "explicit")
-    if name is None:
-        what = f"cannot cast type {literal.type.value} to {target.value}"
-        raise SqlError("42846", what)
-    if not name or literal.value is None:
-        return Literal(literal.value, target)
-    return Literal(evaluate(Call(name, (literal,), target)), target)
 
 
 def register(connection: apsw.Connection) -> None:

@@ -10,7 +10,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Function, word_of
 from derive.functions.scalar.array import SIGNATURES, ArraySignature, actual
-from derive.functions.scalar.casts import cast_between
+from derive.functions.scalar.casts import resolve_cast
 from derive.functions.types.type_info import INFO_OF
 from derive.suggest import suggest
 
@@ -39,7 +39,7 @@ _Candidate: TypeAlias = tuple[Function, tuple[Type | None, ...]]
 
 
 def _coerces(source: Type, target: Type | None) -> bool:
-    return target is None or source is Type.UNKNOWN or cast_between(source, target, "implicit") is not None
+    return target is None or source is Type.UNKNOWN or resolve_cast(source, target, "implicit") is not None
 
 
 def _fits(source: Type, expected: Type | None) -> bool:
@@ -246,7 +246,7 @@ def _element_of(signature: ArraySignature, types: Sequence[Type]) -> Type | None
         if kind is Type.UNKNOWN:
             continue
         if isinstance(part, Type):
-            if cast_between(kind, part, "implicit") is None:
+            if resolve_cast(kind, part, "implicit") is None:
                 return None
         elif (part == "array") is not (kind.element is not None):
             return None

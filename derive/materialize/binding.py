@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -229,8 +229,3 @@ def _other_numbers(column: pa.Array, is_other: np.ndarray) -> pa.Array:
     is_integer = pa.types.is_int64(column.type)
     filled = column.fill_null(pa.scalar(0, column.type)).to_numpy()
     return pa.array(np.where(is_other, filled, 0).astype(np.float64 if is_integer else np.int64))
-
-
-def thresholds(bindings: Sequence[StoredBinding], positions: Mapping[str, int]) -> np.ndarray:
-    """Return for each binding, by index, the adjusted timestamp below which rows are skipped."""
-    return np.array([positions[binding.state_key] for binding in bindings], dtype=np.int64)

@@ -89,8 +89,15 @@ _CASTS: dict[tuple[Type, Type], tuple[CastContext, str]] = {}
 """Context of a cast and its function's name ('' if the data are the same), by source and target."""
 
 
-def cast_between(source: Type, target: Type, context: CastContext) -> str | None:
-    """Return the function of a cast: '' if data need none, None if it is not allowed in this context."""
+def resolve_cast(source: Type, target: Type, context: CastContext) -> str | None:
+    """Return the name of a cast's function; '' if data stay the same, None if there is no cast.
+
+    Args:
+        source: type of the value.
+        target: type of the result.
+        context: where the cast occurs: without being written (`implicit`), at a stored value (`assignment`), or written
+            (`explicit`).
+    """
     if source is target:
         return ""
     cast = _CASTS.get((source, target))

@@ -14,7 +14,7 @@ from functools import partial
 
 from derive.errors import SqlError
 from derive.recently_used import cached_by_text
-from derive.sql.parser.ast import SyntaxNode, TypeName
+from derive.sql.parser.ast import SyntaxNode
 from derive.sql.parser.data_statements import (
     parse_as_of,
     parse_copy,
@@ -385,14 +385,6 @@ def parse_expression(text: str) -> SyntaxNode:
     expression = QueryParser(reader).expressions.parse()
     reader.expect_end()
     return expression
-
-
-def parse_type_name(text: str) -> TypeName:
-    """Return the type name of a text."""
-    reader = TokenReader(text)
-    name = parse_type(reader)
-    reader.expect_end()
-    return name
 
 
 def too_complex() -> SqlError:
