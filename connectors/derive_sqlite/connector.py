@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.derive_sqlite.config import SCHEMA, SqliteConfig, load_config, migrations_of
+from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue
 from derive.protocol.derive import Log, SharedCode
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 
 if TYPE_CHECKING:
     import apsw

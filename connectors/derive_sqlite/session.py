@@ -23,6 +23,7 @@ from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
+from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.block import first_issue, read_block
 from derive.lambda_sql.chance import Chance, calls_chance
@@ -31,7 +32,7 @@ from derive.lambda_sql.parameter import find_projection
 from derive.lambda_sql.watch import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
 from derive.position import Position, Script
 from derive.protocol.derive import PublishedColumns, ReadBatch
-from derive.protocol.specs import JSON, DerivationSpec, Document
+from derive.protocol.specs import DerivationSpec, Document
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 

@@ -33,9 +33,10 @@ from connectors.derive_typescript.runtime.project import (
     position_in,
     write_project,
 )
+from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position, Script
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 
 _FILE = "flowctl-sound-modules"
 _MOST = 1_000

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from connectors.derive_typescript.config import SCHEMA, TypeScriptConfig, config_of, module_of, refusal_of
 from connectors.derive_typescript.loader import load_config
+from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.protocol.authoring import GENERATED_FOLDER, CatalogFiles, GeneratedFile, Generation, LocatedValue
 from derive.protocol.derive import Log, SharedCode
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 
 if TYPE_CHECKING:
     import apsw

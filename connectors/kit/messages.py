@@ -19,9 +19,9 @@ from connectors.kit.requests import (
     ValidatedBinding,
     Validation,
 )
+from derive.document.pointer import JSON
 from derive.errors import ProtocolError
 from derive.protocol.driver import BEGUN
-from derive.protocol.specs import JSON
 from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TypeAlias
 
+from derive.document.pointer import JSON
 from derive.protocol.materialization import Constraint
-from derive.protocol.specs import JSON
 
 Value: TypeAlias = str | int | float | bool | bytes | None
 """A value of a field; bytes are the JSON text of an object or an array."""

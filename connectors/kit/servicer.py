@@ -26,11 +26,10 @@ from connectors.kit.messages import (
 )
 from connectors.kit.requests import ConnectorSpec, Materialization, ValidatedBinding
 from connectors.kit.stream import ClientGoneError, Outbox, Transactions, error_of, name_of
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.errors import FlowError, ProtocolError, UsageError
 from derive.protocol.driver import SILENT_SECONDS, TRANSPORT_OPTIONS, connection_limits, driver_handler, status_of
 from derive.protocol.order import StreamOrder
-from derive.protocol.specs import JSON
 from derive.protocol.stubs import materialize_pb2 as pb
 
 _MOST_CALLS = 512

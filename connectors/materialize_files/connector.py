@@ -18,9 +18,9 @@ from connectors.kit import (
 from connectors.materialize_files.formats import DELETED, FORMATS, kind_of
 from connectors.materialize_files.manifest import reporting
 from connectors.materialize_files.session import FilesSession, folder_of
+from derive.document.pointer import JSON
 from derive.durable import make_folders
 from derive.errors import DeniedError, EndpointError
-from derive.protocol.specs import JSON
 
 _ENDPOINT: JSON = {
     "title": "Files",

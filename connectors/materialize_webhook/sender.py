@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from derive.backoff import Backoff
+from derive.document.pointer import JSON
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
-from derive.protocol.specs import JSON
 
 ENDPOINT_SCHEMA: JSON = {
     "title": "Webhook",

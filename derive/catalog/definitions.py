@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derive.catalog.language.yaml import Located
+from derive.document.pointer import JSON
 from derive.position import Position, Script
-from derive.protocol.specs import JSON
 
 
 @dataclass(frozen=True, slots=True)

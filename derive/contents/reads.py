@@ -11,8 +11,9 @@ import pyarrow as pa
 from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.key import pack_column
+from derive.document.pointer import JSON
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
-from derive.protocol.specs import JSON, CollectionSpec, SelectorSpec
+from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 JSON: TypeAlias = Any
-"""A JSON value."""
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 
 class _Missing(Enum):

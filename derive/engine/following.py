@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Literal
 
 from derive.contents.table_updates import read_updates
+from derive.document.pointer import JSON
 from derive.engine.transactor import TaskSpec
 from derive.failpoint import reach
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import JSON, DerivationSpec, InputSpec
+from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.partition import INGESTED, NO_PARTITION, collection_folder
 from derive.storage.segments.rows import WrittenRows

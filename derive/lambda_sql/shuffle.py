@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.block import Statement, first_issue, read_block
 from derive.lambda_sql.chance import Chance, calls_chance
@@ -18,7 +19,7 @@ from derive.lambda_sql.parameter import Binding, compile_binding, named_fields
 from derive.lambda_sql.watch import FAILURES, Watch, hint_of, reason_of, show_document
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
-from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 
 _SHOWN_CHARACTERS = 500
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.document.pointer import parse_pointer
+from derive.document.pointer import JSON, parse_pointer
 from derive.errors import Issue
 from derive.protocol.materialization import Constraint, ConstraintType
-from derive.protocol.specs import JSON, FieldsSpec, ProjectionSpec
+from derive.protocol.specs import FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
 
 REFUSED = "E710"

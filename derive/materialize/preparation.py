@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from connectors.kit.requests import Applied
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.errors import CatalogError, EndpointGoneError, FlowError, Issue
 from derive.materialize.connector import Connector, Connectors, not_installed
 from derive.materialize.fields import FieldSelection, select_fields
@@ -28,7 +28,6 @@ from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
 from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.secrets import hide, long_enough, references
 from derive.protocol.specs import (
-    JSON,
     AddressEndpoint,
     BindingSpec,
     CollectionSpec,

@@ -16,11 +16,10 @@ from typing import Any
 
 import orjson
 
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.errors import Issue, ProtocolError
 from derive.position import Position
 from derive.protocol.secrets import HIDDEN
-from derive.protocol.specs import JSON
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.suggest import suggest
 

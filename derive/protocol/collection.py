@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from derive.document.pointer import JSON
 from derive.position import Position
 from derive.schema.projection import ProjectionSpec
 from derive.schema.redaction import Redaction
-
-JSON: TypeAlias = Any
-"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object of a collection."""

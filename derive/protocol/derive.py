@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from derive.document.columns import Columns
+from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position
-from derive.protocol.specs import JSON, DerivationSpec, Document
+from derive.protocol.specs import DerivationSpec, Document
 
 if TYPE_CHECKING:
     import apsw

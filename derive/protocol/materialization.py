@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TypeAlias
 
+from derive.document.pointer import JSON
 from derive.errors import TaskError
 from derive.position import Position
-from derive.protocol.collection import JSON, CollectionSpec, InputSpec
+from derive.protocol.collection import CollectionSpec, InputSpec
 from derive.protocol.secrets import HIDDEN, escaped, reveal, secret_texts
 
 ENCRYPTED = "sops"

@@ -11,10 +11,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.errors import TaskError
 from derive.position import Position
-from derive.protocol.collection import JSON
 from derive.protocol.resource import is_remote, reason_of, resolve, show, too_large
 
 HIDDEN = "***"

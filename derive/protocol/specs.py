@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.document.clock import format_duration
+from derive.document.pointer import JSON
 from derive.errors import UsageError
 from derive.position import Position, Script
-from derive.protocol.collection import JSON, CollectionKind, CollectionSpec, Document, InputSpec, SelectorSpec
+from derive.protocol.collection import CollectionKind, CollectionSpec, Document, InputSpec, SelectorSpec
 from derive.protocol.materialization import (
     AddressEndpoint,
     BindingSpec,
@@ -29,7 +30,6 @@ from derive.schema.projection import ProjectionSpec
 from derive.suggest import suggest
 
 __all__ = [
-    "JSON",
     "AddressEndpoint",
     "AdvanceStep",
     "BindingSpec",

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from derive.document.exact import parse_exact
 from derive.document.key_columns import Values
+from derive.document.pointer import JSON
 from derive.errors import InternalError
 from derive.protocol.derive import ReadsFields
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import fingerprint
 from derive.shard.invoke import SourceBatch
 from derive.shard.plan import Plan

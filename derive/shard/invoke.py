@@ -20,11 +20,12 @@ from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
+from derive.document.pointer import JSON
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import Causes, ColumnSession, DeriveSession, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import JSON, DerivationSpec, Document
+from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.flat import FlatSchema
 from derive.schema.redaction import Redactor
 from derive.schema.validator import Validator, compile_validator

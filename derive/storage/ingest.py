@@ -18,9 +18,9 @@ import orjson
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, has_wide_integer, parse_exact
 from derive.document.key import compile_keys, key_errors, show_key
-from derive.document.pointer import MISSING, compile_pointer
+from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError
-from derive.protocol.specs import JSON, CollectionSpec, Document
+from derive.protocol.specs import CollectionSpec, Document
 from derive.schema.validator import compile_validator
 from derive.storage.capability.table import RENEW_SECONDS, Capability
 from derive.storage.disk_errors import translated

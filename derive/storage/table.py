@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.position import Position
-from derive.protocol.specs import JSON, CollectionSpec
+from derive.protocol.specs import CollectionSpec
 from derive.schema.projection import project
 from derive.schema.shape import infer
 

@@ -11,9 +11,16 @@ from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.check import SoundModules, check_modules
 from connectors.derive_typescript.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.command import cache_folder
+from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position, Script
-from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import (
+    CollectionSpec,
+    DerivationSpec,
+    InputSpec,
+    ShuffleSpec,
+    TransformSpec,
+)
 
 pytestmark = pytest.mark.deno
 

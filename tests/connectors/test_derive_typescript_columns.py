@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.runtime.published import AnsweredColumns, gathered
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
-from derive.protocol.specs import JSON, Document
+from derive.protocol.specs import Document
 from derive.storage.segments.texts import write_columns, write_texts
 
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]

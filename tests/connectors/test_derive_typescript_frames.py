@@ -16,8 +16,9 @@ from typescript_derivation import HEAD, derivation, invoke, open_session, run
 
 from connectors.derive_typescript.runtime.process import ANSWER, LOG, Foreign, Late, Wire
 from connectors.derive_typescript.runtime.project import bundle
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
-from derive.protocol.specs import JSON, LambdaLimits
+from derive.protocol.specs import LambdaLimits
 
 pytestmark = pytest.mark.deno
 

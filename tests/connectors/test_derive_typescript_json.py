@@ -16,9 +16,10 @@ from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open
 
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.runtime.published import fault_in
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 
 pytestmark = pytest.mark.deno
 

@@ -10,8 +10,9 @@ from typescript_derivation import HEAD, derivation, lambdas, run
 
 from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.project import guard_imports
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 

@@ -13,8 +13,8 @@ import pytest
 from typescript_derivation import HEAD, derivation, invoke, open_session
 
 from connectors.derive_typescript.runtime.process import POOL
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
-from derive.protocol.specs import JSON
 
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 

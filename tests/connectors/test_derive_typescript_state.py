@@ -17,8 +17,9 @@ from typescript_derivation import HEAD, derivation, invoke
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.session import State, TypeScriptSession, merged
+from derive.document.pointer import JSON
 from derive.errors import LambdaError
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 from derive.shard.plan import Attempt
 from derive.shard.state import fold, open_state
 

@@ -9,10 +9,10 @@ import apsw
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.session import TypeScriptSession
+from derive.document.pointer import JSON
 from derive.position import Position, Script
 from derive.protocol.derive import Level, Log, ReadBatch
 from derive.protocol.specs import (
-    JSON,
     CollectionSpec,
     DerivationSpec,
     Document,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from derive.document.exact import dump_exact
 from derive.document.key import pack
-from derive.document.pointer import MISSING, compile_pointer
+from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.position import Position
-from derive.protocol.specs import JSON, CollectionSpec, Document, ProjectionSpec
+from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.storage.segments.columns import (
     LOOK,
     NULL,

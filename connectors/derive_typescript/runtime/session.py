@@ -24,10 +24,11 @@ from connectors.derive_typescript.runtime.published import (
     gathered,
 )
 from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import JSON
 from derive.errors import FlowError, LambdaError, LostError
 from derive.position import Position
 from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
-from derive.protocol.specs import JSON, DerivationSpec, Document
+from derive.protocol.specs import DerivationSpec, Document
 
 if TYPE_CHECKING:
     import apsw

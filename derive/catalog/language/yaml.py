@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from derive.document.pointer import escape
+from derive.document.pointer import JSON, escape
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script
-from derive.protocol.specs import JSON
 
 Path: TypeAlias = tuple[str | int, ...]
 """Property names and indexes from the root of a document."""

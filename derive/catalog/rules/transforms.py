@@ -11,10 +11,9 @@ from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
 from derive.catalog.rules.locations import SCALARS, defaults, scalar_type
 from derive.document.clock import parse_rfc3339
-from derive.document.pointer import parse_pointer
+from derive.document.pointer import JSON, parse_pointer
 from derive.position import Position
 from derive.protocol.specs import (
-    JSON,
     CollectionSpec,
     InputSpec,
     ProjectionSpec,

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from derive.document.exact import parse_exact
+from derive.document.pointer import JSON
 from derive.errors import DocumentError
-from derive.protocol.specs import JSON, CollectionSpec
+from derive.protocol.specs import CollectionSpec
 from derive.schema.shape import infer
 from derive.storage.inputs.line import (
     MOST_DOCUMENT_BYTES,

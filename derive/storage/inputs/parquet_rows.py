@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import JSON
 from derive.errors import DocumentError
-from derive.protocol.specs import JSON, CollectionSpec
+from derive.protocol.specs import CollectionSpec
 from derive.schema.redaction import Redactor
 from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape, infer
 from derive.storage.inputs.line import (

@@ -31,10 +31,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.document.exact import dump_exact, parse_exact
-from derive.document.pointer import MISSING
+from derive.document.pointer import JSON, MISSING
 from derive.errors import ReductionError, StorageError
 from derive.failpoint import reach
-from derive.protocol.specs import JSON, CollectionSpec
+from derive.protocol.specs import CollectionSpec
 from derive.reduce.combiner import Combiner
 from derive.schema.validator import compile_validator
 from derive.storage.blobs import blobs_of

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import orjson
 
 from derive.document.columns import Columns
-from derive.document.pointer import MISSING, compile_pointer, parse_pointer
-from derive.protocol.specs import JSON, CollectionSpec, Document
+from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+from derive.protocol.specs import CollectionSpec, Document
 
 if TYPE_CHECKING:
     import pyarrow as pa
