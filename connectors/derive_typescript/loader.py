@@ -50,11 +50,6 @@ _GENERATED = "flow/"
 """Prefix of imports of generated types; each derivation gets its own."""
 
 
-def is_settings(path: str) -> bool:
-    """Return whether a file is Deno's settings, by its name."""
-    return posixpath.basename(path) in _SETTINGS
-
-
 def is_code(path: str) -> bool:
     """Return whether a file is a module, by its name."""
     return re.search(MODULE_PATTERN, path) is not None
@@ -182,7 +177,7 @@ def load_config(at: LocatedValue, files: CatalogFiles) -> TypeScriptConfig | Non
     code = fields.get("module") or next(file for file in listed if is_code(file.value))
     module = files.script(code, "the module", may_be_inline="module" in fields)
     written_in = _written_in(module, files) if module else resolve(files.url, code.value)
-    settings = next((file for file in listed if is_settings(file.value)), None)
+    settings = next((file for file in listed if posixpath.basename(file.value) in _SETTINGS), None)
     names = _names(settings, files, written_in) if settings else named_libraries(files, written_in)
     others = [_listed(file, files) for file in listed if file is not code and file is not settings]
     if module is None or names is None or None in others:

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any
 
 import apsw
@@ -351,9 +350,7 @@ class _Reading:
         self._reader.execute("BEGIN")
         return self._reader
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reader.set_progress_handler(None)
         self._reader.execute("ROLLBACK")
         self._resting.append(self._reader)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, TypeVar
 
 from derive.algebra.types import Datum
@@ -41,9 +40,7 @@ class running:  # noqa: N801 (it is called as a function; a generator would cost
     def __enter__(self) -> None:
         self._outer, _RUNNING.cancelled = _RUNNING.cancelled, self._cancelled
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _RUNNING.cancelled = self._outer
 
 
@@ -138,9 +135,7 @@ class in_context:  # noqa: N801 (it is called as a function)
     def __enter__(self) -> None:
         self._outer, _CURRENT.context = _CURRENT.context, self._context
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _CURRENT.context = self._outer
 
 

@@ -7,8 +7,6 @@ comes before any change, and costs documents nothing. While a guard is active, a
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import apsw
 
 from derive.lambda_sql.functions import INNER_TABLES, MODULES, refusal_of_function
@@ -95,7 +93,7 @@ class Guard:
         self.db.authorizer = self._authorize
         self.db.set_commit_hook(lambda: True)
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.db.authorizer = None
         self.db.set_commit_hook(None)
 

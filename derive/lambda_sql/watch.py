@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
-from types import TracebackType
 from typing import Any
 
 import apsw
@@ -115,7 +114,7 @@ class Watch:
         self._db.set_progress_handler(self._look, _STEPS)
         HEAP.hold(self.megabytes << 20)
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         HEAP.release()
         self._db.set_progress_handler(None)
 

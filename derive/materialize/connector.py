@@ -22,7 +22,6 @@ from connectors.kit.requests import Applied
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
-from derive.position import Position
 from derive.protocol.driver import BEGUN, DriverClient, error_of, open_channel
 from derive.protocol.resource import is_remote
 from derive.protocol.secrets import hide
@@ -227,9 +226,5 @@ def _connect(start: _Start, endpoint: EndpointSpec) -> Connector:
     try:
         process = ConnectorProcess(start.name, command, start.folder, env)
     except TaskError as error:
-        raise _located(error, endpoint.position, secrets) from error
+        raise TaskError(hide(error.message, secrets), position=endpoint.position, hint=error.hint) from error
     return Connector(start.name, process.address, process)
-
-
-def _located(error: TaskError, position: Position, secrets: Collection[str]) -> TaskError:
-    return TaskError(hide(error.message, secrets), position=position, hint=error.hint)

@@ -233,11 +233,6 @@ MOST_PARTS = 200
 """Maximum number of parts of an expression that is substituted for a column; larger ones are computed in place."""
 
 
-def width_of(term: Term) -> int:
-    """Return the number of columns of a term's leaves."""
-    return sum(len(leaf.types) for leaf in term.leaves)
-
-
 def shifted(expression: Expression, by: int) -> Expression:
     """Return an expression whose columns are shifted to the right."""
     return replaced(expression, lambda column: Column(column.index + by, column.type))
@@ -270,7 +265,7 @@ def restricted(term: Term, predicates: Sequence[Expression]) -> Term:
 
 def product(left: Term, right: Term) -> Term:
     """Return all combinations of rows of two terms."""
-    by = width_of(left)
+    by = sum(len(leaf.types) for leaf in left.leaves)
     return Term(
         left.leaves + right.leaves,
         left.predicates + tuple(shifted(predicate, by) for predicate in right.predicates),

@@ -70,11 +70,6 @@ def unpacked(data: bytes) -> int:
     return int.from_bytes(data[2:], "little", signed=True) << 8 * int.from_bytes(data[:2], "little") if data else 0
 
 
-def rounded_double(number: Fraction) -> float:
-    """Return the nearest double, which is infinite for large numbers."""
-    return rounded_quotient(number.numerator, number.denominator)
-
-
 def rounded_quotient(numerator: int, denominator: int) -> float:
     """Return the double nearest to a fraction with a positive denominator, which need not be in lowest terms."""
     try:
@@ -121,7 +116,7 @@ def double_deviation(is_root: bool, is_sample: bool, count: int, units: int, squ
     if count <= is_sample:
         return None
     variance = Fraction(count * squares - units * units, (count * (count - is_sample)) << 2 * SCALE)
-    number = rounded_double(variance)
+    number = rounded_quotient(variance.numerator, variance.denominator)
     return math.sqrt(number) if is_root else number
 
 

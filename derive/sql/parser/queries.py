@@ -58,12 +58,7 @@ def parse_groups(reader: TokenReader, expressions: ExpressionParser) -> Groups |
     if count > MOST_SETS:
         raise SqlError("54000", f"too many grouping sets present (maximum {MOST_SETS})", offset=offset)
     joined = [tuple(chain.from_iterable(choice)) for choice in product(*items)]
-    return Groups(_nodes(joined), tuple(joined), is_distinct)
-
-
-def _nodes(sets: Sequence[GroupingSet]) -> GroupingSet:
-    """Return the distinct expressions of some grouping sets."""
-    return tuple(dict.fromkeys(node for nodes in sets for node in nodes))
+    return Groups(tuple(dict.fromkeys(node for nodes in joined for node in nodes)), tuple(joined), is_distinct)
 
 
 def _sets(reader: TokenReader, expressions: ExpressionParser) -> Sequence[GroupingSet]:

@@ -37,7 +37,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
         insert_collection(db, spec.name, key, partitions, BEGINNING)
     elif row[:2] != (key, partitions):
         release_expired(db)
-        if row[2] is not None or not _is_empty(db, spec.name):
+        if row[2] is not None or segment_paths(db, spec.name) or least_write_frontier(db, spec.name) is not None:
             changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
             raise _bound(db, spec.name, changes, spec.position)
         db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
@@ -85,11 +85,6 @@ def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> N
     before = [field for field, _ in stored]
     if before != list(fields):
         raise _bound(db, name, [("logical partitions", ", ".join(fields) or "none", ", ".join(before) or "none")])
-
-
-def _is_empty(db: apsw.Connection, name: str) -> bool:
-    """Return true if a collection has no documents and no writer."""
-    return not segment_paths(db, name) and least_write_frontier(db, name) is None
 
 
 def _bound(

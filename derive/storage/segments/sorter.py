@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import IO, Any, Self, TypeAlias
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ class Spill:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
     def open(self) -> IO[bytes]:
