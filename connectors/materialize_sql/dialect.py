@@ -99,9 +99,9 @@ class Dialect:
         """Return a parameter in SQL, numbered from 1."""
         return f"{self.mark}{number}"
 
-    def parameters(self, count: int, first: int = 1) -> str:
-        """Return parameters with consecutive numbers, separated by commas."""
-        return ", ".join(map(self.parameter, range(first, first + count)))
+    def parameters(self, count: int) -> str:
+        """Return parameters with consecutive numbers from 1, separated by commas."""
+        return ", ".join(map(self.parameter, range(1, count + 1)))
 
     def is_same(self, column: Column, one: str, other: str) -> str:
         """Return the condition that two tables, by their aliases, have equal values of a column, or both NULL."""

@@ -52,7 +52,6 @@ class CatalogWatch:
         load: loads and checks the catalog.
         resources: the files of the first load.
         wake: called when there is an edit to take.
-        every: seconds between two polls.
     """
 
     def __init__(
@@ -60,9 +59,8 @@ class CatalogWatch:
         load: Callable[[Resources], CatalogSpec],
         resources: Resources,
         wake: Callable[[], None],
-        every: float = _EVERY_SECONDS,
     ) -> None:
-        self._load, self._wake, self._every = load, wake, every
+        self._load, self._wake = load, wake
         self._files = _local(resources)
         self._known = _contents(self._files, resources)
         self._stats: Mapping[str, object] = {}
@@ -87,7 +85,7 @@ class CatalogWatch:
 
     def _work(self) -> None:
         try:
-            while not self._over.wait(self._every):
+            while not self._over.wait(_EVERY_SECONDS):
                 self._look()
         except BaseException as error:  # any error is raised again in `take`
             self._error = error
@@ -98,7 +96,7 @@ class CatalogWatch:
         if stats == self._stats:
             return
         self._stats = stats
-        if self._over.wait(self._every) or stats != {file: _stat(file) for file in self._files}:
+        if self._over.wait(_EVERY_SECONDS) or stats != {file: _stat(file) for file in self._files}:
             self._stats = {}  # a program is still writing
             return
         contents = _contents(self._files)

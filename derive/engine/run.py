@@ -128,7 +128,6 @@ class Run:
         tasks: running tasks, by name.
         observer: receives the run's events.
         retries: schedules retries of failed tasks.
-        cycle_transactions: joint transactions of cycles that have them, by the names of the cycle.
 
     Attributes:
         task_graph: its tasks, and their reading relations.
@@ -142,11 +141,10 @@ class Run:
         tasks: Mapping[str, Task],
         observer: Observer | None = None,
         retries: Retries[str] | None = None,
-        cycle_transactions: Mapping[Cycle, CycleTransaction] | None = None,
     ) -> None:
         self._store = store
         self._observer = observer or SilentObserver()
-        self.task_graph = TaskGraph(catalog, tasks, cycle_transactions or {})
+        self.task_graph = TaskGraph(catalog, tasks, {})
         self._stopped = self.is_mended = False
         self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file

@@ -124,13 +124,10 @@ class Functions:
         sql: SqlForm,
         *,
         word: str | None = None,
-        is_variadic: bool = False,
     ) -> None:
         """Add a native function of SQLite, which never fails."""
         name = name_of(symbol, word or symbol, arguments)
-        self._functions.append(
-            Function(name, symbol, tuple(arguments), result, None, sql, can_fail=False, is_variadic=is_variadic)
-        )
+        self._functions.append(Function(name, symbol, tuple(arguments), result, None, sql, can_fail=False))
 
 
 def name_of(symbol: str, word: str, arguments: Sequence[Type | None]) -> str:

@@ -193,16 +193,12 @@ class Gathered:
         write: takes rows, in order.
         make: converter of documents to rows.
         most_bytes: approximate limit for the gathered bytes.
-        most_rows: limit for the gathered documents.
     """
 
-    def __init__(
-        self, write: Callable[[WrittenRows], None], make: RowMaker, most_bytes: int, most_rows: int = MOST_ROWS
-    ) -> None:
+    def __init__(self, write: Callable[[WrittenRows], None], make: RowMaker, most_bytes: int) -> None:
         self._write = write
         self._make = make
         self._most_bytes = most_bytes
-        self._most_rows = most_rows
         self._clear()
 
     def _clear(self) -> None:
@@ -220,7 +216,7 @@ class Gathered:
         group.add(combined)
         self._count += len(combined.clocks)
         self._weight += weight
-        if self._count >= self._most_rows or self._weight > self._most_bytes:
+        if self._count >= MOST_ROWS or self._weight > self._most_bytes:
             self.flush()
 
     def add_rows(self, rows: WrittenRows) -> None:

@@ -555,12 +555,11 @@ def _rounded(number: Decimal) -> int:
     return int(number.to_integral_value(ROUND_HALF_EVEN))
 
 
-def interval_of_text(text: str, unit: str | None = None) -> Interval:
+def interval_of_text(text: str) -> Interval:
     """Parse an interval.
 
     Args:
         text: text in PostgreSQL's format, the standard's format, or ISO 8601.
-        unit: unit of a number without one; seconds if None.
 
     Raises:
         SqlError: 22007, it is malformed; 22008, a field is too large.
@@ -586,7 +585,7 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
             total = int(years) * 12 + int(months)
             intervals.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
         else:
-            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else unit or _unit_before(body[at:])
+            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else _unit_before(body[at:])
             if kind is None:
                 raise malformed
             intervals.append(interval_of_unit(kind, Decimal(token["number"])))

@@ -409,14 +409,14 @@ async def time_of(
     return time
 
 
-def clock_of(state: State, as_of: AsOf, arguments: Sequence[Datum] = ()) -> int:
+def clock_of(state: State, as_of: AsOf) -> int:
     """Evaluate the time of AS OF: a timestamp in microseconds, or RFC 3339.
 
     Raises:
         SqlError: 22023, the value is no time.
     """
     expression, _ = plan_value(as_of.time, state.objects)
-    datum = evaluate(bind_expression(expression, arguments))
+    datum = evaluate(bind_expression(expression, ()))
     kind = expression.type
     if isinstance(datum, int) and kind in {
         Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.MZ_TIMESTAMP, Type.TIMESTAMP, Type.TIMESTAMPTZ,

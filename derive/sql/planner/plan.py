@@ -125,21 +125,18 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
     return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, modifiers_of(relation))))
 
 
-def plan_value(
-    node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
-) -> tuple[Expression, tuple[Type, ...]]:
+def plan_value(node: SyntaxNode, names: Names, target: Type | None = None) -> tuple[Expression, tuple[Type, ...]]:
     """Plan an expression without columns, such as an argument of EXECUTE, and return its parameter types, too.
 
     Args:
         node: the expression.
         names: names of relations, for subqueries.
         target: required type; None for any.
-        types: types of its parameters, as far as known.
 
     Raises:
         SqlError: the expression is invalid, or has another type.
     """
-    parameters = ParameterTypes(types)
+    parameters = ParameterTypes()
     queries = QueryPlanner(names, parameters)
     expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
     value = expressions.plan(node) if target else expressions.known(node)
