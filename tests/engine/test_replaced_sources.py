@@ -122,6 +122,11 @@ class Relation:
         self.rows[row] += 1
         self.greatest[row[0]] = max(row[1], self.greatest.get(*row))
 
+    def forget(self) -> None:
+        """Forget rows that are deleted."""
+        rows = sorted(+self.rows)
+        self.greatest = dict(rows)
+
 
 class ReplacedSources(RuleBasedStateMachine):
     @initialize()
@@ -131,6 +136,8 @@ class ReplacedSources(RuleBasedStateMachine):
         self.names: dict[str, Relation | None] = {ITEMS: None, OTHER: None}
         self.tables: dict[str, Table] = {}
         self.held: Relation | None = None
+        self.read: Relation | None = None
+        self.moved: list[Relation | None] = []  # relations that have got another name
         self.placeholders: set[str] = set()
         self.stopped = False
         self.stops: dict[int, tuple[int, int]] = {}
@@ -210,6 +217,7 @@ class ReplacedSources(RuleBasedStateMachine):
             if other in self.placeholders and self.held is self.names[other]:  # of which there was nothing to read
                 self.held = self.names[name]
             self.names[other], self.names[name] = self.names[name], None
+            self.moved.append(self.names[other])
             self.placeholders.discard(other)
 
     @rule()
@@ -219,6 +227,7 @@ class ReplacedSources(RuleBasedStateMachine):
             self.world.define(Definitions(renamed={one.id: OTHER, two.id: ITEMS}))
             self.tables[ITEMS], self.tables[OTHER] = two, one
             self.names[ITEMS], self.names[OTHER] = self.names[OTHER], self.names[ITEMS]
+            self.moved += self.names.values()
 
     # Runs
 
@@ -235,6 +244,9 @@ class ReplacedSources(RuleBasedStateMachine):
             self.world.wall += 2_000_000
             self.run.step()
         now = self.names[ITEMS]
+        if now is not None and now is not self.read and now in self.moved:
+            now.forget()  # a relation that comes with another name is read from its present rows on
+        self.read = now
         if now is not self.held:
             self.stopped = True
         elif not self.stopped and now is not None:
