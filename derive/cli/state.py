@@ -15,7 +15,7 @@ import click
 from derive.cli.options import catalog_options, open_store, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
-    from derive.protocol.specs import JSON
+    from derive.document.pointer import JSON
     from derive.shard.inspection import StateQuery
 
 _MOST_ROWS = 10_000

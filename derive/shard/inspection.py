@@ -20,12 +20,13 @@ import apsw
 
 from derive.document.exact import dump_exact
 from derive.document.key import pack_column
+from derive.document.pointer import JSON
 from derive.errors import BusyError, UsageError
 from derive.lambda_sql.watch import HEAP
 from derive.position import Position
 from derive.protocol.derive import ShowsState
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import JSON, DerivationSpec
+from derive.protocol.specs import DerivationSpec
 from derive.shard.owners import owners_of_keys
 from derive.shard.state import copy_prepared, keeps_state, settle_copy, shard_folder, still
 from derive.storage.metadata.descriptions import TaskState
