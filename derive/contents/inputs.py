@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.algebra.types import Row, Type
-from derive.contents.rows import present_name, unordered_at
+from derive.contents.rows import unordered_at
 from derive.contents.table_updates import updates_of
 from derive.errors import FrontierError, ViewError
 from derive.relations.columns import Source, columns_of
@@ -74,7 +74,7 @@ class TableInput:
         self._requested = requested
         self._rows = rows_of(table)
         self._frontier = as_of + 1
-        self._capability = store.capabilities.keep(present_name(store, table), as_of)
+        self._capability = store.capabilities.keep(table.name, as_of, table.id)
 
     def close(self) -> None:
         """Release the capability to read."""

@@ -102,8 +102,16 @@ def _kinds_of(value: JSON) -> frozenset[str]:
 
 
 @contextmanager
-def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
+def reading(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, table: GlobalId | None = None
+) -> Iterator[SourceRead]:
     """Yield the segments and timestamps of a read, and keep a read capability while the block runs.
+
+    Args:
+        store: store of the collection.
+        spec: the collection.
+        options: times and logical partitions of the read.
+        table: identifier of a table, whatever its present name; None for the collection with the spec's name.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
@@ -113,18 +121,17 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
         SegmentError: a file of the collection cannot be read.
     """
     times = [clock for clock in (options.since, options.as_of) if clock is not None]
-    with store.capabilities.keep(spec.name, max(BEGINNING, min(times)) if times else None):
+    with store.capabilities.keep(spec.name, max(BEGINNING, min(times)) if times else None, table) as capability:
         try:
-            yield _source_read(store, spec, options)
+            yield _source_read(store, spec, options, capability.relation)
         except SegmentMissingError as exc:
             if store.missing([spec.name]):
                 raise
             raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
 
 
-def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
-    known = store.collection(spec.name)
-    assert known is not None  # the caller has a capability to read it
+def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions, relation: int) -> SourceRead:
+    known = _present(store, spec, relation)
     end = known.upper
     if options.as_of is not None:
         if options.as_of >= known.upper:
@@ -134,9 +141,23 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) ->
                 hint="run the task that fills it, or ask for an earlier time",
             )
         end = options.as_of + 1
-    store.tables.check_at(spec.name, end - 1)
+    store.tables.check_at(known.name, end - 1)
     begin = max(BEGINNING, options.since or BEGINNING)
-    return read_between(store, spec, options.selector, begin, end)
+    read = read_between(store, spec, options.selector, begin, end, relation)
+    _present(store, spec, relation)  # a relation that was reset meanwhile has no segments
+    return read
+
+
+def _present(store: Readable, spec: CollectionSpec, relation: int) -> Collection:
+    """Return the description of a relation.
+
+    Raises:
+        FencedError: the collection was reset, or dropped and forgotten.
+    """
+    known = store.collection_of(relation)
+    if known is None:
+        raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again")
+    return known
 
 
 def read_between(

@@ -89,15 +89,15 @@ def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
     Raises:
         FrontierError: there are later rows now.
     """
-    with store.capabilities.keep(present_name(store, table), max(table.since, table.upper - 1)) as capability:
+    with store.capabilities.keep(table.name, max(table.since, table.upper - 1), table.id) as capability:
         yield from _batches(store, table, capability.frontier)
 
 
 @contextmanager
 def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
     """Keep the history of a table at a time while the block runs, and check that the table is known at that time."""
-    with store.capabilities.keep(present_name(store, table), as_of):
-        upper = store.upper(present_name(store, table))
+    with store.capabilities.keep(table.name, as_of, table.id) as capability:
+        upper = capability.upper()
         if as_of >= upper:
             raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
         store.tables.check_at(present_name(store, table), as_of)

@@ -56,7 +56,8 @@ def shares_at(store: Readable, source: Source, as_of: int) -> list[Share]:
     Raises:
         FrontierError: the contents at that time are compacted, or not known yet.
     """
-    with reading(store, spec_of(source), ReadOptions(as_of=as_of)) as read:
+    table = source.id if isinstance(source, Table) else None
+    with reading(store, spec_of(source), ReadOptions(as_of=as_of), table) as read:
         count = min(MOST_SHARES, max(1, size_of([read]).documents // _SHARE_DOCUMENTS))
         return [Share(store.root, source, read, number, count) for number in range(count)]
 

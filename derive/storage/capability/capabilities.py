@@ -44,7 +44,7 @@ from derive.storage.capability.table import (
     take,
     view_holder,
 )
-from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation
+from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
 from derive.storage.table import GlobalId, RowUpdate, TableColumn, TableUpdate
@@ -250,18 +250,19 @@ class Capabilities:
 
     # Renewed capabilities
 
-    def keep(self, name: str, frontier: int | None = None) -> KeptCapability:
+    def keep(self, name: str, frontier: int | None = None, table: GlobalId | None = None) -> KeptCapability:
         """Return a read capability on a collection that is renewed until it is closed.
 
         Args:
             name: the collection.
             frontier: first timestamp of the read; None for the present contents.
+            table: identifier of a table, whatever its present name; None for the collection with the name.
 
         Raises:
             UsageError: nothing is stored under this name.
             FrontierError: the contents at that timestamp are compacted.
         """
-        return KeptCapability(self._metadata, self._renewals, name, frontier)
+        return KeptCapability(self._metadata, self._renewals, name, frontier, table)
 
     @contextmanager
     def keep_all(self) -> Iterator[None]:
@@ -319,20 +320,32 @@ class KeptCapability:
         renewals: renewed capabilities.
         name: name of the collection.
         frontier: first timestamp of the read; None for the present contents.
+        table: identifier of a table, whatever its present name; None for the collection with the name.
 
     Attributes:
         frontier: timestamp that `since` does not pass.
+        relation: the relation that can be read; another one may have the name later.
 
     Raises:
         UsageError: nothing is stored under this name.
         FrontierError: the contents at that timestamp are compacted.
     """
 
-    def __init__(self, metadata: Metadata, renewals: Renewals, name: str, frontier: int | None) -> None:
-        self._metadata, self._name = metadata, name
+    def __init__(
+        self,
+        metadata: Metadata,
+        renewals: Renewals,
+        name: str,
+        frontier: int | None,
+        table: GlobalId | None = None,
+    ) -> None:
+        self._metadata = metadata
         self._id: str | None = None
         can_write = metadata.can_write
         with metadata.transaction(synced=False) if can_write else metadata.snapshot() as db:
+            name = (None if table is None else name_of(db, table)) or name
+            self._name = name
+            self.relation = relation_of(db, name) or 0
             frontiers = frontiers_of(db, name)
             if frontiers is None:
                 raise UsageError(f"nothing is stored in collection '{name}' yet")
