@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, name_of, over_data
+from derive.functions.scalar.text import quoted_name
 from derive.functions.statement_context import CatalogObject, current_context
 from derive.functions.types.pg_type import formatted_type
 
@@ -70,10 +72,11 @@ _SIZES = """
     pg_relation_size pg_total_relation_size pg_table_size pg_indexes_size pg_database_size pg_tablespace_size
     pg_stat_get_numscans pg_sequence_last_value txid_current
 """
-_PRIVILEGES = """
-    table column any_column schema database function sequence type language server tablespace foreign_data_wrapper
-    parameter
+_OTHER_PRIVILEGES = """
+    database function sequence type language server tablespace foreign_data_wrapper parameter
 """
+_PRIVILEGES = frozenset({"select", "insert", "update", "references"})
+_TABLE_PRIVILEGES = _PRIVILEGES | {"delete", "truncate", "trigger", "maintain", "rule"}
 _VISIBLE = """
     type function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser ts_template
 """
@@ -85,7 +88,7 @@ def _add_constants() -> None:
         _of_any_arguments(name, _T, None)
     for name in _SIZES.split():
         _of_any_arguments(name, _L, 0)
-    for what in _PRIVILEGES.split():
+    for what in _OTHER_PRIVILEGES.split():
         _of_any_arguments(f"has_{what}_privilege", _B, 1)
     _of_any_arguments("pg_has_role", _B, 1)
     for what in _VISIBLE.split():
@@ -131,6 +134,8 @@ _LARGE_UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 def _add_objects() -> None:
+    for named in ((_T,), (_T, _B)):
+        _of_statement("pg_get_viewdef", named, _T, lambda name, *_: _named_relation(name).definition)
     for others in ((), (_B,), (_I,)):
         _of_object("pg_get_viewdef", (_O, *others), _T, lambda target, _: target.definition)
     _of_object("pg_get_indexdef", (_O,), _T, lambda target, _: target.definition)
@@ -139,6 +144,93 @@ def _add_objects() -> None:
     _of_object("obj_description", (_O,), _T, lambda target, _: target.comment)
     _of_object("obj_description", (_O, _T), _T, lambda target, _: target.comment)
     _of_statement("pg_get_userbyid", (_O,), _T, _user)
+
+
+def _named_relation(name: str) -> CatalogObject:
+    """Return the relation of a name; a system relation has no columns.
+
+    Raises:
+        SqlError: 42P01, there is no such relation.
+    """
+    oid = current_context().catalog.oid_of(Type.REGCLASS.value, name)
+    if oid is None:
+        raise SqlError("42P01", f'relation "{name}" does not exist')
+    return current_context().catalog.object_of(oid) or CatalogObject()
+
+
+def _relation(target: int | str) -> CatalogObject | None:
+    """Return the relation of a name, or of an oid; None for an unknown oid."""
+    if isinstance(target, str):
+        return _named_relation(target)
+    catalog = current_context().catalog
+    return catalog.object_of(target) or (CatalogObject() if catalog.name_of(Type.REGCLASS.value, target) else None)
+
+
+def _check_privileges(privileges: str, known: frozenset[str]) -> None:
+    for privilege in privileges.split(","):
+        word = " ".join(privilege.lower().split()).removesuffix(" with grant option")
+        if word not in known:
+            raise SqlError("22023", f'unrecognized privilege type: "{privilege.strip()}"')
+
+
+def _check_role(role: int | str) -> None:
+    if not isinstance(role, str) or role == "public":
+        return
+    if current_context().catalog.oid_of(Type.REGROLE.value, quoted_name(role)) is None:
+        raise SqlError("42704", f'role "{role}" does not exist')
+
+
+def _has_table_privilege(target: int | str, privileges: str) -> int | None:
+    relation = _relation(target)
+    _check_privileges(privileges, _TABLE_PRIVILEGES)
+    return None if relation is None else 1
+
+
+def _has_any_column_privilege(target: int | str, privileges: str) -> int | None:
+    relation = _relation(target)
+    _check_privileges(privileges, _PRIVILEGES)
+    return None if relation is None else 1
+
+
+def _has_column_privilege(target: int | str, column: int | str, privileges: str) -> int | None:
+    relation = _relation(target)
+    _check_privileges(privileges, _PRIVILEGES)
+    if relation is None:
+        return None
+    if isinstance(column, str) and relation.columns and column not in relation.columns:
+        raise SqlError("42703", f'column "{column}" of relation "{target}" does not exist')
+    return 1 if isinstance(column, str) or not relation.columns or column <= len(relation.columns) else None
+
+
+def _has_schema_privilege(target: int | str, privileges: str) -> int | None:
+    catalog = current_context().catalog
+    if isinstance(target, str) and catalog.oid_of("regnamespace", quoted_name(target)) is None:
+        raise SqlError("3F000", f'schema "{target}" does not exist')
+    _check_privileges(privileges, frozenset({"create", "usage"}))
+    return 1 if isinstance(target, str) or catalog.name_of("regnamespace", target) else None
+
+
+def _add_privileges() -> None:
+    """Add the functions of privileges, which every user has."""
+
+    def of_role(check: Callable[..., int | None]) -> Callable[..., int | None]:
+        def call(role: int | str, *others: Any) -> int | None:
+            _check_role(role)
+            return check(*others)
+
+        return call
+
+    for what, check, parts in (
+        ("table", _has_table_privilege, ((),)),
+        ("any_column", _has_any_column_privilege, ((),)),
+        ("column", _has_column_privilege, ((_T,), (_I,))),
+        ("schema", _has_schema_privilege, ((),)),
+    ):
+        for target, others in product((_T, _O), parts):
+            arguments = (target, *others, _T)
+            _of_statement(f"has_{what}_privilege", arguments, _B, check)
+            for role in (_T, _O):
+                _of_statement(f"has_{what}_privilege", (role, *arguments), _B, of_role(check))
 
 
 def _user(oid: int) -> str:
@@ -209,5 +301,6 @@ def _setting(name: str, is_missing_welcome: bool = False) -> str | None:
 
 _add_constants()
 _add_objects()
+_add_privileges()
 _add_lookups()
 _add_session()

@@ -31,6 +31,33 @@ class PgType:
     array: int = 0
     element: int = 0
 
+    @property
+    def is_by_value(self) -> bool:
+        """Return `typbyval`."""
+        return self.size in _ALIGNMENTS
+
+    @property
+    def alignment(self) -> str:
+        """Return `typalign`."""
+        if self.name in {"name", "uuid", "unknown"}:
+            return "c"
+        return "d" if self.name in {"interval", "record"} else _ALIGNMENTS.get(self.size, "i")
+
+    @property
+    def storage(self) -> str:
+        """Return `typstorage`."""
+        if self.size != -1 or self.name in {"int2vector", "oidvector"}:
+            return "p"
+        return "m" if self.name in {"numeric", "inet", "cidr"} else "x"
+
+    @property
+    def has_collation(self) -> bool:
+        """Return whether the type is a text, or an array of texts."""
+        return self.category == "S" or (self.element in PG_TYPES and PG_TYPES[self.element].category == "S")
+
+
+_ALIGNMENTS = {1: "c", 2: "s", 4: "i", 8: "d"}
+"""Alignments of types by size; other sizes have `i`."""
 
 UNKNOWN_OID = 705
 """Oid of a literal or parameter with an unknown type."""

@@ -32,7 +32,7 @@ from derive.sql.execution.session_functions import context_of, facts_of
 from derive.sql.execution.state import State
 from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
-from derive.sql.pg_catalog.snapshot import snapshot_of
+from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
 from derive.sql.planner.plan import plan_value
@@ -341,7 +341,7 @@ def rows_at(
     read = types_read(relation)
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
     sources = _sources(state, stored)
-    catalog = snapshot_of(state.objects, state.user.name) if query.needs_context else None
+    catalog = snapshot_of(state.objects) if query.needs_context else None
 
     def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
@@ -352,7 +352,9 @@ def rows_at(
 
     is_over = cancelled or (lambda: state.is_stopped)
     rows = oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
-    return rows if catalog is None else each_in_context(context_of(state, catalog), rows)
+    if catalog is None:
+        return rows
+    return each_in_context(context_of(state, UserCatalog(catalog, state.user.name)), rows)
 
 
 def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:

@@ -32,7 +32,7 @@ def context_of(state: State, catalog: CatalogNames) -> StatementContext:
 
 def facts_of(state: State) -> SessionFacts:
     """Return facts about the session and the other sessions."""
-    return SessionFacts(state.settings.all(), state.backends.all())
+    return SessionFacts(state.settings.all(), state.backends.all(), state.user.name)
 
 
 class SessionFunctions:

@@ -225,18 +225,20 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
                 "attname": column.name,
                 "atttypid": pg_type.oid,
                 "attlen": pg_type.size,
+                "attndims": int(column.type.element is not None and pg_type.category == "A"),
+                "attbyval": pg_type.is_by_value,
                 "attnum": number,
                 "atttypmod": column.modifier.typmod if column.modifier else -1,
                 "atthasdef": column.default is not None and oid == of_relation[0][0],
                 "attnotnull": not column.is_nullable,
                 "attislocal": True,
-                "attcollation": _DEFAULT_COLLATION if pg_type.category == "S" else 0,
+                "attcollation": _DEFAULT_COLLATION if pg_type.has_collation else 0,
                 "attidentity": "",
                 "attgenerated": "",
-                "attstorage": "p" if pg_type.size > 0 else "x",
+                "attstorage": pg_type.storage,
                 "attcompression": "",
                 "attstattarget": -1,
-                "attalign": "i",
+                "attalign": pg_type.alignment,
             }
 
 
@@ -274,10 +276,10 @@ def _types() -> Iterator[CatalogRow]:
             "typnamespace": PG_CATALOG,
             "typowner": _OWNER,
             "typlen": pg_type.size,
-            "typbyval": 0 < pg_type.size <= 8,
+            "typbyval": pg_type.is_by_value,
             "typtype": "p" if pg_type.category in ("P", "X") else "b",
             "typcategory": pg_type.category,
-            "typispreferred": pg_type.name in ("bool", "float8", "text", "timestamptz", "interval"),
+            "typispreferred": pg_type.name in ("bool", "float8", "text", "timestamptz", "interval", "oid", "inet"),
             "typisdefined": True,
             "typdelim": ",",
             "typelem": pg_type.element,
@@ -286,10 +288,10 @@ def _types() -> Iterator[CatalogRow]:
             "typoutput": PROCEDURES[procedure_name(pg_type, "out")],
             "typreceive": PROCEDURES[procedure_name(pg_type, "recv")],
             "typsend": PROCEDURES[procedure_name(pg_type, "send")],
-            "typalign": "i",
-            "typstorage": "p" if pg_type.size > 0 else "x",
+            "typalign": pg_type.alignment,
+            "typstorage": pg_type.storage,
             "typtypmod": -1,
-            "typcollation": _DEFAULT_COLLATION if pg_type.category == "S" else 0,
+            "typcollation": _DEFAULT_COLLATION if pg_type.has_collation else 0,
         }
 
 
@@ -298,6 +300,7 @@ Rows: TypeAlias = Callable[[], Iterable[CatalogRow]]
 
 _PRECISIONS = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.DOUBLE: 53}
 _TIMES = {Type.TIMESTAMP: 6, Type.TIMESTAMPTZ: 6, Type.INTERVAL: 6, Type.TIME: 6, Type.DATE: 0}
+_MOST_OCTETS = 1 << 30
 _NO: CatalogRow = {"is_updatable": "NO", "is_insertable_into": "NO", "is_trigger_updatable": "NO"}
 _NO |= {"is_trigger_deletable": "NO", "is_trigger_insertable_into": "NO"}
 
@@ -320,7 +323,8 @@ def _catalog_views(objects: CatalogObjects) -> dict[str, Rows]:
     owner = objects.owner
 
     def tables(relation: ObjectRelation) -> Iterator[CatalogRow]:
-        yield {"tablename": relation.name, "tableowner": owner, **_place(relation), **_has_indexes(relation)}
+        row = {"tablename": relation.name, "tableowner": owner, **_place(relation), **_has_indexes(relation)}
+        yield row | {"hasrules": False, "hastriggers": False, "rowsecurity": False}
 
     def views(relation: ObjectRelation) -> Iterator[CatalogRow]:
         yield {"viewname": relation.name, "viewowner": owner, "definition": relation.definition, **_place(relation)}
@@ -409,6 +413,7 @@ def _columns(relation: ObjectRelation, database: str) -> Iterator[CatalogRow]:
             "dtd_identifier": str(number),
             "is_self_referencing": "NO",
             "is_identity": "NO",
+            "identity_cycle": "NO",
             "is_generated": "NEVER",
             "is_updatable": _is_updatable(relation),
         }
@@ -424,6 +429,8 @@ def _sizes(column: ObjectColumn) -> CatalogRow:
     if column.type is Type.NUMERIC:
         sizes["numeric_precision_radix"] = 10
     modifier = column.modifier
+    if column.type is Type.TEXT:
+        sizes["character_octet_length"] = 4 * modifier.size if modifier and modifier.size else _MOST_OCTETS
     if modifier is not None and modifier.size:
         if modifier.name is ModifiedType.NUMERIC:
             sizes |= {"numeric_precision": modifier.size, "numeric_scale": modifier.scale}

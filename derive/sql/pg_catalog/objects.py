@@ -127,10 +127,12 @@ class SessionFacts:
     Attributes:
         settings: settings by name.
         backends: all sessions of the server.
+        user: user of the session.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     backends: Sequence[Backend] = ()
+    user: str = "flow"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,25 +36,24 @@ from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
 """Types of columns whose value is 0 if a row has none."""
-_MOST = 16
-"""Number of cached snapshots: the committed one, and those of transactions with definitions."""
+_MOST = 4
+"""Number of cached snapshots: the committed one, and the latest of transactions with definitions."""
 
 
 class CatalogSnapshot:
-    """The catalogs of a snapshot of all names.
+    """The catalogs of a snapshot of all names, for the sessions of all users.
 
     Args:
         objects: relations and indexes.
-        user: user of the session.
+
+    Attributes:
+        owner: owner of all objects.
     """
 
-    def __init__(self, objects: CatalogObjects, user: str) -> None:
-        self._owner, self._user = objects.owner, user
+    def __init__(self, objects: CatalogObjects) -> None:
+        self.owner = objects.owner
         self._schemas = schemas_of(objects)
-        tables = rows_of(objects) | {
-            "pg_roles": lambda: roles_of(objects.owner, user),
-            "pg_user": lambda: users_of(objects.owner, user),
-        }
+        tables = rows_of(objects)
         own = {f"pg_catalog.{name}": rows for name, rows in tables.items()}
         self._makers: Mapping[str, Callable[[], Iterable[CatalogRow]]] = {
             **own,
@@ -71,7 +70,7 @@ class CatalogSnapshot:
             target = CatalogObject(columns, relation.definition, relation.comment, relation.schema == "public")
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
-                names = tuple(columns[at] for at in index.columns)
+                names = tuple(quoted_name(columns[at]) for at in index.columns)
                 target = CatalogObject(names, index.definition, None, relation.schema == "public")
                 self._add(FIRST_OID + index.id, relation.schema, index.name, target)
 
@@ -91,14 +90,14 @@ class CatalogSnapshot:
         name = system_name(identifier)
         of_session = _OF_SESSION.get(name)
         if of_session is not None:
-            return _tuples(name, of_session(facts(), self._owner), has_defaults=True)
+            return _tuples(name, of_session(facts(), self.owner), has_defaults=True)
         if name not in self._rows:
             maker = self._makers.get(name)
             self._rows[name] = _tuples(name, maker(), has_defaults=name in self._tables) if maker else []
         return self._rows[name]
 
     def oid_of(self, kind: str, name: str) -> int | None:
-        """Return the oid of a name; None without such an object.
+        """Return the oid of the name of an object other than a role; None without such an object.
 
         Raises:
             SqlError: 42602 or 42601, the text is no name.
@@ -112,9 +111,7 @@ class CatalogSnapshot:
             return PROCEDURES.get(short) if schemas in ([], [PG_CATALOG]) else None
         if schemas:
             raise SqlError("42602", "invalid name syntax")
-        if kind == "regnamespace":
-            return self._schemas.get(short)
-        return oid_of_user(short, self._owner) if short in {self._owner, self._user} else None
+        return self._schemas.get(short)
 
     def _oid_of_relation(self, schemas: Sequence[str], name: str) -> int | None:
         """Return the oid of a relation, an index or a system relation; relations without a schema are found in both."""
@@ -127,7 +124,7 @@ class CatalogSnapshot:
         return self._oids.get((PUBLIC, name.removeprefix(f"{PUBLIC}."))) if "/" in name else None
 
     def name_of(self, kind: str, oid: int) -> str | None:
-        """Return the quoted name of an object; None without such an object."""
+        """Return the quoted name of an object other than a role; None without such an object."""
         match kind:
             case "regclass":
                 return self._names.get(oid) or next(
@@ -137,25 +134,61 @@ class CatalogSnapshot:
                 return NAMES_OF_TYPES.get(oid)
             case "regproc":
                 return _PROCEDURE_NAMES.get(oid)
-            case "regnamespace":
-                name = _name_of(self._schemas, oid)
-                return name and quoted_name(name)
-        name = next((name for name in (self._owner, self._user) if oid_of_user(name, self._owner) == oid), None)
-        return quoted_name(name) if name and kind == "regrole" else name
+        name = _name_of(self._schemas, oid)
+        return name and quoted_name(name)
 
     def object_of(self, oid: int) -> CatalogObject | None:
         """Return a relation or an index; None without one."""
         return self._objects.get(oid)
 
 
+class UserCatalog:
+    """The objects of a snapshot by name and by oid, with the roles that a user sees.
+
+    Args:
+        snapshot: the snapshot.
+        user: the user.
+    """
+
+    def __init__(self, snapshot: CatalogSnapshot, user: str) -> None:
+        self._snapshot = snapshot
+        self._roles = {name: oid_of_user(name, snapshot.owner) for name in (snapshot.owner, user)}
+
+    def oid_of(self, kind: str, name: str) -> int | None:
+        """Return the oid of a name; None without such an object.
+
+        Raises:
+            SqlError: 42602 or 42601, the text is no name.
+        """
+        if kind != "regrole":
+            return self._snapshot.oid_of(kind, name)
+        parts = name_parts(name)
+        if len(parts) > 1:
+            raise SqlError("42602", "invalid name syntax")
+        return self._roles.get(parts[0])
+
+    def name_of(self, kind: str, oid: int) -> str | None:
+        """Return the quoted name of an object, or the plain name of a `role`; None without such an object."""
+        if kind not in {"regrole", "role"}:
+            return self._snapshot.name_of(kind, oid)
+        name = _name_of(self._roles, oid)
+        return quoted_name(name) if name and kind == "regrole" else name
+
+    def object_of(self, oid: int) -> CatalogObject | None:
+        """Return a relation or an index; None without one."""
+        return self._snapshot.object_of(oid)
+
+
 @lru_cache(maxsize=_MOST)
-def snapshot_of(objects: Objects, user: str) -> CatalogSnapshot:
-    """Return the catalogs of all names, for sessions of a user."""
-    return CatalogSnapshot(described(objects), user)
+def snapshot_of(objects: Objects) -> CatalogSnapshot:
+    """Return the catalogs of all names."""
+    return CatalogSnapshot(described(objects))
 
 
 _PROCEDURE_NAMES = {oid: name for name, oid in PROCEDURES.items()}
 _OF_SESSION: Mapping[str, Callable[[SessionFacts, str], Iterable[CatalogRow]]] = {
+    "pg_catalog.pg_roles": lambda facts, owner: roles_of(owner, facts.user),
+    "pg_catalog.pg_user": lambda facts, owner: users_of(owner, facts.user),
     "pg_catalog.pg_settings": lambda facts, _: settings_of(facts.settings),
     f"{FUNCTIONS}.pg_show_all_settings": lambda facts, _: settings_of(facts.settings),
     "pg_catalog.pg_stat_activity": lambda facts, owner: activity_of(facts.backends, owner),

@@ -19,7 +19,7 @@ from derive.sql.pg_catalog.objects import (
     ObjectRelation,
     SessionFacts,
 )
-from derive.sql.pg_catalog.snapshot import CatalogSnapshot
+from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import PlannedQuery, bind
@@ -91,10 +91,10 @@ def ask(
     backends: Sequence[Backend] = (),
 ) -> list[Row]:
     """The rows of a query in a session."""
-    snapshot = CatalogSnapshot(objects, user)
+    snapshot = CatalogSnapshot(objects)
     query = bind(planned(text), arguments, 0, user)
-    context = StatementContext(snapshot, settings.get, lambda name, values: f"{name}{values}", 7)
-    facts = SessionFacts(settings, backends)
+    context = StatementContext(UserCatalog(snapshot, user), settings.get, lambda name, values: f"{name}{values}", 7)
+    facts = SessionFacts(settings, backends, user)
     batches = oneshot.evaluate(
         query.relation, query.finishing, lambda id_, _: iter((snapshot.rows(id_, lambda: facts),))
     )

@@ -17,7 +17,12 @@ OBJECTS = [
     "CREATE TABLE engine_orders (id bigint NOT NULL, customer text, amount numeric(8,2))",
     "CREATE INDEX engine_orders_id ON engine_orders (id)",
     "INSERT INTO engine_orders VALUES (1, 'engine_orders', 2.5), (2, 'engine_large', 200)",
-    'CREATE TABLE "Engine_Mixed" (a int)',
+    (
+        "CREATE TABLE engine_types (a smallint, b double precision, c text, d varchar(9), e char(3), f boolean, g bytea,"
+        " h jsonb, i date, j time, k timestamptz, l interval, m uuid, n inet, o macaddr, p int[], q text[], r numeric)"
+    ),
+    'CREATE TABLE "Engine_Mixed" ("A b" int)',
+    'CREATE INDEX "Engine idx" ON "Engine_Mixed" ("A b")',
     "CREATE TABLE engine_mixed (a int)",
     'CREATE TABLE "engine.dot" (a int)',
     "CREATE VIEW engine_large AS SELECT id FROM engine_orders WHERE amount > 100",
@@ -68,6 +73,36 @@ SAME = [
         " WHERE d.classid = 'pg_class'::regclass AND d.objid = 'engine_orders_id'::regclass"
     ),
     "SELECT right(pg_get_viewdef('engine_large'::regclass), 1), right(definition, 1) FROM pg_views WHERE viewname = 'engine_large'",
+    "SELECT has_table_privilege('engine_orders', 'SELECT, insert WITH GRANT OPTION'), has_table_privilege(1259, 'select')",
+    "SELECT has_table_privilege(oid, 'DELETE') FROM pg_class WHERE relname = 'engine_orders'",
+    "SELECT has_table_privilege(current_user, 'engine_orders', 'SELECT'), has_table_privilege('public', 1259, 'select')",
+    "SELECT has_table_privilege(999999999, 'SELECT'), has_table_privilege(NULL, 'SELECT')",
+    "SELECT has_table_privilege('nothing', 'SELECT')",
+    "SELECT has_table_privilege('engine_orders', 'FLY')",
+    "SELECT has_table_privilege('nobody', 'engine_orders', 'SELECT')",
+    "SELECT has_any_column_privilege('engine_orders', 'SELECT')",
+    "SELECT has_any_column_privilege('engine_orders', 'DELETE')",
+    "SELECT has_column_privilege('engine_orders', 'id', 'SELECT'), has_column_privilege('engine_orders', 1::smallint, 'UPDATE')",
+    "SELECT has_column_privilege('engine_orders', 'nothing', 'SELECT')",
+    "SELECT has_schema_privilege('public', 'USAGE'), has_schema_privilege('pg_catalog'::regnamespace, 'usage')",
+    "SELECT has_schema_privilege('nothing', 'USAGE')",
+    "SELECT pg_get_viewdef('engine_large') IS NULL, pg_get_viewdef('public.engine_large', true) IS NULL",
+    "SELECT pg_get_viewdef('nothing')",
+    "SELECT pg_get_indexdef('\"Engine idx\"'::regclass, 1, true), pg_get_indexdef('\"Engine idx\"'::regclass)",
+    (
+        "SELECT attname, attlen, attndims, attbyval, attalign, attstorage, attcollation FROM pg_attribute"
+        " WHERE attrelid = 'engine_types'::regclass AND attnum > 0 ORDER BY attnum"
+    ),
+    (
+        "SELECT column_name, character_octet_length, identity_cycle FROM information_schema.columns"
+        " WHERE table_name IN ('engine_types', 'engine_orders') ORDER BY 1"
+    ),
+    "SELECT hasrules, hastriggers, rowsecurity FROM pg_tables WHERE tablename = 'engine_orders'",
+    (
+        "SELECT typname, typbyval, typalign, typstorage, typispreferred FROM pg_type WHERE typname IN"
+        " ('bool', 'char', 'name', 'int2', 'int8', 'int2vector', 'oid', 'cidr', 'float8', 'unknown', 'macaddr', 'inet',"
+        " '_int4', 'timestamptz', 'interval', 'numeric', 'record', 'uuid', 'jsonb') ORDER BY 1"
+    ),
     "SELECT format_type(1700, 524294), format_type(1043, 9), format_type(1042, 9), format_type(23, -1)",
     "SELECT format_type(1016, NULL), format_type(NULL, 1), format_type(0, NULL), format_type(99999, NULL)",
     "SELECT pg_typeof_is_missing(1)",
@@ -177,7 +212,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[Connection]:
     with server().connect() as opened:
-        tables = 'engine_orders, engine_mixed, "Engine_Mixed", "engine.dot" CASCADE'
+        tables = 'engine_orders, engine_types, engine_mixed, "Engine_Mixed", "engine.dot" CASCADE'
         opened.execute(f"SET TimeZone = 'UTC'; DROP TABLE IF EXISTS {tables}".encode())
         with objects_in(opened):
             yield opened
@@ -221,7 +256,7 @@ def test_rows_of_catalogs_are_stored_as_plain_values(ours: Connection) -> None:
     rows = ours.execute("SELECT relname, oid > 16384 FROM engine_copy").fetchall()
     assert rows == [("engine_large", True)]
     ours.execute("CREATE VIEW engine_names AS SELECT oid, relname FROM pg_class WHERE relname LIKE 'engine%'")
-    assert ours.execute("SELECT count(*) FROM engine_names").fetchone() == (7,)
+    assert ours.execute("SELECT count(*) FROM engine_names").fetchone() == (8,)
     ours.execute("DROP VIEW engine_names; DROP TABLE engine_copy")
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from catalog_queries import ask, planned
+from catalog_queries import OBJECTS, ask, planned
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.backends import Backend
-from derive.sql.pg_catalog.objects import CatalogObjects
+from derive.sql.catalog.system_relations import system_relations
+from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
+from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.preparation import result_columns
 
 
@@ -259,3 +261,15 @@ def test_users_have_one_oid_in_all_sessions() -> None:
     for user, oid, _ in seen:
         own = "SELECT rolname, oid, pg_get_userbyid(oid), oid::regrole FROM pg_roles WHERE rolname = current_user"
         assert ask(own, user=str(user)) == [(user, oid, user, user)]
+
+
+def test_users_share_the_rows_of_a_snapshot() -> None:
+    snapshot = CatalogSnapshot(OBJECTS)
+    attributes = system_relations()["pg_catalog", "pg_attribute"].id
+    roles = system_relations()["pg_catalog", "pg_roles"].id
+    seen = [snapshot.rows(attributes, lambda name=name: SessionFacts(user=name)) for name in ("ann", "ben")]
+    assert seen[0] is seen[1]
+    for user in ("ann", "ben"):
+        assert len(snapshot.rows(roles, lambda name=user: SessionFacts(user=name))) == 2
+        others = {name: UserCatalog(snapshot, user).oid_of("regrole", name) is None for name in ("flow", "ann", "ben")}
+        assert others == {"flow": False, "ann": user != "ann", "ben": user != "ben"}
