@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
 
+from derive.algebra.types import Row
 from derive.catalog import load
 from derive.contents.inputs import relation_input
 from derive.contents.reads import ReadOptions, read_rows
@@ -72,7 +73,7 @@ def test_read_of_a_collection_that_is_reset_meanwhile_is_fenced(
         list(read_rows(world.store, spec, ReadOptions(as_of=world.wall - 1)))
 
 
-READERS: dict[str, Callable[[Store, Table, int], list[list[Sequence[object]]]]] = {
+READERS: dict[str, Callable[[Store, Table, int], list[list[Row]]]] = {
     "contents": lambda store, table, time: list(contents_at(store, table, time)),
     "shares": lambda store, table, time: [rows for at in shares_at(store, table, time) for rows in rows_of_share(at)],
 }
@@ -83,7 +84,7 @@ READERS: dict[str, Callable[[Store, Table, int], list[list[Sequence[object]]]]] 
 def test_rows_are_those_of_the_table_whatever_its_name(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
-    reader: Callable[[Store, Table, int], list[list[Sequence[object]]]],
+    reader: Callable[[Store, Table, int], list[list[Row]]],
     is_before: bool,
 ) -> None:
     """Two tables change their names while one is read; its capability is on the right table, too."""
