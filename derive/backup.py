@@ -664,7 +664,8 @@ def _replace_identity(root: Path, manifest: Manifest) -> None:
         with metadata.transaction() as db:
             db.execute("UPDATE folder SET id = ?", (identifier,))
             db.execute("UPDATE task SET epoch = epoch + ?", (_EPOCHS,))
-            db.execute("DELETE FROM capability WHERE kind = 'run' OR expires IS NOT NULL OR kind = 'write'")
+            db.execute("DELETE FROM capability WHERE task IS NULL OR kind <> 'read'")
+            db.execute("UPDATE capability SET at = NULL")  # processes of the original read no files of this folder
             for table in ("writer", "discarded", "abandoned", "replaced"):
                 db.execute(f"DELETE FROM {table}")
     finally:

@@ -390,6 +390,21 @@ def test_no_lock_stays_where_a_backup_fails(tmp_path: Path) -> None:
 # Whose it is
 
 
+def test_processes_of_the_original_keep_nothing_in_a_restored_folder(tmp_path: Path) -> None:
+    original = world_of(tmp_path)
+    go_on(original, range(2))
+    source = original.store.tables.id_of("b/source")
+    assert source is not None
+    original.store.capabilities.acquire_read(source, lasts=True)
+    original.store.task_capabilities.acquire_dataflow_inputs({}, {7: (["b/source"], original.wall)})
+    take(original, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "restored")
+
+    with closing(apsw.Connection(str(tmp_path / "restored" / "metadata.db"))) as db:
+        query = "SELECT task, at FROM capability WHERE task IS NULL OR task NOT LIKE 'b/%'"
+        assert db.execute(query).fetchall() == [("index:7", None)]
+
+
 def test_l5_a_run_of_the_original_commits_nothing_to_what_was_restored_in_its_place(tmp_path: Path) -> None:
     original = world_of(tmp_path)
     go_on(original, range(2))
