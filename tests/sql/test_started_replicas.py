@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -118,6 +119,21 @@ def test_inherited_ownership_is_released_once(tmp_path: Path) -> None:
     second.release()
     other.require()
     other.release()
+
+
+def test_the_error_of_a_second_owner_names_a_stopped_first_one(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; from derive.sql.transactions.ownership import Ownership;"
+        "Ownership(Path(sys.argv[1])).require(); os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, tmp_path], cwd=Path(__file__).parents[2]) as first:
+        os.waitpid(first.pid, os.WUNTRACED)
+        with pytest.raises(SqlError) as caught:
+            Ownership(tmp_path).require()
+        first.kill()
+    assert (
+        caught.value.hint == f"it is stopped: let it go on (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
+    )
 
 
 # A server that was started again does not work out what its instance is about to answer.

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from derive.errors import SqlError
+from derive.storage.metadata.process import is_stopped, lock_holder
 from derive.time.frontier import END_OF_TIME
 
 FILE = "sql.lock"
@@ -79,10 +80,14 @@ class Ownership:
         if not self.acquire():
             address = self.address()
             where = f" at {address}" if address else ""
+            hint = f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again"
+            holder = lock_holder(self._path.stat(), "FLOCK")
+            if holder is not None and is_stopped(holder):
+                hint = f"it is stopped: let it go on (kill -CONT {holder}), or end it (kill -KILL {holder})"
             raise SqlError(
                 "55006",
                 f"another flowctl serves SQL over this data folder{where}, and only that process may write",
-                hint=f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again",
+                hint=hint,
             )
 
     def announce(self, address: str) -> None:
