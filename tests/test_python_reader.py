@@ -50,7 +50,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def test_a_collection_at_a_time(world: World, tmp_path: Path) -> None:
+def test_reader_returns_contents_at_a_time(world: World, tmp_path: Path) -> None:
     with derive.open(source=tmp_path / "flow.yaml") as folder:
         balances = folder.collection("a/balances")
         table = balances.as_of("1970-01-01T00:00:01.5Z").to_arrow()
@@ -111,14 +111,14 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_no_rows_are_a_table_as_well(world: World) -> None:
+def test_empty_contents_are_a_table(world: World) -> None:
     columns = columns_of(world.catalog.collections["a/balances"])
 
     assert arrow_rows(columns, []).num_rows == 0
     assert arrow_rows(columns, []).schema.field("amount").type == pa.float64()
 
 
-def test_times() -> None:
+def test_reader_accepts_times() -> None:
     assert clock_of("1970-01-01T00:00:01Z") == clock_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000_000
     assert clock_of("17") == clock_of(17) == 17
     with pytest.raises(UsageError, match="not an RFC 3339 time"):

@@ -54,7 +54,7 @@ def test_bounds_follow_from_conjunctions_lists_and_joins() -> None:
     assert bounds_of(Filter(Distinct(ORDERS), both)) == {1: {}}
 
 
-def test_between_which_values_columns_are() -> None:
+def test_bounds_of_columns_follow_from_predicates() -> None:
     """Comparisons with what is written, from both sides, of which the narrowest count; nothing is before NULL."""
     here = column(ORDERS, 0)
     within = call(
@@ -112,7 +112,7 @@ def random_query(random: Random) -> Relation:
 
 @settings(max_examples=EXAMPLES * 4, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_rows_that_are_not_within_bounds_change_nothing(seed: int) -> None:
+def test_rows_outside_bounds_do_not_change_results(seed: int) -> None:
     """Evaluation returns the same rows with and without such rows, for any query."""
     random = Random(seed)
     query = random_query(random)

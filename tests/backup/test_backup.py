@@ -76,7 +76,7 @@ def test_l1_folder_restored_elsewhere_continues_with_the_same_bytes(tmp_path: Pa
     assert wrong_with_backup(tmp_path / "backup") == []
 
 
-def test_a_restored_folder_takes_the_place_of_one_that_is_lost(tmp_path: Path) -> None:
+def test_restored_folder_replaces_a_lost_folder(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     take(world, tmp_path / "backup")
@@ -93,7 +93,7 @@ def test_a_restored_folder_takes_the_place_of_one_that_is_lost(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("point", BACKUP_POINTS)
-def test_a_backup_that_is_killed_is_none_or_complete_and_harms_nothing(tmp_path: Path, point: str) -> None:
+def test_killed_backup_is_absent_or_complete(tmp_path: Path, point: str) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     before = world.digest()
@@ -121,7 +121,7 @@ def test_a_backup_that_is_killed_is_none_or_complete_and_harms_nothing(tmp_path:
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_a_restore_that_is_killed_is_refused_and_can_be_done_again(tmp_path: Path, point: str) -> None:
+def test_killed_restore_is_refused_until_repeated(tmp_path: Path, point: str) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     take(world, tmp_path / "backup")
@@ -241,7 +241,7 @@ def random_life(root: Path, seed: int, until: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("FLOW_BACKUP_SEEDS", "2"))))
-def test_l2_backups_taken_at_any_time_of_a_busy_life_continue_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
+def test_l2_backups_taken_at_any_time_continue_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
     """A restored folder derives the rest, and has then what one go over its source derives."""
     world = world_of(tmp_path)
     go_on(world, range(1))
@@ -320,7 +320,7 @@ async def check_names(root: Path) -> None:
         await coordinator.close()
 
 
-def test_names_of_sql_and_what_is_stored_fit_one_another(tmp_path: Path) -> None:
+def test_backup_has_consistent_names_and_tables_of_sql(tmp_path: Path) -> None:
     data, begun, done = tmp_path / "data", threading.Event(), threading.Event()
     failures: list[BaseException] = []
 
@@ -351,7 +351,7 @@ def test_names_of_sql_and_what_is_stored_fit_one_another(tmp_path: Path) -> None
         assert wrong(tmp_path / f"restored-{number}") == []
 
 
-def test_backup_waits_a_bounded_time_and_is_not_ended_for_its_locks(tmp_path: Path) -> None:
+def test_backup_waits_a_bounded_time_and_is_not_killed_for_its_locks(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     folder = shard_folder(world.root, "b/counts", 0, 2)
@@ -371,7 +371,7 @@ def test_backup_waits_a_bounded_time_and_is_not_ended_for_its_locks(tmp_path: Pa
     assert not (folder / "backup.lock").exists()
 
 
-def test_no_lock_stays_where_a_backup_fails(tmp_path: Path) -> None:
+def test_failed_backup_releases_its_locks(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     next(world.root.rglob("*.parquet")).unlink()
@@ -405,7 +405,7 @@ def test_processes_of_the_original_keep_nothing_in_a_restored_folder(tmp_path: P
         assert db.execute(query).fetchall() == [("index:7", None)]
 
 
-def test_l5_a_run_of_the_original_commits_nothing_to_what_was_restored_in_its_place(tmp_path: Path) -> None:
+def test_l5_run_of_the_original_commits_nothing_to_the_restored_folder(tmp_path: Path) -> None:
     original = world_of(tmp_path)
     go_on(original, range(2))
     take(original, tmp_path / "backup")
@@ -433,7 +433,7 @@ def test_l5_a_run_of_the_original_commits_nothing_to_what_was_restored_in_its_pl
     assert least > 1 << 20
 
 
-def test_a_run_over_a_folder_that_was_restored_in_place_ends_with_an_error(tmp_path: Path) -> None:
+def test_run_over_a_folder_restored_in_place_ends_with_an_error(tmp_path: Path) -> None:
     """Its commits would reach a deleted file, in silence; the restored folder stays as it was restored."""
     world = world_of(tmp_path)
     go_on(world, range(2))

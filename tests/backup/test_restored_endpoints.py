@@ -93,7 +93,7 @@ def put_back(folder: Path) -> None:
         (folder / f"out.db{suffix}").unlink(missing_ok=True)
 
 
-def test_an_endpoint_that_is_where_the_backup_was_continues_and_is_the_restored_folders_then(tmp_path: Path) -> None:
+def test_endpoint_at_the_time_of_the_backup_continues_with_the_restored_folder(tmp_path: Path) -> None:
     original = backed_up(tmp_path, 0)
     restored = world_of(tmp_path, "restored", 3)
     go_on(restored, range(2, 4))
@@ -107,7 +107,7 @@ def test_an_endpoint_that_is_where_the_backup_was_continues_and_is_the_restored_
     assert table(tmp_path) == [(0, 10), (1, 10)]
 
 
-def test_an_endpoint_that_is_ahead_is_refused_until_it_is_put_back(tmp_path: Path) -> None:
+def test_endpoint_ahead_of_the_backup_is_refused_until_it_is_restored(tmp_path: Path) -> None:
     original = backed_up(tmp_path, 2)
     original.store.close()
     restored = world_of(tmp_path, "restored", 3)
@@ -122,7 +122,7 @@ def test_an_endpoint_that_is_ahead_is_refused_until_it_is_put_back(tmp_path: Pat
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
 
-def test_an_endpoint_that_was_refilled_after_the_backup_is_ahead(tmp_path: Path) -> None:
+def test_endpoint_refilled_after_the_backup_is_refused(tmp_path: Path) -> None:
     """The rows are of a history that the restored folder does not know, and newer than what it has."""
     original = backed_up(tmp_path, 1)
     reset(original.catalog, original.store, ["m/out"])
@@ -140,7 +140,7 @@ def test_an_endpoint_that_was_refilled_after_the_backup_is_ahead(tmp_path: Path)
     assert table(tmp_path) == [(0, 10), (1, 10)]
 
 
-def test_an_endpoint_that_is_ahead_starts_over_after_a_reset(tmp_path: Path) -> None:
+def test_endpoint_ahead_of_the_backup_starts_over_after_a_reset(tmp_path: Path) -> None:
     backed_up(tmp_path, 2).store.close()
     restored = world_of(tmp_path, "restored", 3)
 
@@ -150,7 +150,7 @@ def test_an_endpoint_that_is_ahead_starts_over_after_a_reset(tmp_path: Path) -> 
     assert table(tmp_path) == [(0, 12), (1, 12)]
 
 
-def test_an_endpoint_that_is_behind_is_given_the_rest(tmp_path: Path) -> None:
+def test_endpoint_behind_the_backup_receives_the_missing_rows(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     shutil.copyfile(tmp_path / "out.db", tmp_path / "out.backup")
@@ -165,7 +165,7 @@ def test_an_endpoint_that_is_behind_is_given_the_rest(tmp_path: Path) -> None:
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
 
-def test_another_new_folder_does_not_continue_with_what_a_first_one_has_stored(tmp_path: Path) -> None:
+def test_unrelated_folder_does_not_continue_rows_of_another_folder(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     world.store.close()
@@ -183,9 +183,7 @@ def test_another_new_folder_does_not_continue_with_what_a_first_one_has_stored(t
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("documents", [0, 1])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(
-    documents: int, shards: int, tmp_path: Path
-) -> None:
+def test_unrelated_folder_does_not_refill_rows_of_another_folder(documents: int, shards: int, tmp_path: Path) -> None:
     """The rows of the first folder are of a history that the other folder does not know, and stay."""
     world = world_of(tmp_path)
     world.step(shards=shards)
@@ -206,7 +204,7 @@ def test_another_new_folder_does_not_refill_what_a_first_one_has_refilled(
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
 
-def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> None:
+def test_folder_is_refused_after_another_folder_took_its_endpoint(tmp_path: Path) -> None:
     """The folder that starts over takes the endpoint over, and the former one does not take it back."""
     first, second = world_of(tmp_path), world_of(tmp_path, "other")
     go_on(first, range(2))
@@ -221,9 +219,7 @@ def test_a_folder_whose_endpoint_was_taken_over_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("names", [["m/out"], ["m/sums"]])
-def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_folder(
-    names: list[str], tmp_path: Path
-) -> None:
+def test_restored_folder_completes_a_reset_of_the_backup(names: list[str], tmp_path: Path) -> None:
     """The endpoint has later documents once, if the materialization starts over whole or by a binding."""
     derived = CATALOG.replace("    key: [/k]\nmat", "    key: [/k]\n" + DERIVED + "mat")
     write_catalog(tmp_path, derived if names == ["m/sums"] else CATALOG)
@@ -261,7 +257,7 @@ def backed_up_before_splits(folder: Path, endpoint: str) -> World:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("endpoint", sorted(ENDPOINTS))
-def test_an_endpoint_that_is_ahead_with_more_shards_is_refused(endpoint: str, tmp_path: Path) -> None:
+def test_endpoint_ahead_of_the_backup_with_more_shards_is_refused(endpoint: str, tmp_path: Path) -> None:
     """The checkpoint of the whole range is as old as the backup; those of the shards within it are newer."""
     restored = backed_up_before_splits(tmp_path, ENDPOINTS[endpoint])
     before = {path: path.stat().st_size for path in tmp_path.glob("out/*")}

@@ -152,7 +152,7 @@ def test_verify_finds_no_damage_in_a_folder_in_use(world: World) -> None:
 
 
 @pytest.mark.parametrize(("damage", "kind"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
-def test_each_damage_is_reported_with_its_kind_and_its_path(
+def test_verify_reports_each_damage_with_its_kind_and_path(
     tmp_path: Path, world: World, damage: Callable[[Path], str], kind: str
 ) -> None:
     take(world, tmp_path / "backup")
@@ -169,7 +169,7 @@ def test_each_damage_is_reported_with_its_kind_and_its_path(
     assert err == f"1 {kind}\n"
 
 
-def test_whole_folder_and_backup_are_reported_as_whole(tmp_path: Path, world: World) -> None:
+def test_verify_reports_undamaged_folders_and_backups(tmp_path: Path, world: World) -> None:
     take(world, tmp_path / "backup")
     world.store.close()
 
@@ -183,7 +183,7 @@ def test_whole_folder_and_backup_are_reported_as_whole(tmp_path: Path, world: Wo
     assert flowctl(tmp_path, "verify", "--backup", "backup", "--data", "data")[0] == 2
 
 
-def test_older_database_is_reported_and_accepted_without_removing_anything(tmp_path: Path, world: World) -> None:
+def test_verify_reports_an_older_database_and_accepts_it_without_removing_files(tmp_path: Path, world: World) -> None:
     world.store.close()
     kept = {path.name: path.read_bytes() for path in world.root.glob("metadata.db*")}
     world = world_of(tmp_path, wall=world.wall)

@@ -100,7 +100,7 @@ def with_garbage(path: tuple[str | int, ...], garbage: Any) -> Any:
     return catalog
 
 
-def test_the_catalog_is_good_before_it_is_spoiled(tmp_path: Path) -> None:
+def test_catalog_is_valid_before_it_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(json.dumps(CATALOG))
 
     assert sorted(load(tmp_path / "flow.yaml").collections) == ["a/source", "a/sql"]
@@ -108,7 +108,9 @@ def test_the_catalog_is_good_before_it_is_spoiled(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(path=st.sampled_from(list(paths(CATALOG))), garbage=st.sampled_from(GARBAGE))
-def test_garbage_gives_issues(tmp_path_factory: Any, path: tuple[str | int, ...], garbage: Any) -> None:
+def test_damaged_catalogs_give_issues_and_no_exceptions(
+    tmp_path_factory: Any, path: tuple[str | int, ...], garbage: Any
+) -> None:
     file = tmp_path_factory.getbasetemp() / "garbage.yaml"
     file.write_text(json.dumps(with_garbage(path, garbage)))
 

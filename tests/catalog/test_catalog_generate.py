@@ -187,7 +187,7 @@ def test_generate_never_overwrites_files_of_users(folder: Path) -> None:
     assert "code/balances.ts" not in [path for _, path in reported(changes)]
 
 
-def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
+def test_generated_types_follow_the_catalog_and_stale_files_are_removed(folder: Path) -> None:
     generate(folder)
     (folder / "flow_generated/typescript/notes.md").write_text("a person's")
     types = folder / "flow_generated/typescript/bank"
@@ -207,7 +207,7 @@ def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
     assert sorted(each.name for each in (folder / "flow_generated/typescript").iterdir()) == ["notes.md"]
 
 
-def test_other_errors_are_said_and_nothing_is_removed(folder: Path) -> None:
+def test_generate_reports_other_errors_and_removes_no_file(folder: Path) -> None:
     generate(folder)
     changes = generate(folder, BROKEN)
     assert [(each.code, each.position.line) for each in changes.issues] == [("E303", 16)]
@@ -239,7 +239,7 @@ def test_stubs_are_written_below_the_root_and_under_names_of_files(folder: Path,
 FILES = CATALOG.replace("module: code/balances.ts", "files: [code/deno.json, code/mod.ts, code/util.ts]")
 
 
-def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
+def test_missing_files_of_a_module_get_stubs(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     changes = generate(folder, FILES)
@@ -285,7 +285,7 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("files", "code", "message"), UNFIT)
-def test_files_that_cannot_be_taken_in_are_reported(folder: Path, files: str, code: str, message: str) -> None:
+def test_generate_reports_unreadable_files(folder: Path, files: str, code: str, message: str) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     (folder / "code/deno.json").write_text('{"imports": []}')
@@ -294,13 +294,13 @@ def test_files_that_cannot_be_taken_in_are_reported(folder: Path, files: str, co
     assert [(each.code, each.message) for each in issues] == [(code, message)]
 
 
-def test_no_name_of_a_collection_leads_out_of_the_folder_of_types(folder: Path) -> None:
+def test_collection_names_never_lead_out_of_the_folder_of_types(folder: Path) -> None:
     changes = generate(folder, CATALOG.replace("bank/balances:", "../../balances:"))
     assert reported(changes)[:2] == [("created", "deno.json"), ("created", "code/balances.ts")]
     assert changes.notes == ("'../../balances' gets no file of types: '.' and '..' are no names of folders",)
 
 
-def test_the_root_is_the_outermost_folder_without_a_gap(tmp_path: Path) -> None:
+def test_project_root_is_the_outermost_folder_of_an_unbroken_chain(tmp_path: Path) -> None:
     inner = tmp_path / "a/b/c"
     inner.mkdir(parents=True)
     for each in (tmp_path / "flow.yaml", tmp_path / "a/b/flow.json", inner / "x.flow.yaml"):
@@ -323,13 +323,13 @@ def test_a_catalog_below_the_root_generates_into_the_root(folder: Path) -> None:
     ]
 
 
-def test_a_file_in_the_way_of_a_folder_is_an_error(folder: Path) -> None:
+def test_generate_reports_a_file_in_place_of_a_folder(folder: Path) -> None:
     (folder / "flow_generated").write_text("")
     with pytest.raises(FlowError, match=r"^cannot (read|write) flow_generated/typescript/bank/balances.ts: "):
         generate(folder)
 
 
-def test_a_stub_that_someone_else_wrote_meanwhile_stays(folder: Path) -> None:
+def test_generate_keeps_a_stub_that_another_process_wrote(folder: Path) -> None:
     (folder / "flow.yaml").write_text(CATALOG)
     changes = plan_changes(folder / "flow.yaml")
     (folder / "code").mkdir()

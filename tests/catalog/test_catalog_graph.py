@@ -8,7 +8,7 @@ from derive.protocol.specs import CatalogSpec
 SCHEMA = "{type: object, properties: {id: {type: integer}, region: {type: string}}, required: [id, region]}"
 
 
-def test_nodes_and_flows_of_a_catalog(catalog_of: Callable[..., CatalogSpec]) -> None:
+def test_graph_has_nodes_and_flows_of_a_catalog(catalog_of: Callable[..., CatalogSpec]) -> None:
     catalog = catalog_of(
         f"""
         collections:
@@ -70,7 +70,7 @@ def test_nodes_and_flows_of_a_catalog(catalog_of: Callable[..., CatalogSpec]) ->
     )
 
 
-def test_a_computed_shuffle_is_said_to_be_a_lambda(catalog_of: Callable[..., CatalogSpec]) -> None:
+def test_graph_labels_a_computed_shuffle_as_lambda(catalog_of: Callable[..., CatalogSpec]) -> None:
     catalog = catalog_of(
         f"""
         collections:
@@ -117,7 +117,7 @@ def test_an_empty_catalog_has_an_empty_graph(catalog_of: Callable[..., CatalogSp
     assert (graph.nodes, graph.flows) == ((), ())
 
 
-def test_materializations_end_a_data_flow(catalog_of: Callable[..., CatalogSpec]) -> None:
+def test_graph_ends_with_materializations(catalog_of: Callable[..., CatalogSpec]) -> None:
     catalog = catalog_of(
         f"""
         collections:

@@ -101,7 +101,7 @@ def issues(path: Path) -> list[tuple[str, int, int, str, str | None]]:
     ]
 
 
-def test_every_construct_is_taken_in(tmp_path: Path) -> None:
+def test_loader_reads_every_construct(tmp_path: Path) -> None:
     catalog, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
     assert loader.report.issues == []
@@ -131,7 +131,7 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert catalog.tests["a/steps"].description == "of steps"
 
 
-def test_settings_without_effect_are_notes_and_no_errors(tmp_path: Path) -> None:
+def test_settings_without_effect_are_notes(tmp_path: Path) -> None:
     _, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
     assert [(each.code, each.message, each.position.line) for each in loader.notes] == [
@@ -168,7 +168,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), TABLE)
-def test_faults_are_reported_once_where_they_are(
+def test_loader_reports_each_fault_once_at_its_position(
     old: str,
     new: str,
     expected: list[tuple[str, int, int, str, str | None]],
@@ -182,7 +182,7 @@ def test_faults_are_reported_once_where_they_are(
     assert issues(Path("flow.yaml")) == expected
 
 
-def test_files_may_import_one_another_and_are_loaded_once(tmp_path: Path) -> None:
+def test_files_that_import_one_another_are_loaded_once(tmp_path: Path) -> None:
     collection = "{schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "other.yaml").write_text(
@@ -201,7 +201,7 @@ def test_a_catalog_may_be_json(tmp_path: Path) -> None:
     assert load(tmp_path / "flow.json").collections["a/b"].write_schema["properties"]["id"]["title"] == "\U0001f600"
 
 
-def test_a_number_beyond_reach_and_a_tag_are_no_yaml_of_ours(tmp_path: Path) -> None:
+def test_oversized_numbers_and_tags_are_refused(tmp_path: Path) -> None:
     for text, line in (
         ("x-a: !secret b", 1),
         ("x-a:\n  1e999", 2),
@@ -236,7 +236,7 @@ collections:
         ("flow://inferred-schema", {"_meta": {"inferredSchemaIsNotAvailable": True}}, True),
     ],
 )
-def test_read_schemas_made_of_the_write_schema(reference: str, document: object, fits: bool, tmp_path: Path) -> None:
+def test_read_schemas_refer_to_the_write_schema(reference: str, document: object, fits: bool, tmp_path: Path) -> None:
     read = f"{{type: object, allOf: [{{$ref: '{reference}'}}]}}"
     catalog, loader = loaded(write_catalog(tmp_path, PAIR.format(read=read)))
 
@@ -254,7 +254,7 @@ def test_read_schemas_made_of_the_write_schema(reference: str, document: object,
          "a bare null is no type: write it in quotes"),
     ],
 )  # fmt: skip
-def test_faults_of_schemas(
+def test_loader_reports_faults_of_schemas(
     read: str, line: int, column: int, code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -288,7 +288,7 @@ def test_schemas_refer_to_definitions_and_anchors_of_other_files(tmp_path: Path)
     assert types["who"] == {"string"}
 
 
-def test_a_second_definition_names_the_first(tmp_path: Path) -> None:
+def test_second_definition_error_names_the_first_definition(tmp_path: Path) -> None:
     text = "tests: {a/b: []}\n"
     (tmp_path / "one.yaml").write_text(text)
     write_catalog(tmp_path, "import: [one.yaml]\n" + text)
@@ -395,7 +395,7 @@ def issue_of(folder: Path, reference: str, seconds: float = 5) -> Issue:
     return issue
 
 
-def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: str) -> None:
+def test_remote_catalogs_load_remote_files(tmp_path: Path, address: str) -> None:
     (tmp_path / "flow.yaml").write_text(f"import: ['{address}/flow.yaml']\n")
     loader = Loader()
 
@@ -434,7 +434,7 @@ def test_invalid_addresses_are_refused(reference: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["import", "schema", "inner", "named", "sql"])
-def test_a_remote_catalog_names_no_file_of_this_machine(page: str, tmp_path: Path, address: str) -> None:
+def test_remote_catalog_cannot_name_local_files(page: str, tmp_path: Path, address: str) -> None:
     (tmp_path / "flow.yaml").write_text(f"import: ['{address}/{page}.yaml']\n")
     loader = Loader()
     loader.load(tmp_path / "flow.yaml")
@@ -454,7 +454,7 @@ def test_a_remote_catalog_names_no_file_of_this_machine(page: str, tmp_path: Pat
         "tests: {{a/b: [{{ingest: {{collection: a/b, documents: '{}'}}}}]}}\n",
     ],
 )
-def test_a_file_without_an_end_is_refused(text: str, reference: str, tmp_path: Path) -> None:
+def test_endless_file_is_refused(text: str, reference: str, tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(text.format(reference))
     loader = Loader()
     loader.load(tmp_path / "flow.yaml")
@@ -605,7 +605,7 @@ def written(folder: Any, catalog: Any) -> Path:
 
 @settings(max_examples=examples(100))
 @given(catalog=values(SCHEMA))
-def test_catalogs_that_the_schema_accepts_are_loaded_whole(
+def test_catalogs_valid_under_the_json_schema_are_loaded_completely(
     tmp_path_factory: pytest.TempPathFactory, catalog: Any
 ) -> None:
     assert [each.message for each in JUDGE.iter_errors(catalog)] == []
@@ -622,7 +622,7 @@ def test_catalogs_that_the_schema_accepts_are_loaded_whole(
 
 @settings(max_examples=examples(150))
 @given(catalog=spoiled())
-def test_a_spoiled_catalog_is_refused_by_both_or_by_neither(
+def test_loader_and_json_schema_refuse_the_same_catalogs(
     tmp_path_factory: pytest.TempPathFactory, catalog: Any
 ) -> None:
     path = written(tmp_path_factory, catalog)
@@ -647,7 +647,7 @@ def test_a_spoiled_catalog_is_refused_by_both_or_by_neither(
         )
     ).map("".join)
 )
-def test_the_pattern_of_durations_is_their_grammar(text: str) -> None:
+def test_duration_pattern_accepts_what_the_parser_accepts(text: str) -> None:
     try:
         micros = parse_duration(text)
     except ValueError:
@@ -657,7 +657,7 @@ def test_the_pattern_of_durations_is_their_grammar(text: str) -> None:
     assert Draft202012Validator(TICK).is_valid(text) == (micros > 0)
 
 
-def test_the_schema_is_one_and_explains_all_of_a_catalog() -> None:
+def test_json_schema_describes_every_property() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
     def undescribed(schema: Any, path: str) -> Iterator[str]:

@@ -60,7 +60,9 @@ def issues(folder: Path, text: str) -> tuple[Issue, ...]:
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), TABLE)
-def test_issues_of_structure(old: str, new: str, expected: list[tuple[str, int, int, str]], tmp_path: Path) -> None:
+def test_structure_check_reports_issues(
+    old: str, new: str, expected: list[tuple[str, int, int, str]], tmp_path: Path
+) -> None:
     assert BASE.count(old) == 1
 
     found = issues(tmp_path, BASE.replace(old, new))
@@ -74,7 +76,7 @@ def test_invalid_schemas_are_reported_before_inference(tmp_path: Path) -> None:
     assert [(each.code, each.position.line, each.position.column) for each in found] == [("E403", 3, 52)]
 
 
-def test_a_file_that_cannot_be_loaded_may_define_anything(tmp_path: Path) -> None:
+def test_unloadable_file_suppresses_errors_of_missing_names(tmp_path: Path) -> None:
     text = "import: [gone.yaml]\n" + BASE.replace("a/source, partitions", "not/here, partitions")
 
     assert [each.code for each in issues(tmp_path, text)] == ["E003"]

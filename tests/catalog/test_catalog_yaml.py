@@ -34,7 +34,7 @@ def test_merged_values_have_the_positions_of_their_anchors() -> None:
     assert place("both/priority") == (1, 5, 24)
 
 
-def test_merged_code_finds_its_characters() -> None:
+def test_merged_code_has_the_positions_of_its_characters() -> None:
     file = parse_yaml(TEXT, "flow.yaml")
 
     script = Located(file, (), file.value)["both"]["lambda"].script()
@@ -43,7 +43,7 @@ def test_merged_code_finds_its_characters() -> None:
     assert script.locate(script.text.index("1")).column == 12
 
 
-def test_yaml_1_2_scalars() -> None:
+def test_scalars_follow_yaml_1_2() -> None:
     text = "[yes, on, 2024-01-01, 0o17, 0x1F, 017, 1_000, .5, 1e3, ~, '', null, True, '1', 12:30:45]"
 
     value = parse_yaml(text, "x.yaml").value
@@ -51,7 +51,7 @@ def test_yaml_1_2_scalars() -> None:
     assert value == ["yes", "on", "2024-01-01", 15, 31, 17, "1_000", 0.5, 1000.0, None, "", None, True, "1", "12:30:45"]  # fmt: skip
 
 
-def test_a_few_aliases_do_not_stand_for_any_number_of_values() -> None:
+def test_aliases_are_limited_in_number_of_values() -> None:
     lines = ["a0: &a0 x", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
 
     with pytest.raises(CatalogError) as caught:
@@ -61,7 +61,7 @@ def test_a_few_aliases_do_not_stand_for_any_number_of_values() -> None:
     assert (issue.position.line, issue.position.column) == (7, 45)  # the eighth of them
 
 
-def test_a_few_aliases_do_not_lie_within_any_number_of_others() -> None:
+def test_aliases_are_limited_in_depth() -> None:
     deep = "[" * 150 + "x" + "]" * 150
     inner = "[" * 60 + "*a" + "]" * 60
 
@@ -80,7 +80,7 @@ def test_a_few_aliases_do_not_lie_within_any_number_of_others() -> None:
         ("? [a]\n: 1", "E001", 1, 3),  # a property name that is no string
     ],
 )
-def test_faults(text: str, code: str, line: int, column: int) -> None:
+def test_parser_reports_faults(text: str, code: str, line: int, column: int) -> None:
     with pytest.raises(CatalogError) as caught:
         parse_yaml(text, "x.yaml")
 
@@ -91,7 +91,7 @@ def test_faults(text: str, code: str, line: int, column: int) -> None:
 @pytest.mark.parametrize(
     "text", ["a:\n\tb: 1", "a:\n  b: 1\n\tc: 1", "a:\n \tb: 1", "a:\n\t- 1", "a:\n- \tb: 1\n  c: 1"]
 )
-def test_a_tab_that_indents_is_named(text: str) -> None:
+def test_parser_reports_a_tab_that_indents(text: str) -> None:
     with pytest.raises(CatalogError) as caught:
         parse_yaml(text, "x.yaml")
 

@@ -213,7 +213,7 @@ def test_rule_finds_its_violations(rule: Rule, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_lets_its_good_twin_pass(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_accepts_its_valid_variant(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert found(tmp_path, BASE.replace(rule.old, rule.good)) == []
@@ -225,7 +225,9 @@ def test_base_catalog_has_no_issues(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found(tmp_path, BASE) == []
 
 
-def test_a_fault_in_a_shared_file_is_said_once_and_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_in_a_shared_file_is_reported_once_at_its_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared.yaml").write_text(
         "type: object\nproperties:\n  id: {type: integer}\n  n: {$ref: 'more.yaml#/$defs/n'}\n"
@@ -240,7 +242,7 @@ def test_a_fault_in_a_shared_file_is_said_once_and_where_it_is(tmp_path: Path, m
     ]
 
 
-def test_references_to_nothing_in_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dangling_references_in_other_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared.yaml").write_text("$defs:\n  good: {type: object, properties: {id: {type: integer}}}\n")
     text = "collections:\n  a/x: {schema: 'shared.yaml#/$defs/god', key: [/id]}\n  a/y: {schema: 'shared.yaml#/$defs/good', key: [/id]}\n"
@@ -250,7 +252,7 @@ def test_references_to_nothing_in_other_files(tmp_path: Path, monkeypatch: pytes
     ]
 
 
-def test_ingested_documents_are_valid_to_write_and_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingested_documents_are_checked_by_both_schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs.yaml").write_text("- {id: 1}\n- {id: -1}\n- {id: 11}\n")
     schemas = "writeSchema: {type: object, properties: {id: {type: integer, minimum: 0}}}, readSchema: {type: object, properties: {id: {type: integer, maximum: 9}}}"
@@ -264,9 +266,7 @@ def test_ingested_documents_are_valid_to_write_and_to_read(tmp_path: Path, monke
     ]  # fmt: skip
 
 
-def test_a_recursive_schema_and_one_that_is_chosen_are_inspected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recursive_and_conditional_schemas_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     node = "{type: object, properties: {id: {type: integer}, next: {$ref: '#'}, list: {type: array, items: {type: string, default: 1}}}, patternProperties: {'^x': {default: 2, type: string}}}"
     text = f"collections:\n  a/x: {{key: [/id], schema: {node}}}\n"
@@ -277,7 +277,7 @@ def test_a_recursive_schema_and_one_that_is_chosen_are_inspected(
     ]
 
 
-def test_everything_is_said_in_one_run_but_nothing_of_code_that_depends_on_it(
+def test_check_reports_all_errors_in_one_run_except_dependent_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -348,7 +348,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("old", "new", "code", "line", "column", "message", "hint"), TABLE)
-def test_issues(
+def test_check_reports_issues(
     old: str,
     new: str,
     code: str,
@@ -381,7 +381,7 @@ def test_all_issues_are_reported_in_one_run(tmp_path: Path) -> None:
     assert [each.code for each in caught.value.issues] == ["E303", "E303", "E101"]
 
 
-def test_yaml_1_2_anchors_merge_keys_and_words(tmp_path: Path) -> None:
+def test_catalog_accepts_yaml_1_2_anchors_merge_keys_and_words(tmp_path: Path) -> None:
     text = """
     tests:
       t/one:
@@ -444,7 +444,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_errors_of_tests_stop_tests_alone(wrong: str, tmp_path: Path) -> None:
+def test_errors_of_tests_do_not_stop_a_run(wrong: str, tmp_path: Path) -> None:
     source = write_catalog(tmp_path, CATALOG.replace(*WRONG[wrong], 1))
 
     with pytest.raises(CatalogError):
@@ -491,7 +491,7 @@ collections:
 """
 
 
-def test_only_the_code_of_derivations_that_run_must_be_right(tmp_path: Path) -> None:
+def test_run_checks_only_the_code_of_running_derivations(tmp_path: Path) -> None:
     source = tmp_path / "flow.yaml"
     source.write_text(SOUND)
     catalog = load(source)
@@ -610,7 +610,7 @@ def without_effect(schema: Any) -> set[str]:
     return names
 
 
-def test_each_setting_without_effect_is_in_the_table() -> None:
+def test_settings_without_effect_are_all_documented() -> None:
     tried = {setting.removeprefix("shards: {").partition(":")[0] for _, setting, _, _ in SETTINGS}
 
     assert without_effect(catalog_schema()) - {"protobuf"} == tried

@@ -60,7 +60,7 @@ def view(folder: Path, text: str, **files: str) -> MaterializationSpec:
     return catalog(folder, text, **files).materializations["a/view"]
 
 
-def test_a_materialization_is_built(tmp_path: Path) -> None:
+def test_materialization_is_built_from_its_definition(tmp_path: Path) -> None:
     spec = view(tmp_path, BASE)
 
     assert (spec.name, spec.tick, spec.disabled) == ("a/view", 5_000_000, False)
@@ -81,7 +81,7 @@ def test_a_materialization_is_built(tmp_path: Path) -> None:
     assert list(spec.sources) == ["a/source"]
 
 
-def test_an_endpoint_by_its_image(tmp_path: Path) -> None:
+def test_endpoint_is_built_from_an_image(tmp_path: Path) -> None:
     endpoint = view(tmp_path, BASE).endpoint
 
     assert isinstance(endpoint, ConnectorEndpoint)
@@ -91,7 +91,7 @@ def test_an_endpoint_by_its_image(tmp_path: Path) -> None:
     assert endpoint.config.positions["/password"] == Position(f"{tmp_path}/flow.yaml", 14, 55, 20)
 
 
-def test_an_endpoint_that_is_a_program(tmp_path: Path) -> None:
+def test_endpoint_is_built_from_a_local_command(tmp_path: Path) -> None:
     local = "      local: {command: [python, -m, mine], config: {path: a.db}, env: {TOKEN: '${file:token}'}}\n"
     endpoint = view(tmp_path, BASE.replace(CONNECTOR, local)).endpoint
 
@@ -100,7 +100,7 @@ def test_an_endpoint_that_is_a_program(tmp_path: Path) -> None:
     assert (endpoint.config.written, endpoint.env.written) == ({"path": "a.db"}, {"TOKEN": "${file:token}"})
 
 
-def test_an_endpoint_at_an_address(tmp_path: Path) -> None:
+def test_endpoint_is_built_from_an_address(tmp_path: Path) -> None:
     endpoint = view(tmp_path, BASE.replace(CONNECTOR, "      address: localhost:5000\n      config: {a: 1}\n")).endpoint
 
     assert isinstance(endpoint, AddressEndpoint)
@@ -126,7 +126,7 @@ def test_a_catalog_is_checked_without_its_secrets(tmp_path: Path, monkeypatch: p
     assert build(write_catalog(tmp_path, BASE)).issues == ()
 
 
-def test_a_materialization_without_bindings(tmp_path: Path) -> None:
+def test_materialization_without_bindings_is_valid(tmp_path: Path) -> None:
     endpoint = BASE[: BASE.index("    bindings:")]
 
     assert view(tmp_path, f"{endpoint}    bindings: []\n    shards: {{disable: true}}\n").disabled
@@ -151,7 +151,9 @@ def test_ticks_are_ten_milliseconds_by_default(tmp_path: Path) -> None:
         ("{b: [ü], a: {c: 1}}", "{on: true}", ['a/source -> {"a":{"c":1},"b":["ü"]}', "a/source"]),
     ],
 )
-def test_names_of_bindings(first: str, second: str, names: list[str], tmp_path: Path) -> None:
+def test_binding_names_consist_of_source_and_resource(
+    first: str, second: str, names: list[str], tmp_path: Path
+) -> None:
     binding = "      - {{resource: {}, source: a/source}}\n"
     text = BASE[: BASE.index("      - resource")] + binding.format(first) + binding.format(second)
 
@@ -203,7 +205,7 @@ def test_materialization_faults_are_issues(
     assert "a/source" in built.spec.collections
 
 
-def test_a_configuration_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unloadable_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = BASE.replace('{address: "localhost:5432", password: "${env:DB_PASSWORD}"}', "config.yaml")
     write_catalog(tmp_path, text)

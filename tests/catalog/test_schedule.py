@@ -149,7 +149,9 @@ def test_test_without_times_has_no_schedule(tmp_path: Path) -> None:
          ("E608", 21, 16, "a test is at a time from 1970 to 9998, and 999999999w is not", None)),
     ],
 )  # fmt: skip
-def test_steps_that_cannot_be(steps: list[str], issue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_steps_are_reported(
+    steps: list[str], issue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     issues = check_catalog(write_catalog(tmp_path, written(steps)).name).issues
 

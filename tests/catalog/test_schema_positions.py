@@ -41,7 +41,7 @@ FILES = {
         ("a/file", {"id": 7}, "whole.yaml:4:8"),
     ],
 )
-def test_a_violation_says_where_its_keyword_is_written(
+def test_violation_has_the_position_of_its_keyword(
     collection: str, document: dict[str, object], written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

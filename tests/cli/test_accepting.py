@@ -62,7 +62,7 @@ def told_commands(folder: Path) -> list[list[str]]:
     return [command.split() for command in re.findall(r"flowctl ((?:run|reset)[^;)\n]*)", err)]
 
 
-def test_an_edit_that_waits_is_shown_until_it_is_undone(folder: Path) -> None:
+def test_waiting_edit_is_shown_until_it_is_undone(folder: Path) -> None:
     waiting = [("w/sums", "waiting", False, 1), ("w/large", "idle", True, 0)]
     assert state(folder) == waiting
     assert told_commands(folder) == [["run", "--accept", "w/sums"], ["reset", "--task", "w/sums", "--cascade"]]

@@ -49,7 +49,7 @@ def test_each_file_is_reported_and_a_second_run_changes_nothing(folder: Path) ->
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.ts")} == before
 
 
-def test_check_writes_nothing_and_fails_until_all_is_written(folder: Path) -> None:
+def test_generate_check_writes_nothing_and_fails_until_files_are_current(folder: Path) -> None:
     status, rows, said = generate(folder, "--check")
     assert (status, rows[0]) == (1, ("created", TYPES))
     assert said == "files are not up to date; run 'flowctl generate' to create, update or remove the files listed\n"
@@ -60,7 +60,7 @@ def test_check_writes_nothing_and_fails_until_all_is_written(folder: Path) -> No
     assert generate(folder, "--check")[:2] == (1, [("updated", TYPES), ("unchanged", "deno.json")])
 
 
-def test_other_errors_are_reported_as_by_check(folder: Path) -> None:
+def test_generate_reports_errors_as_check_does(folder: Path) -> None:
     (folder / "flow.yaml").write_text(CATALOG.replace("source: a/source", "source: a/sauce"))
     status, rows, said = generate(folder)
     assert (status, rows) == (1, [])
@@ -89,7 +89,7 @@ def test_generate_reports_settings_left_to_the_author(folder: Path) -> None:
 
 
 @pytest.mark.deno
-def test_an_editor_finds_the_types_and_they_are_those_of_the_check(folder: Path) -> None:
+def test_editor_types_equal_the_types_of_check(folder: Path) -> None:
     generate(folder)
     spec = load(folder / "flow.yaml").derivations["a/derived"]
     assert (folder / TYPES).read_text() == generate_interfaces(spec)

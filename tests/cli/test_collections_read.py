@@ -86,7 +86,7 @@ def following(folder: Path, *arguments: str) -> Iterator[Follower]:
         follower.process.communicate()
 
 
-def test_followed_documents_come_as_they_become_final_and_can_be_resumed(folder: Path) -> None:
+def test_follow_prints_documents_when_final_and_can_be_resumed(folder: Path) -> None:
     with following(folder) as follower:  # before there is anything
         ingest(folder, 1, 2)
         lines = [follower.line() for _ in range(2)]
@@ -130,7 +130,7 @@ def test_read_ends_quietly_without_a_reader(folder: Path, options: list[str]) ->
         assert reader.stderr.read() == ""
 
 
-def test_reading_reduced_needs_no_spark(folder: Path) -> None:
+def test_reduced_read_of_few_documents_starts_no_spark(folder: Path) -> None:
     ingest(folder, 1, 2, 3)
 
     status, out, err = flowctl(folder, *READ, "--reduce")
@@ -204,7 +204,7 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
         (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, and not now"),
     ],
 )
-def test_options_that_do_not_fit(folder: Path, arguments: list[str], message: str) -> None:
+def test_contradictory_read_options_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     status, _, err = flowctl(folder, *READ, *arguments)
 
     assert (status, err) == (2, f"error: {message}\n")

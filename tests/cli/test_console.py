@@ -11,7 +11,7 @@ Capture = pytest.CaptureFixture[str]
 ROWS = [{"task": "a/b", "in": 1234567, "error": None}, {"task": "c", "in": 2, "error": "[red]no[/red]"}]
 
 
-def test_json_is_one_object_a_line_with_every_property(capsys: Capture) -> None:
+def test_json_output_has_one_complete_object_per_line(capsys: Capture) -> None:
     print_rows(["task"], ROWS, "json")
 
     assert capsys.readouterr().out == (
@@ -19,7 +19,7 @@ def test_json_is_one_object_a_line_with_every_property(capsys: Capture) -> None:
     )
 
 
-def test_json_is_the_default_off_a_terminal(capsys: Capture) -> None:
+def test_json_is_the_default_output_without_a_terminal(capsys: Capture) -> None:
     print_rows(["task"], [{"task": "a"}], None)
 
     assert capsys.readouterr().out == '{"task":"a"}\n'
@@ -36,7 +36,7 @@ def test_a_table_aligns_numbers_and_shows_data_as_it_is(capsys: Capture) -> None
     ]
 
 
-def test_numbers_are_whole_and_aligned_though_some_are_missing(capsys: Capture) -> None:
+def test_table_aligns_numbers_even_if_some_are_missing(capsys: Capture) -> None:
     values = [1234567.0625, None, 0.1, -2, 1e-7, 9007199254740993]
     print_rows(["n", "flag"], [{"n": value, "flag": True} for value in values], "table")
 
@@ -66,7 +66,7 @@ def test_errors_and_notes_stay_off_standard_output(capsys: Capture) -> None:
     assert capsys.readouterr() == ("", "error: [bold]odd[/bold]\n  = look again\nby the way\n")
 
 
-def test_off_a_terminal_progress_is_a_line_at_the_end(capsys: Capture) -> None:
+def test_progress_without_a_terminal_is_one_line_at_the_end(capsys: Capture) -> None:
     with Progress() as progress:
         for count in range(1000):
             progress.show("acmeBank/first-send", count)
@@ -79,7 +79,7 @@ def test_off_a_terminal_progress_is_a_line_at_the_end(capsys: Capture) -> None:
     assert line.endswith("  00:00.0")
 
 
-def test_on_a_terminal_progress_is_live_and_notes_go_above_it(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_progress_on_a_terminal_is_live_below_notes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     with Progress() as progress:
@@ -99,9 +99,7 @@ def test_on_a_terminal_progress_is_live_and_notes_go_above_it(monkeypatch: pytes
     assert err.endswith("after\n")
 
 
-def test_errors_that_come_again_are_a_line_after_ever_longer_times(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_repeated_errors_are_printed_at_growing_intervals(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     error = FlowError("the database at 'x' cannot be reached", hint="start it")

@@ -86,7 +86,7 @@ def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arg
     assert entries(folder) == before
 
 
-def test_a_folder_that_holds_something_else_is_an_error(folder: Path) -> None:
+def test_folder_with_other_files_is_refused_as_data_folder(folder: Path) -> None:
     (folder / "other").mkdir()
     (folder / "other" / "file").touch()
     status, out, err = flowctl(folder, "status", "--data", "other")
@@ -192,7 +192,7 @@ def may_be_written(data: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["in use", "at rest", "a copy"])
-def test_a_user_who_may_only_read_can_look(readable: Path, state: str) -> None:
+def test_read_only_user_can_use_reading_commands(readable: Path, state: str) -> None:
     world = stored(readable)
     data = world.root
     if state == "at rest":
@@ -217,7 +217,7 @@ def test_a_user_who_may_only_read_can_look(readable: Path, state: str) -> None:
     world.store.close()
 
 
-def test_a_user_who_may_only_read_sees_what_is_committed_meanwhile(readable: Path) -> None:
+def test_read_only_user_sees_later_commits(readable: Path) -> None:
     world = stored(readable)
     data = world.root
     may_only_be_read(data)
@@ -386,7 +386,7 @@ LOSSES: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("lose", "reported"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
-def test_every_command_refuses_and_nothing_is_removed(
+def test_commands_refuse_a_folder_without_its_database_and_remove_nothing(
     tmp_path: Path, lose: Callable[[Path], None], reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -407,7 +407,7 @@ def test_every_command_refuses_and_nothing_is_removed(
 
 
 @pytest.mark.parametrize(("lose", "reported"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
-def test_with_the_database_put_back_everything_continues(
+def test_folder_continues_after_its_database_is_restored(
     tmp_path: Path, lose: Callable[[Path], None], reported: str
 ) -> None:
     data = filled(tmp_path)
@@ -428,7 +428,7 @@ def test_with_the_database_put_back_everything_continues(
 
 
 @pytest.mark.parametrize("trace", ["collections/a@/x.parquet", "state/a@/epoch", "folder-id", "sql.db", COMMITS])
-def test_each_trace_alone_shows_that_a_folder_is_not_new(tmp_path: Path, trace: str) -> None:
+def test_single_file_of_flowctl_shows_that_a_folder_is_not_new(tmp_path: Path, trace: str) -> None:
     path = tmp_path / "data" / trace
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1")
@@ -441,7 +441,7 @@ def test_each_trace_alone_shows_that_a_folder_is_not_new(tmp_path: Path, trace: 
     assert path.read_bytes() == b"1"
 
 
-def test_a_folder_with_nothing_of_ours_is_a_new_one(tmp_path: Path) -> None:
+def test_folder_without_files_of_flowctl_is_new(tmp_path: Path) -> None:
     for entry in ("lost+found", "collections", "state"):
         (tmp_path / "data" / entry).mkdir(parents=True)
     (tmp_path / "data/metadata.db").touch()
@@ -452,7 +452,7 @@ def test_a_folder_with_nothing_of_ours_is_a_new_one(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_folder_made_before_it_had_an_identity_gets_one(tmp_path: Path) -> None:
+def test_folder_of_an_older_version_gets_an_identifier(tmp_path: Path) -> None:
     data = filled(tmp_path)
     identifier = (data / "folder-id").read_text()
     with sqlite3.connect(data / "metadata.db") as db:
@@ -486,7 +486,7 @@ def test_two_processes_that_create_a_folder_keep_their_capabilities(
     first.close()
 
 
-def test_the_count_of_commits_is_never_ahead_of_the_database_however_a_process_dies(tmp_path: Path) -> None:
+def test_commit_count_is_never_ahead_of_the_database_after_a_kill(tmp_path: Path) -> None:
     data = filled(tmp_path)
     script = (
         "import sys; from pathlib import Path; from derive.storage.store import Store\n"
@@ -505,7 +505,7 @@ def test_the_count_of_commits_is_never_ahead_of_the_database_however_a_process_d
     assert commits > 3
 
 
-def test_without_the_count_what_may_be_garbage_stays(tmp_path: Path) -> None:
+def test_possible_garbage_stays_without_the_commit_count(tmp_path: Path) -> None:
     data = filled(tmp_path)
     with sqlite3.connect(data / "metadata.db") as db:
         (writer,) = db.execute("SELECT id FROM writer").fetchone()

@@ -50,7 +50,7 @@ def do(folder: Path, content: str) -> None:
             assert lines(said) == lines(expected), arguments
 
 
-def test_the_walk_through_from_a_specification_to_a_test_that_passes(tmp_path: Path) -> None:
+def test_tutorial_leads_from_a_specification_to_a_passing_test(tmp_path: Path) -> None:
     for name, content in steps():
         if content.startswith("$ flowctl ingest"):
             break
@@ -70,7 +70,7 @@ def test_the_walk_through_from_a_specification_to_a_test_that_passes(tmp_path: P
 
 
 @pytest.mark.parametrize("command", [["check"], ["run", "--until-idle"]])
-def test_a_mistake_is_found_before_anything_runs(tmp_path: Path, command: list[str]) -> None:
+def test_check_finds_the_mistake_of_the_tutorial(tmp_path: Path, command: list[str]) -> None:
     for name, content in steps():
         if name:
             (tmp_path / name).write_text(content.replace("-doc.amount", "-doc.amout"), encoding="utf-8")

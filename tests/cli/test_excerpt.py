@@ -58,7 +58,7 @@ def test_underline_ends_with_the_line(catalog: Path) -> None:
     assert render_error(error) == "error: odd\n  --> flow.yaml:1:2\n1 | a:\n  |  ^"
 
 
-def test_a_place_behind_the_end_of_the_line_is_marked_there(catalog: Path) -> None:
+def test_excerpt_marks_a_position_after_the_end_of_the_line(catalog: Path) -> None:
     error = FlowError("odd", position=Position("flow.yaml", 1, 4, 3))
 
     assert render_error(error) == "error: odd\n  --> flow.yaml:1:4\n1 | a:\n  |    ^"
@@ -71,13 +71,13 @@ def test_a_place_behind_the_end_of_the_line_is_marked_there(catalog: Path) -> No
         Position("flow.yaml", 99, 1, 4),  # the line has gone
     ],
 )
-def test_without_the_line_the_hint_stands_alone(catalog: Path, position: Position) -> None:
+def test_excerpt_without_its_line_shows_the_hint_alone(catalog: Path, position: Position) -> None:
     error = FlowError("odd", position=position, hint="look again")
 
     assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
 
 
-def test_characters_that_are_wide_or_take_no_room() -> None:
+def test_excerpt_aligns_wide_and_combining_characters() -> None:
     error = SqlError("42703", 'column "nope" does not exist', detail="It never did.", hint="look again")
     error.position = Position("-c", 3, 16, 4, "SELECT '日本e\u0301', nope")
 
@@ -99,5 +99,5 @@ def test_excerpt_of_a_long_line_surrounds_the_fault() -> None:
     )
 
 
-def test_an_error_without_a_place(catalog: Path) -> None:
+def test_error_without_a_position_has_no_excerpt(catalog: Path) -> None:
     assert render_error(FlowError("odd", hint="look again")) == "error: odd\n  = look again"

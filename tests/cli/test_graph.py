@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 # What the formats say.
 
 
-def test_text() -> None:
+def test_graph_is_drawn_as_text() -> None:
     assert render(SMALL, "text", title="") == dedent(
         """\
         a/raw  (collection) key /id
@@ -68,7 +68,7 @@ def test_text() -> None:
     )
 
 
-def test_mermaid() -> None:
+def test_graph_is_drawn_as_mermaid() -> None:
     assert render(SMALL, "mermaid", title="") == dedent(
         """\
         flowchart LR
@@ -80,7 +80,7 @@ def test_mermaid() -> None:
     )
 
 
-def test_dot() -> None:
+def test_graph_is_drawn_as_dot() -> None:
     assert render(SMALL, "dot", title="") == dedent(
         """\
         digraph catalog {
@@ -96,7 +96,7 @@ def test_dot() -> None:
     )
 
 
-def test_json() -> None:
+def test_graph_is_printed_as_json() -> None:
     graph = json.loads(render(SMALL, "json", title=""))
 
     assert graph["nodes"][0] == {"name": "a/raw", "kind": "collection", "notes": ["key /id"]}
@@ -109,7 +109,7 @@ def test_json() -> None:
     }
 
 
-def test_svg_says_everything_and_marks_feedback() -> None:
+def test_svg_shows_all_notes_and_marks_feedback() -> None:
     root = ElementTree.fromstring(render(SMALL, "svg", title=""))
 
     texts = [each.text for each in root.iter(f"{SVG}text")]
@@ -136,7 +136,7 @@ def test_svg_says_everything_and_marks_feedback() -> None:
     ]
 
 
-def test_html_holds_the_picture_and_a_table() -> None:
+def test_html_has_the_picture_and_a_table() -> None:
     page = render(SMALL, "html", title="flow.yaml")
 
     assert "<h1>Data flow of flow.yaml</h1>" in page
@@ -166,7 +166,7 @@ def test_only_the_lines_of_wires_are_coloured() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_graph_of_nothing_can_be_drawn(form: str) -> None:
+def test_empty_graph_can_be_drawn(form: str) -> None:
     drawn = render(FlowGraph((), ()), form, title="x")
 
     assert drawn == {"text": "", "mermaid": "flowchart LR\n"}.get(form, drawn)
@@ -201,7 +201,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_picture_holds_characters_that_act(form: str) -> None:
+def test_pictures_have_no_control_characters(form: str) -> None:
     drawn = render(WRECK, form, title=HOSTILE)
 
     assert [each for each in drawn if not each.isprintable() and each != "\n"] == []
@@ -247,7 +247,7 @@ def test_hostile_names_are_numbers_in_mermaid() -> None:
     )
 
 
-def test_text_shows_characters_that_act_as_escapes() -> None:
+def test_text_shows_control_characters_as_escapes() -> None:
     graph = FlowGraph((Node("a\n\x1b[31mb\u202e\ud800", "collection", ("key /é",)),), ())
 
     assert render(graph, "text", title="") == "a\\n\\x1b[31mb\\u202e\\ud800  (collection) key /é\n"
@@ -281,12 +281,12 @@ def test_the_suffix_chooses_the_format(folder: Path, name: str, form: str) -> No
     assert (folder / name).read_text(encoding="utf-8") == render(SMALL, form, title="flow.yaml")
 
 
-def test_a_given_format_goes_before_the_suffix(folder: Path) -> None:
+def test_format_option_precedes_the_suffix(folder: Path) -> None:
     assert graph(folder, "--output", "g.svg", "--format", "dot")[0] == 0
     assert (folder / "g.svg").read_text().startswith("digraph")
 
 
-def test_a_suffix_that_no_picture_has_is_refused(folder: Path) -> None:
+def test_unknown_picture_suffix_is_refused(folder: Path) -> None:
     status, out, err = graph(folder, "--output", "g.png")
 
     assert (status, out) == (2, "")
@@ -296,7 +296,7 @@ def test_a_suffix_that_no_picture_has_is_refused(folder: Path) -> None:
     assert graph(folder, "--output", "g.png", "--format", "dot")[0] == 0
 
 
-def test_a_place_that_cannot_be_written_is_an_error(folder: Path) -> None:
+def test_unwritable_picture_file_is_an_error(folder: Path) -> None:
     status, out, err = graph(folder, "--output", "no/such/g.svg")
 
     assert (status, out) == (1, "")

@@ -87,7 +87,7 @@ def test_init_writes_nothing_where_a_file_exists(tmp_path: Path, name: str) -> N
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
+def test_init_treats_a_dangling_link_as_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(UsageError, match="already has flow.yaml"):
@@ -95,14 +95,14 @@ def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_other_files_stay(tmp_path: Path) -> None:
+def test_init_keeps_other_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
     assert flowctl(tmp_path, "init")[0] == 0
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_init_refuses_a_file_as_folder(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
 
     status, out, err = flowctl(tmp_path, "init", "taken")
@@ -111,7 +111,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert "taken is a file, not a folder" in err
 
 
-def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
+def test_init_leaves_nothing_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match="cannot write into"):
         write_files(tmp_path, {"first.yaml": "{}", "no/such/folder.yaml": "{}"})
 

@@ -31,7 +31,7 @@ def wait_for_instances(folder: Path, condition: Callable[[list[dict[str, Any]]],
     return instances
 
 
-def test_instances_are_said_to_be_on_this_machine(tmp_path: Path) -> None:
+def test_help_states_that_instances_are_on_this_machine(tmp_path: Path) -> None:
     """`host.lock` refuses others, so neither options nor pages offer them."""
     for command in (("compute",), ("sql", "serve")):
         status, out, _ = flowctl(tmp_path, *command, "--help")
@@ -103,7 +103,7 @@ def test_status_reports_instances_by_the_names_of_sql(tmp_path: Path) -> None:
     assert flowctl(tmp_path, "status", "--data", str(tmp_path / ".flow")) == (0, "", "")
 
 
-def test_a_folder_without_a_catalog_has_instances_and_a_log(tmp_path: Path) -> None:
+def test_status_and_logs_show_instances_of_a_folder_without_a_catalog(tmp_path: Path) -> None:
     with serve(tmp_path) as served:
         (tmp_path / "flow.yaml").unlink()
         data = ("--data", str(tmp_path / ".flow"))

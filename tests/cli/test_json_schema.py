@@ -24,7 +24,7 @@ def printed() -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
-def test_every_catalog_of_ours_passes(printed: Draft202012Validator) -> None:
+def test_json_schema_accepts_all_example_catalogs(printed: Draft202012Validator) -> None:
     files = [ROOT / "flow.yaml", *ROOT.glob("examples/**/*flow.yaml")]
 
     faults = {str(each): list(printed.iter_errors(parse_yaml(each.read_text(), each.name).value)) for each in files}
@@ -51,7 +51,9 @@ def test_every_catalog_of_ours_passes(printed: Draft202012Validator) -> None:
         ({"tests": {"a\nb": []}}, "$.tests", "pattern"),
     ],
 )  # fmt: skip
-def test_faults_lie_at_their_place(printed: Draft202012Validator, catalog: object, path: str, keyword: str) -> None:
+def test_json_schema_faults_have_positions(
+    printed: Draft202012Validator, catalog: object, path: str, keyword: str
+) -> None:
     [fault] = printed.iter_errors(catalog)
 
     assert (fault.json_path.replace("['a/b']", ".a/b"), fault.validator) == (path, keyword)

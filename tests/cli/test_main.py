@@ -95,7 +95,7 @@ def test_passing_check_reports_the_checked_catalog(folder: Path) -> None:
     assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collection, 0 derivations, no errors\n")
 
 
-def test_a_failing_check_shows_where_without_a_traceback(folder: Path) -> None:
+def test_failing_check_shows_positions_without_a_traceback(folder: Path) -> None:
     status, out, err = flowctl(folder, "check", "--source", "bad.yaml")
 
     assert (status, out) == (1, "")
@@ -109,7 +109,7 @@ def test_a_failing_check_shows_where_without_a_traceback(folder: Path) -> None:
     )
 
 
-def test_a_failing_check_as_json_is_still_a_failure(folder: Path) -> None:
+def test_failing_check_as_json_exits_with_1(folder: Path) -> None:
     status, out, err = flowctl(folder, "check", "--source", "bad.yaml", "-o", "json")
 
     assert (status, err) == (1, "")
@@ -153,7 +153,7 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["test", "--name", "a/pases"], "did you mean 'a/passes'?"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments: list[str], said: str) -> None:
+def test_invalid_command_line_exits_with_2(folder: Path, arguments: list[str], said: str) -> None:
     status, out, err = flowctl(folder, *arguments)
 
     assert (status, out) == (2, "")
@@ -184,7 +184,7 @@ def test_ingest_reports_unusable_inputs(folder: Path, arguments: list[str], said
     assert "Traceback" not in err
 
 
-def test_a_pipe_is_read_like_a_file(folder: Path) -> None:
+def test_ingest_reads_a_pipe_like_a_file(folder: Path) -> None:
     """As a shell's `<(…)` gives one."""
     os.mkfifo(folder / "pipe.jsonl")
     with ThreadPoolExecutor(1) as threads:
@@ -195,7 +195,7 @@ def test_a_pipe_is_read_like_a_file(folder: Path) -> None:
     assert err.startswith("pipe.jsonl                                    1 documents")
 
 
-def test_a_reader_that_has_had_enough_is_no_error(folder: Path) -> None:
+def test_closed_output_pipe_is_no_error(folder: Path) -> None:
     command = [sys.executable, "-m", "derive.cli.main", "check", "--source", "bad.yaml", "-o", "json"]
     with subprocess.Popen(
         command,
@@ -210,7 +210,7 @@ def test_a_reader_that_has_had_enough_is_no_error(folder: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_ctrl_c_says_so_and_nothing_else(folder: Path) -> None:
+def test_ctrl_c_prints_one_line(folder: Path) -> None:
     # An alarm stands in for the key, while the command waits for standard input.
     script = (
         "import signal, sys\n"
@@ -265,7 +265,7 @@ def test_the_catalog_of_the_readme_passes_its_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/typescript.md"])
-def test_named_files_exist(document: str) -> None:
+def test_files_named_in_documentation_exist(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     folders = "derive|connectors|tests|docs|examples|bench"
     named = {REPOSITORY / name for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", text)}
@@ -276,7 +276,7 @@ def test_named_files_exist(document: str) -> None:
     assert [path for path in sorted(named) if not path.exists()] == []
 
 
-def test_the_page_of_the_architecture_names_what_is_there() -> None:
+def test_architecture_page_names_existing_files() -> None:
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w.]+)`\s+(?:in|of)\s+`((?:derive|connectors)/[\w/]+\.py)`", text)
 
@@ -286,7 +286,7 @@ def test_the_page_of_the_architecture_names_what_is_there() -> None:
         assert re.search(defined, (REPOSITORY / path).read_text("utf-8")), name
 
 
-def test_rows_of_the_architecture_name_each_file_once() -> None:
+def test_architecture_rows_name_each_file_once() -> None:
     """A merge of modules leaves repeated paths and bare names of files that are gone."""
     for line in (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
         paths = re.findall(r"`([\w./-]+/[\w-]+\.py)`", line)

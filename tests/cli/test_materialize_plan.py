@@ -64,7 +64,7 @@ def test_plan_reports_changes_and_makes_none(folder: Path) -> None:
     assert not list(folder.rglob("*.db"))
 
 
-def test_a_plan_as_json(folder: Path) -> None:
+def test_plan_is_printed_as_json(folder: Path) -> None:
     status, out, err = on_site(folder, "materialize", "plan", "shop/warehouse")
 
     assert (status, err) == (0, "")
@@ -117,7 +117,7 @@ def test_plan_of_an_unknown_materialization_is_refused(folder: Path) -> None:
     assert "did you mean 'shop/warehouse'?" in err
 
 
-def test_a_check_asks_connectors(folder: Path) -> None:
+def test_check_validates_bindings_with_connectors(folder: Path) -> None:
     assert on_site(folder, "check")[0] == 0
 
     (folder / "catalog/flow.yaml").write_text(CATALOG.replace("{table: orders}", "{tabel: orders}"))
@@ -133,7 +133,7 @@ def test_a_check_asks_connectors(folder: Path) -> None:
     assert (issue["line"], issue["column"]) == (12, 28)
 
 
-def test_names_of_files_begin_at_the_catalog(folder: Path) -> None:
+def test_relative_file_names_begin_at_the_catalog(folder: Path) -> None:
     (folder / "catalog" / "shop.db").write_text("this is no database, and far from it: " * 100)
 
     status, _, err = on_site(folder, "check")

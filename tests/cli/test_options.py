@@ -15,7 +15,7 @@ from derive.cli.run import _attempt
 from derive.errors import CatalogError, DiskFullError, UsageError
 
 
-def test_data_lies_beside_the_catalog_by_default() -> None:
+def test_data_folder_is_beside_the_catalog_by_default() -> None:
     assert data_folder(Path("/catalog/flow.yaml"), None) == Path("/catalog/.flow")
     assert data_folder(Path("/catalog/flow.yaml"), Path("/data")) == Path("/data")
 
@@ -68,7 +68,7 @@ def test_permissions_are_refused_unless_the_command_grants_them(
 
 
 @pytest.mark.deno
-def test_permissions_that_are_granted_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_granted_permissions_are_available_to_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLOW_TEST_HOME", "there")
     write_catalog(tmp_path, CATALOG, out__ts=MODULE)
@@ -79,9 +79,7 @@ def test_permissions_that_are_granted_are_there(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.deno
-def test_a_module_that_hangs_is_given_the_time_that_the_command_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deno_timeout_option_limits_a_hanging_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = CATALOG.replace(", permissions: {env: [FLOW_TEST_HOME]}", "")
     write_catalog(tmp_path, text, out__ts=MODULE.replace("return", "for (;;); return"))
@@ -97,9 +95,7 @@ def test_a_module_that_hangs_is_given_the_time_that_the_command_says(
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT $id, max(i) AS n FROM n"
 
 
-def test_sql_without_end_is_given_the_time_that_the_command_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sqlite_timeout_option_limits_endless_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = CATALOG.replace("typescript: {module: out.ts, permissions: {env: [FLOW_TEST_HOME]}}", "sqlite: {}")
     write_catalog(tmp_path, text.replace("shuffle: any}", f'shuffle: any, lambda: "{ENDLESS}"}}'))
@@ -115,7 +111,7 @@ def test_sql_without_end_is_given_the_time_that_the_command_says(
 # A run that goes on waits for what is transient when it begins, as it does later.
 
 
-def test_a_run_begins_once_the_disk_has_space(
+def test_run_starts_once_the_disk_has_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pauses: list[float] = []

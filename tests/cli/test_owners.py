@@ -68,7 +68,7 @@ def test_ingested_collections_are_neither_derived_nor_reset(folder: Path) -> Non
     assert flowctl(folder, "collections", "read", "--collection", "o/x")[1] == '{"id":1}\n'
 
 
-def test_a_name_of_sql_is_not_derived(folder: Path) -> None:
+def test_derivation_with_a_name_of_sql_is_refused(folder: Path) -> None:
     write_catalog(folder, DERIVED.replace("o/x", "sql/public/x"))
 
     status, out, _ = flowctl(folder, "check", "-o", "json")

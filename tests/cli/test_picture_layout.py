@@ -85,13 +85,13 @@ def _touches(box: Box, x: tuple[float, float], y: tuple[float, float]) -> bool:
 
 
 @given(graphs())
-def test_the_same_graph_gives_the_same_picture(graph: FlowGraph) -> None:
+def test_equal_graphs_have_equal_pictures(graph: FlowGraph) -> None:
     again = FlowGraph(tuple(graph.nodes), tuple(graph.flows))
 
     assert render(graph, "html", title="x") == render(again, "html", title="x")
 
 
-def test_a_node_stands_right_of_all_it_reads() -> None:
+def test_node_stands_right_of_its_sources() -> None:
     nodes = tuple(Node(each, "derivation") for each in "abdce")
     flows = (Flow("a", "b", "1"), Flow("b", "c", "2"), Flow("a", "c", "3"), Flow("c", "b", "4", feedback=True))
     graph = FlowGraph(nodes, (*flows, Flow("d", "c", "5"), Flow("c", "e", "6")))
@@ -100,7 +100,7 @@ def test_a_node_stands_right_of_all_it_reads() -> None:
     assert columns(graph) == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 3}
 
 
-def test_parts_that_nothing_connects_are_apart_and_lone_nodes_last() -> None:
+def test_unconnected_components_are_drawn_separately() -> None:
     nodes = tuple(Node(each, "collection") for each in ("lone", "a", "b", "c", "d", "single"))
     graph = FlowGraph(nodes, (Flow("c", "d", "1"), Flow("a", "b", "2")))
 
@@ -118,7 +118,7 @@ def test_crossings_are_counted() -> None:
     assert crossings([["b", "c", "a"], ["x", "y"]], links) == 0
 
 
-def test_an_order_without_crossings_is_found() -> None:
+def test_layout_finds_an_order_without_crossings() -> None:
     nodes = tuple(Node(each, "derivation") for each in ("a", "b", "c", "x", "y", "z"))
     graph = FlowGraph(
         nodes, (Flow("c", "x", "1"), Flow("b", "y", "2"), Flow("a", "z", "3"), Flow("a", "y", "4"), Flow("b", "x", "5"))
@@ -139,7 +139,9 @@ def test_an_order_without_crossings_is_found() -> None:
         ([], [], []),
     ],
 )
-def test_spread(wanted: list[float], heights: list[float], tops: list[float]) -> None:
+def test_spread_minimizes_distances_without_overlaps(
+    wanted: list[float], heights: list[float], tops: list[float]
+) -> None:
     assert spread(wanted, heights) == tops
 
 
@@ -147,7 +149,7 @@ def test_spread(wanted: list[float], heights: list[float], tops: list[float]) ->
     ("text", "shown"),
     [("abcdef", "abcdef"), ("abcdefg", "abcde…"), ("日本語", "日本語"), ("日本語x", "日本…"), ("a\nb", "a\\nb")],
 )
-def test_shortened(text: str, shown: str) -> None:
+def test_shortened_text_fits_its_columns(text: str, shown: str) -> None:
     assert shortened(text, 6) == shown
 
 
@@ -159,6 +161,6 @@ def test_a_large_graph_is_drawn() -> None:
 
 
 @given(graphs())
-def test_lines_of_text_are_longer_than_a_terminal_only_for_a_word(graph: FlowGraph) -> None:
+def test_text_lines_exceed_80_columns_only_for_a_long_word(graph: FlowGraph) -> None:
     for line in render(graph, "text", title="").splitlines():
         assert len(line) <= 80 or len(line.split()) == 1

@@ -117,7 +117,7 @@ def test_tables_on_narrow_terminals_hide_columns_and_fold_nothing(folder: Path, 
     assert "--wide" not in wide[-1]
 
 
-def test_a_connector_whose_parent_was_killed_ends_with_0() -> None:
+def test_connector_of_a_killed_parent_exits_with_0() -> None:
     """Lines that the parent has not read are lost with it, and are no failure of the connector."""
     script = """
 import sys

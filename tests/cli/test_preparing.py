@@ -30,7 +30,7 @@ def test_preparation_runs_on_a_terminal_by_default(setting: str | None, is_watch
     assert is_useful(environment, is_watched=is_watched) is wanted
 
 
-def test_a_run_without_spark_does_not_even_ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_spark_prepares_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare_after(SparkExecutor(None, tmp_path / "spark.log"))
 
     assert capsys.readouterr().err == ""

@@ -161,7 +161,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.mark.deno
-def test_no_byte_of_a_redacted_value_is_kept_or_printed(folder: Folder) -> None:
+def test_redacted_values_are_neither_stored_nor_printed(folder: Folder) -> None:
     """A redacted value is in no file and on no screen, by any way in and with any error."""
     path = folder.path
     (path / "a.jsonl").write_text("".join(json.dumps(person(number)) + "\n" for number in range(300)))
@@ -208,7 +208,7 @@ def test_no_byte_of_a_redacted_value_is_kept_or_printed(folder: Folder) -> None:
     folder.check()
 
 
-def test_the_salt_is_that_of_the_derivation_else_of_the_folder(folder: Folder) -> None:
+def test_salt_comes_from_the_derivation_or_the_folder(folder: Folder) -> None:
     (folder.path / "plain.jsonl").write_text('{"id":1,"bad":1}\n')
     (folder.path / "a.jsonl").write_text(json.dumps(person(1)) + "\n")
     folder.flowctl("ingest", "--collection", "in/plain", "plain.jsonl")
@@ -245,7 +245,7 @@ collections:
 """
 
 
-def test_equal_values_have_one_hash_whatever_file_they_come_in(folder: Folder) -> None:
+def test_equal_values_have_equal_hashes_in_all_input_formats(folder: Folder) -> None:
     """A value is taken for what the schema says of it, before it is hashed."""
     (folder.path / "flow.yaml").write_text(HASHED)
     rows = [{"id": 1, "count": 7, "share": 2, "is": True, "name": "7", "list": [1, 2]}]
@@ -301,7 +301,7 @@ ASTRAYS = [
 
 
 @pytest.mark.parametrize(("name", "text"), ASTRAYS)
-def test_a_value_in_the_place_of_another_is_not_printed(folder: Folder, name: str, text: str) -> None:
+def test_misplaced_redacted_value_is_not_printed(folder: Folder, name: str, text: str) -> None:
     (folder.path / "flow.yaml").write_text(HASHED)
     (folder.path / name).write_text(text)
 
@@ -343,7 +343,7 @@ collections:
         '{"id":1,"formatted":{"SECRET":1}}',
     ],
 )
-def test_the_name_of_a_property_that_the_schema_does_not_name_is_not_printed(folder: Folder, document: str) -> None:
+def test_unknown_property_name_is_not_printed_with_redaction(folder: Folder, document: str) -> None:
     """Names are not redacted, and a name may be a value in a wrong place: errors show those of the schema only."""
     (folder.path / "flow.yaml").write_text(OTHERS)
     (folder.path / "a.jsonl").write_text(document)
@@ -354,7 +354,7 @@ def test_the_name_of_a_property_that_the_schema_does_not_name_is_not_printed(fol
 
 
 @pytest.mark.parametrize("value", ['"SECRET"', "7"])
-def test_a_time_that_is_none_is_not_printed(folder: Folder, value: str) -> None:
+def test_invalid_time_is_not_printed_with_redaction(folder: Folder, value: str) -> None:
     (folder.path / "flow.yaml").write_text(HASHED.replace("at: { type: string }", "at: {}"))
     (folder.path / "a.jsonl").write_text(f'{{"id":1,"at":{value}}}')
 
@@ -376,7 +376,7 @@ def test_invalid_documents_of_modules_are_not_printed(folder: Folder, published:
     assert "SECRET" not in folder.printed
 
 
-def test_packed_inputs_and_dumps_are_as_others(folder: Folder) -> None:
+def test_compressed_inputs_and_dumps_are_redacted(folder: Folder) -> None:
     with gzip.open(folder.path / "a.jsonl.gz", "wb") as file:
         file.write(dump_exact(person(1)))
     folder.flowctl("ingest", "--collection", "in/people", "a.jsonl.gz")

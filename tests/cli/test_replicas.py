@@ -46,7 +46,7 @@ def has_ended(process: int, seconds: float) -> bool:
         os.close(descriptor)
 
 
-def test_replicas_answer_and_one_may_be_killed(tmp_path: Path) -> None:
+def test_replicas_answer_after_one_is_killed(tmp_path: Path) -> None:
     with serve(tmp_path, "--replicas", "2") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint, b bigint)")
         connection.execute("CREATE MATERIALIZED VIEW sums AS SELECT a, sum(b) AS b FROM t GROUP BY a")
@@ -92,7 +92,7 @@ def at_work(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
         connection.execute("SELECT pg_sleep(0.1)")
 
 
-def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder(tmp_path: Path) -> None:
+def test_stopped_replica_of_an_earlier_server_releases_its_folder(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")
@@ -117,7 +117,7 @@ def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder
     assert [message for message in reported if f":{orphan}) was still there, and was killed" in message]
 
 
-def test_a_second_server_leaves_the_replicas_of_the_first_alone(tmp_path: Path) -> None:
+def test_second_server_does_not_touch_replicas_of_the_first(tmp_path: Path) -> None:
     with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
@@ -144,7 +144,7 @@ def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> 
     assert "replica r1 was stopped by a signal for 5 s, and is killed; it is started again" in reported
 
 
-def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
+def test_client_that_does_not_read_uses_bounded_server_memory(tmp_path: Path) -> None:
     with (
         serve(tmp_path, "--replicas", "1") as served,
         psycopg.connect(served.address, autocommit=True) as connection,
@@ -255,7 +255,7 @@ def test_unusable_instances_report_the_reason(tmp_path: Path) -> None:
         assert "give both ends a token" in err
 
 
-def test_instances_of_others_need_a_token(tmp_path: Path) -> None:
+def test_remote_instances_need_a_token(tmp_path: Path) -> None:
     status, said = refused(tmp_path, "--instance", "10.0.0.7:6876")
     assert status == 2
     assert "10.0.0.7 is reachable from other machines" in said
@@ -264,7 +264,7 @@ def test_instances_of_others_need_a_token(tmp_path: Path) -> None:
     assert "names an instance twice" in said
 
 
-def test_another_protocol_is_refused_before_anything_is_dropped() -> None:
+def test_controller_of_another_protocol_is_refused_before_it_drops_dataflows() -> None:
     with pytest.raises(ProtocolError, match=r"speaks flow.compute.v1, and not flow.compute.v9"):
         check_hello(Hello(1, 1, "flow.compute.v9"), "")
 
@@ -358,7 +358,7 @@ def traffic(served: Served) -> Iterator[Traffic]:
     assert going.changes == [(1, number + 1) for number in range(len(going.changes))]
 
 
-def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -> None:
+def test_queries_and_subscriptions_continue_while_replicas_change(tmp_path: Path) -> None:
     data = tmp_path / ".flow"
     with serve(tmp_path) as served:
         execute(served, "CREATE TABLE t (a bigint, b bigint)")
@@ -410,7 +410,7 @@ def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -
         ("BEGIN; CREATE REPLICA x; COMMIT", "25001"),
     ],
 )
-def test_statements_that_make_no_sense(options: Served, statement: str, sqlstate: str) -> None:
+def test_invalid_replica_statements_are_refused(options: Served, statement: str, sqlstate: str) -> None:
     with psycopg.connect(options.address, autocommit=True) as connection:
         with pytest.raises(psycopg.Error) as failed:
             connection.execute(statement)
@@ -468,7 +468,7 @@ def test_if_exists_and_if_not_exists_skip_replicas_with_notices(tmp_path: Path) 
     ]
 
 
-def test_only_a_server_has_replicas(tmp_path: Path) -> None:
+def test_replica_statements_need_a_server(tmp_path: Path) -> None:
     with serve(tmp_path) as served:
         execute(served, "CREATE REPLICA one")
         execute(served, "CREATE TABLE t (a bigint)")
@@ -545,7 +545,7 @@ def secret(folder: Path, text: str) -> list[str]:
     return ["--token-file", str(path)]
 
 
-def test_a_server_uses_instances_that_its_authority_has_signed(
+def test_server_accepts_instances_signed_by_its_authority(
     tmp_path: Path, authority: Authority, stranger: Authority
 ) -> None:
     data = tmp_path / ".flow"
@@ -574,9 +574,7 @@ def test_a_server_uses_instances_that_its_authority_has_signed(
         assert all(reason for _, reason in states.values())
 
 
-def test_an_instance_lets_only_servers_in_that_it_knows(
-    tmp_path: Path, authority: Authority, stranger: Authority
-) -> None:
+def test_instance_refuses_unknown_servers(tmp_path: Path, authority: Authority, stranger: Authority) -> None:
     data = tmp_path / ".flow"
     data.mkdir()
     token = secret(tmp_path, "swordfish")

@@ -13,7 +13,7 @@ def sql(folder: Path, *arguments: str, text: str = "") -> tuple[int, str, str]:
     return flowctl(folder, "sql", "--data", str(folder / "data"), *arguments, text=text)
 
 
-def test_statements_and_forms_of_output(tmp_path: Path) -> None:
+def test_sql_prints_results_in_each_format(tmp_path: Path) -> None:
     script = tmp_path / "t.sql"
     script.write_text(
         "CREATE TABLE t (a int, b text, c jsonb);\n"
@@ -33,7 +33,7 @@ def test_statements_and_forms_of_output(tmp_path: Path) -> None:
     assert sql(tmp_path, "-c", "COPY (SELECT b FROM t WHERE a = 3) TO STDOUT") == (0, "z\n", "")
 
 
-def test_errors(tmp_path: Path) -> None:
+def test_sql_reports_errors(tmp_path: Path) -> None:
     status, out, err = sql(tmp_path, "-c", "SELECT 1", "-c", "SELEC 2")
 
     assert (status, out) == (1, '{"?column?":1}\n')
@@ -64,14 +64,14 @@ def test_errors_show_their_line_and_a_suggestion(tmp_path: Path) -> None:
         assert sql(tmp_path, "-c", statement)[2].split("\n")[2:4] == [f"1 | {statement}", f"  | {excerpt}"]
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_sql_refuses_a_file_that_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "t.sql").write_bytes(b"SELECT '\xff'")
 
     message = "error: t.sql is not UTF-8 text: byte 9 is 0xff\n"
     assert sql(tmp_path, "-f", "t.sql") == (2, "", message)
 
 
-def test_json_has_each_column_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_json_output_renames_duplicate_columns(tmp_path: Path) -> None:
     query = "SELECT 1 AS x, 2 AS x, 3 AS x_2, 4 AS x, 5"
 
     assert sql(tmp_path, "-c", query, "-o", "json") == (

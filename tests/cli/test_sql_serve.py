@@ -137,7 +137,7 @@ def test_clients_see_collections_and_tables(served: Served) -> None:
     assert [column["name"] for column in inspector.get_columns("acme/people")][:2] == ["name", "age"]
 
 
-def test_a_query_about_the_catalog_fails_in_a_failed_transaction(served: Served) -> None:
+def test_catalog_query_fails_in_a_failed_transaction(served: Served) -> None:
     with psycopg.connect(served.address) as connection:
         with pytest.raises(psycopg.errors.UndefinedTable, match="nothing"):
             connection.execute("SELECT * FROM nothing")
@@ -172,7 +172,7 @@ def test_signal_ends_the_server_and_written_rows_stay(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql")
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
-def test_psql_on_a_terminal(served: Served, locale: str) -> None:
+def test_psql_works_on_a_terminal(served: Served, locale: str) -> None:
     """On a terminal psql asks for the encoding of its locale: in the locale C, for SQL_ASCII."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -194,7 +194,7 @@ def test_psql_on_a_terminal(served: Served, locale: str) -> None:
     assert ("UTF8" if locale == "C.UTF-8" else "SQL_ASCII") in said.decode()
 
 
-def test_an_encoding_that_is_not_here_ends_a_statement_and_no_connection(served: Served) -> None:
+def test_unsupported_encoding_fails_the_statement_and_keeps_the_connection(served: Served) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="EUC_TW"):
             connection.execute("SET client_encoding = 'EUC_TW'")
@@ -203,7 +203,7 @@ def test_an_encoding_that_is_not_here_ends_a_statement_and_no_connection(served:
         psycopg.connect(f"{served.address} client_encoding=EUC_TW")
 
 
-def test_passwords(tmp_path: Path) -> None:
+def test_password_file_restricts_logins(tmp_path: Path) -> None:
     passwords = tmp_path / "passwords"
     passwords.write_text("ann:secret\nben:other\n")
     passwords.chmod(0o600)
@@ -233,7 +233,7 @@ def test_passwords(tmp_path: Path) -> None:
         (("--instance", "127.0.0.1:0"), "port 0 of 127.0.0.1 cannot be reached"),
     ],
 )
-def test_command_lines_that_make_no_sense(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+def test_invalid_serve_options_are_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     status, said = refused(tmp_path, *options)
 
     assert status == 2
@@ -241,7 +241,7 @@ def test_command_lines_that_make_no_sense(tmp_path: Path, options: tuple[str, ..
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_declared_forms(served: Served, binary: bool) -> None:
+def test_clients_see_declared_type_modifiers(served: Served, binary: bool) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection, connection.cursor(binary=binary) as cursor:
         cursor.execute("CREATE TABLE IF NOT EXISTS prices (price numeric(10,2), code char(3), name varchar(5))")
         cursor.execute("DELETE FROM prices")
@@ -270,7 +270,7 @@ def test_declared_forms(served: Served, binary: bool) -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_arrays(served: Served, binary: bool) -> None:
+def test_clients_write_and_read_arrays(served: Served, binary: bool) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection, connection.cursor(binary=binary) as cursor:
         cursor.execute("CREATE TABLE IF NOT EXISTS words (id bigint, tags text[])")
         cursor.execute("DELETE FROM words")
@@ -321,7 +321,7 @@ def test_definitions_and_rows_are_one_transaction(tmp_path: Path) -> None:
         engine.dispose()
 
 
-def test_defaults(served: Served) -> None:
+def test_clients_use_column_defaults(served: Served) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE visits (name text, at timestamptz DEFAULT now(), n int DEFAULT 1 NOT NULL)")
         with connection.cursor().copy("COPY visits (name) FROM STDIN") as copy:
@@ -545,7 +545,7 @@ def test_only_marked_users_change_replicas(logged_in: Served) -> None:
             connection.execute(text.encode())
 
 
-def test_a_folder_of_files_must_be_one(tmp_path: Path) -> None:
+def test_files_option_needs_a_folder(tmp_path: Path) -> None:
     code, said = refused(tmp_path, "--files", str(tmp_path / "none"))
     assert code == 2
     assert "--files" in said

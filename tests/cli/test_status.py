@@ -58,7 +58,7 @@ def rate(folder: Path) -> object:
     return json.loads(flowctl(folder, "status", "-o", "json")[1])["rate"]
 
 
-def test_the_rate_is_that_of_the_last_transactions_since_a_reset(tmp_path: Path) -> None:
+def test_status_rate_covers_the_last_transactions_since_a_reset(tmp_path: Path) -> None:
     write_catalog(tmp_path, DERIVED)
     Store(tmp_path / ".flow").close()
     log = TaskLog(tmp_path / ".flow", "s/copies")

@@ -17,7 +17,7 @@ def text_of(value: object) -> str:
 
 
 @given(ROWS, st.none() | st.integers(1, 250), st.permutations(NAMES[1:]))
-def test_tables_have_each_shown_cell_whole_and_fit_where_columns_can_be_spared(
+def test_tables_show_whole_cells_and_omit_columns_to_fit(
     rows: list[dict[str, Any]], width: int | None, spare: list[str]
 ) -> None:
     """A row is one line with all its shown cells whole; lines are longer than the terminal only if none can be spared."""

@@ -134,7 +134,7 @@ class Watched:
 ONE, TEN = "SELECT $id, $n + 1 AS n;", "SELECT $id, $n + 10 AS n;"
 
 
-def test_edits_are_applied_under_a_run(tmp_path: Path) -> None:
+def test_watching_run_applies_edits(tmp_path: Path) -> None:
     live = tmp_path / "live"
     live.mkdir()
     write_catalog(live, NUMBERS + copies(), one__sql=ONE)
@@ -184,7 +184,7 @@ def test_edits_are_applied_under_a_run(tmp_path: Path) -> None:
         run.process.wait()
 
 
-def test_a_run_that_is_killed_while_it_applies_an_edit_continues(tmp_path: Path) -> None:
+def test_run_killed_while_applying_an_edit_continues(tmp_path: Path) -> None:
     write_catalog(tmp_path, NUMBERS + copies(), one__sql=ONE)
     run = Watched(tmp_path)
     try:
@@ -209,7 +209,7 @@ def test_a_run_that_is_killed_while_it_applies_an_edit_continues(tmp_path: Path)
         run.process.wait()
 
 
-def test_resets_and_splits_are_applied_under_a_run(tmp_path: Path) -> None:
+def test_watching_run_applies_resets_and_splits(tmp_path: Path) -> None:
     write_catalog(tmp_path, NUMBERS + copies() + copies("again", "copies") + STORED, one__sql=ONE)
     run = Watched(tmp_path)
 
@@ -254,7 +254,7 @@ def test_resets_and_splits_are_applied_under_a_run(tmp_path: Path) -> None:
         run.process.wait()
 
 
-def test_a_second_run_takes_over_and_the_first_says_so_and_ends(tmp_path: Path) -> None:
+def test_second_run_fences_the_first_which_reports_it_and_ends(tmp_path: Path) -> None:
     write_catalog(tmp_path, NUMBERS + copies() + copies("again", "copies"), one__sql=ONE)
     runs = [Watched(tmp_path, "first")]
     try:
@@ -280,7 +280,7 @@ def test_a_second_run_takes_over_and_the_first_says_so_and_ends(tmp_path: Path) 
             run.process.wait()
 
 
-def test_a_task_that_another_run_has_is_left_to_it_until_that_ends(tmp_path: Path) -> None:
+def test_task_of_another_run_stays_there_until_that_run_ends(tmp_path: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder, name in zip(folders, ("copies", "again"), strict=True):
         folder.mkdir()
@@ -307,7 +307,7 @@ def test_a_task_that_another_run_has_is_left_to_it_until_that_ends(tmp_path: Pat
             run.process.wait()
 
 
-def test_watching_has_no_end(tmp_path: Path) -> None:
+def test_watch_option_excludes_until_idle(tmp_path: Path) -> None:
     status, _, err = flowctl(tmp_path, "run", "--watch", "--until-idle")
     assert status == 2
     assert "--watch runs until it is stopped" in err

@@ -61,9 +61,7 @@ def stored_rows(folder: Path, table: str) -> list[Row]:
     return rows
 
 
-def test_columns_that_are_equated_begin_the_index_by_which_a_row_is_found(
-    tmp_path: Path, orders: Changing, customers: Changing
-) -> None:
+def test_row_index_begins_with_equated_columns(tmp_path: Path, orders: Changing, customers: Changing) -> None:
     """No other index is needed, and first rows are in its order; each is there once, with how often it is."""
     instance = Instance(tmp_path)
     instance.maintain(9, JOINED, 1, {1: orders.since(1), 2: customers.since(1)})

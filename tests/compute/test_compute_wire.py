@@ -82,7 +82,7 @@ RESPONSES: st.SearchStrategy[Response] = st.one_of(
 
 
 @given(command=COMMANDS)
-def test_commands_arrive(command: Command) -> None:
+def test_commands_survive_the_wire(command: Command) -> None:
     message = command_message(command).SerializeToString(deterministic=True)
 
     arrived = command_of(pb.ComputeCommand.FromString(message))
@@ -92,14 +92,12 @@ def test_commands_arrive(command: Command) -> None:
 
 
 @given(response=RESPONSES)
-def test_responses_arrive(response: Response) -> None:
+def test_responses_survive_the_wire(response: Response) -> None:
     assert response_of(pb.ComputeResponse.FromString(response_message(response).SerializeToString())) == response
 
 
 @given(relation=RELATIONS, arguments=st.lists(DATA, max_size=3).map(tuple), most_bytes=st.none() | st.integers(1, 99))
-def test_peeks_arrive_and_a_query_is_the_same_each_time(
-    relation: Relation, arguments: Row, most_bytes: int | None
-) -> None:
+def test_peeks_survive_the_wire_and_share_one_query(relation: Relation, arguments: Row, most_bytes: int | None) -> None:
     query = Query(relation, Finishing((), None, 0, (0,)))
     peeks = [Peek(uuid, query, 5, arguments, most_bytes) for uuid in (1, 2)]
 
@@ -113,7 +111,7 @@ def test_peeks_arrive_and_a_query_is_the_same_each_time(
 
 
 @given(error=ERRORS)
-def test_errors_arrive(error: FlowError) -> None:
+def test_errors_survive_the_wire(error: FlowError) -> None:
     for response in (PeekResponse(1, error), Status(1, error), TailResponse(1, 2, 3, (), error)):
         arrived = response_of(response_message(response))
         sent = arrived.result if isinstance(arrived, PeekResponse) else arrived.failure  # type: ignore[union-attr]
@@ -134,7 +132,7 @@ def test_dataflows_of_one_identifier_are_distinguished() -> None:
     assert response_of(response_message(response)) == response
 
 
-def test_to_write_a_table_or_to_move_a_line_of_the_catalog_makes_no_other_source() -> None:
+def test_source_is_equal_after_writes_and_moved_catalog_lines() -> None:
     later = Table(7, "sql/public/renamed", TABLE.columns, TABLE.key, 6, 12)
 
     assert Import.of(7, TABLE) == Import.of(7, later)
@@ -163,7 +161,7 @@ def test_invalid_messages_are_refused() -> None:
         encode(object())
 
 
-def test_large_integers_of_schemas_arrive() -> None:
+def test_large_integers_of_schemas_survive_the_wire() -> None:
     assert decode(encode(({"maximum": 10**30}, Type.BIGINT, Get(1, ())))) == (
         {"maximum": 10**30},
         Type.BIGINT,

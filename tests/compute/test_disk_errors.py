@@ -30,7 +30,7 @@ def fill(connection: apsw.Connection) -> None:
             connection.execute("INSERT INTO large VALUES (zeroblob(10000))")
 
 
-def test_a_full_disk_is_reported_though_sqlite_has_ended_the_transaction(connection: apsw.Connection) -> None:
+def test_full_disk_is_reported_after_sqlite_ended_the_transaction(connection: apsw.Connection) -> None:
     connection.pragma("max_page_count", 100)
     with pytest.raises(SqlError) as caught, translated():
         fill(connection)
@@ -46,7 +46,7 @@ def test_a_full_disk_is_reported_though_sqlite_has_ended_the_transaction(connect
     fill(connection)
 
 
-def test_a_database_that_another_process_locks_is_busy(connection: apsw.Connection, tmp_path: Path) -> None:
+def test_database_locked_by_another_process_is_busy(connection: apsw.Connection, tmp_path: Path) -> None:
     with closing(apsw.Connection(str(tmp_path / NAME))) as backup:
         backup.execute("BEGIN IMMEDIATE")
         with pytest.raises(BusyError, match="another process holds a lock on the database"), translated():
@@ -54,7 +54,7 @@ def test_a_database_that_another_process_locks_is_busy(connection: apsw.Connecti
     fill(connection)
 
 
-def test_a_damaged_database_is_recreated_and_one_that_is_no_file_is_reported(tmp_path: Path) -> None:
+def test_damaged_database_is_recreated_and_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"this is no database, " * 1000)
     open_database(tmp_path).close()
     with closing(open_database(tmp_path)) as connection:
@@ -65,7 +65,7 @@ def test_a_damaged_database_is_recreated_and_one_that_is_no_file_is_reported(tmp
         open_database(other)
 
 
-def test_an_error_in_a_statement_is_not_that_of_before(connection: apsw.Connection) -> None:
+def test_statement_error_replaces_the_previous_error(connection: apsw.Connection) -> None:
     try:
         connection.execute("INSERT INTO version VALUES (NULL)")
     except apsw.ConstraintError:

@@ -283,7 +283,7 @@ def test_hydration_processes_have_low_priority() -> None:
     instance.close()
 
 
-def test_a_process_that_is_killed_is_begun_again() -> None:
+def test_killed_hydration_process_is_restarted() -> None:
     """Now and then the system kills one; a view that is always killed fails."""
     orders = many()
     instance = Instance(most_here=1_000)

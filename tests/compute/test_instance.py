@@ -56,7 +56,7 @@ def rows_of(instance: Instance, relation: Relation, as_of: int | None = None) ->
     return Counter(row for batch in instance.peek(relation, as_of=as_of) for row in batch)
 
 
-def test_view_over_time(orders: Changing, customers: Changing) -> None:
+def test_view_equals_its_query_at_each_time(orders: Changing, customers: Changing) -> None:
     """A view has the rows of each time, and tells what changed."""
     instance = Instance()
     instance.maintain(9, TOTALS, 2, {1: orders.since(2), 2: customers.since(2)})
@@ -87,7 +87,7 @@ def test_view_over_time(orders: Changing, customers: Changing) -> None:
     instance.close()
 
 
-def test_views_over_views(orders: Changing, customers: Changing) -> None:
+def test_views_over_views_follow_updates(orders: Changing, customers: Changing) -> None:
     """A view may be over another, of the same sources or of fewer."""
     instance = Instance()
     amounts = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
@@ -121,7 +121,7 @@ def test_views_over_views(orders: Changing, customers: Changing) -> None:
     instance.close()
 
 
-def test_errors_come_and_go(orders: Changing) -> None:
+def test_row_errors_appear_and_disappear(orders: Changing) -> None:
     """A view fails while a row has no value, and only then."""
     instance = Instance()
     shares = Project(ORDERS, (call("/", number(100), call("-", column(ORDERS, 2), number(20))),))
@@ -146,7 +146,7 @@ def test_errors_come_and_go(orders: Changing) -> None:
     instance.close()
 
 
-def test_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
+def test_instance_resumes_after_a_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
     """An instance goes on where it was, unless what it is asked for is another relation."""
     instance = Instance(tmp_path)
     instance.maintain(9, TOTALS, 2, {1: orders.since(2), 2: customers.since(2)})
@@ -200,7 +200,7 @@ def test_unstarted_dataflows_leave_nothing(tmp_path: Path) -> None:
         assert database.execute("SELECT id FROM definitions").fetchall() == []
 
 
-def test_a_step_says_whether_there_is_more_to_do_at_once(orders: Changing, customers: Changing) -> None:
+def test_step_returns_whether_more_work_remains(orders: Changing, customers: Changing) -> None:
     """One step handles all complete times, unless a dataflow reads another one that advances after it."""
     instance = Instance()
     instance.maintain(9, ORDERS, 4, {1: orders.since(4)})
@@ -220,7 +220,7 @@ def test_a_step_says_whether_there_is_more_to_do_at_once(orders: Changing, custo
     instance.close()
 
 
-def test_prepared_peeks(orders: Changing) -> None:
+def test_prepared_peeks_take_arguments(orders: Changing) -> None:
     """A query is prepared once, and asked with other arguments."""
     instance = Instance()
     instance.maintain(1, ORDERS, 4, {1: orders.since(4)})
@@ -234,7 +234,7 @@ def test_prepared_peeks(orders: Changing) -> None:
     instance.close()
 
 
-def test_reading_beside_work() -> None:
+def test_reads_run_beside_steps() -> None:
     """Readers of a changing view see it at one time, and do not wait for the step."""
     accounts = Changing((Type.BIGINT, Type.BIGINT))
     accounts.change(1, [((number_, 10), 1) for number_ in range(20)])
@@ -275,7 +275,7 @@ def test_reading_beside_work() -> None:
     instance.close()
 
 
-def test_prepared_peek_sees_what_has_come_since(orders: Changing) -> None:
+def test_prepared_peek_sees_later_updates(orders: Changing) -> None:
     """A query that is asked again sees what was committed since, copies and errors as well, and the past as it was."""
     inverse = Project(ORDERS, (call("/", number(60), column(ORDERS, 2)),))
     instance = Instance()

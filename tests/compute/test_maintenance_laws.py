@@ -126,6 +126,6 @@ def test_views_equal_recomputation(seed: int) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_views_with_errors(seed: int) -> None:
+def test_views_with_errors_equal_recomputation(seed: int) -> None:
     """Where expressions may have no value, and neither a view nor scratch has met one, both have the same rows."""
     run(seed, can_fail=True)

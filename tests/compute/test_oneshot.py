@@ -134,7 +134,7 @@ MATCHES = call("=", column(ORDERS, 1), Column(4, Type.TEXT))
         ),
     ],
 )
-def test_relations(relation: Relation, expected: list[Row]) -> None:
+def test_relations_are_evaluated(relation: Relation, expected: list[Row]) -> None:
     """Every kind of relation has the rows that SQL says."""
     assert Counter(rows_of(relation)) == Counter(expected)
 
@@ -144,7 +144,7 @@ def subquery(kind: SubqueryKind, relation: Relation, *operands: Expression) -> S
     return Subquery(kind, relation, operands, Type.BIGINT if kind is SubqueryKind.SCALAR else Type.BOOLEAN)
 
 
-def test_subqueries() -> None:
+def test_subqueries_are_evaluated() -> None:
     """Subqueries see the row around them, and have the logic of three values."""
     of_customer = Filter(ORDERS, call("=", column(ORDERS, 1), OuterColumn(1, 0, Type.TEXT)))
     exists = Filter(CUSTOMERS, subquery(SubqueryKind.EXISTS, of_customer))
@@ -161,7 +161,7 @@ def test_subqueries() -> None:
     assert rows_of(Filter(CUSTOMERS, call("not", member))) == []
 
 
-def test_scalar_subquery_of_several_rows() -> None:
+def test_scalar_subquery_of_several_rows_fails() -> None:
     """A subquery that is to have one value does not choose among several."""
     one_of_many = Project(CUSTOMERS, (subquery(SubqueryKind.SCALAR, NUMBERS),))
     with pytest.raises(SqlError) as caught:
@@ -169,7 +169,7 @@ def test_scalar_subquery_of_several_rows() -> None:
     assert caught.value.sqlstate == "21000"
 
 
-def test_finishing() -> None:
+def test_finishing_orders_and_limits_rows() -> None:
     """Rows are ordered before columns are chosen, and ties fall in the order of all columns."""
     order = (Order(column(ORDERS, 1), is_descending=True, nulls_first=True),)
     assert rows_of(ORDERS, Finishing(order, 3, 1, (0,))) == [(5,), (5,), (2,)]
@@ -205,7 +205,7 @@ def test_evaluation_fetches_only_rows_that_it_reads() -> None:
     assert len(fetched) == 2
 
 
-def test_limits() -> None:
+def test_result_size_is_limited() -> None:
     """A result that is too large, and a statement that is cancelled, end with an error of their own."""
     with pytest.raises(SqlError) as caught:
         list(evaluate(ORDERS, shown(ORDERS), contents, most_bytes=100))
@@ -217,14 +217,14 @@ def test_limits() -> None:
         assert caught.value.sqlstate == "57014"
 
 
-def test_wide_unions() -> None:
+def test_wide_unions_are_evaluated() -> None:
     """More relations are united than SQLite unites at once, and joined."""
     one = Constant(((1,),), (Type.BIGINT,))
     assert len(rows_of(UnionAll((one,) * 1000))) == 1000
     assert rows_of(picked(Join((one,) * 120), 119)) == [(1,)]
 
 
-def test_parameters_of_get() -> None:
+def test_get_passes_requested_columns() -> None:
     """A collection without columns that are read has its number of rows."""
     assert rows_of(Reduce(Get(1, ORDERS.types), (), (aggregate("count"),))) == [(6,)]
 
@@ -255,7 +255,7 @@ def test_reused_connections_keep_nothing_of_a_query() -> None:
         (Type.BOOLEAN, (1, 0, None)),
     ],
 )
-def test_rows_that_are_written_are_those_that_are_evaluated(kind: Type, values: tuple[Datum, ...]) -> None:
+def test_literal_rows_equal_evaluated_rows(kind: Type, values: tuple[Datum, ...]) -> None:
     """They are not evaluated at all, in the form in which SQLite would give them."""
     types = (kind,) * len(values)
     constant = Constant((values, values), types)

@@ -82,6 +82,6 @@ def run(seed: int) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_relations_are_those_of_postgres(seed: int) -> None:
+def test_relations_equal_postgresql(seed: int) -> None:
     """Rows, how often each is there, and types."""
     run(seed)

@@ -50,7 +50,7 @@ def peeked(instance: Instance, query: PreparedPeek, as_of: int, arguments: Seque
     return [row for batch in instance.peek(query, as_of=as_of, arguments=arguments) for row in batch]
 
 
-def test_rows_are_those_of_a_peek() -> None:
+def test_fast_path_returns_the_rows_of_a_peek() -> None:
     orders = orders_of(5)
     instance = maintaining(orders)
     query = prepared(BY_ID)
@@ -112,7 +112,7 @@ def test_reads_let_the_write_ahead_log_restart(tmp_path: Path) -> None:
     instance.close()
 
 
-def test_few_steps_again_and_again_are_no_many_steps() -> None:
+def test_step_limit_counts_each_statement_separately() -> None:
     """SQLite counts the steps of a statement from when it was first carried out."""
     instance = maintaining(orders_of(50))
     query = prepared(Filter(VIEW, call("=", column(ORDERS, 2), Parameter(0, Type.BIGINT))))
@@ -120,7 +120,7 @@ def test_few_steps_again_and_again_are_no_many_steps() -> None:
     instance.close()
 
 
-def test_no_row_of_a_later_commit_is_given() -> None:
+def test_fast_path_returns_no_row_of_a_later_commit() -> None:
     """While another thread commits, one row at each time: as many rows are there as times have passed."""
     orders = orders_of(1)
     instance = maintaining(orders)

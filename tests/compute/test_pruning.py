@@ -14,7 +14,7 @@ DOCUMENTS = Get(1, (Type.JSONB, Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT))
 JOINED = Join((DOCUMENTS, DOCUMENTS), (call("=", Column(1, Type.BIGINT), Column(5, Type.BIGINT)),))
 
 
-def test_large_columns_are_left_out() -> None:
+def test_pruning_omits_unread_large_columns() -> None:
     """Pruning removes unread columns and keeps the others in their places."""
     plan = pruned(plan_of(Project(JOINED, (Column(3, Type.TEXT), Column(6, Type.TIMESTAMPTZ)))), {1})
     narrow = Source(1, (Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT), (1, 2, 3))

@@ -40,7 +40,7 @@ def test_throttle_does_not_pause_with_free_processors() -> None:
     assert machine.slept == 0.0
 
 
-def test_throttle_pauses_as_long_as_it_worked_where_others_wait() -> None:
+def test_throttle_pauses_as_long_as_it_worked_if_processors_are_busy() -> None:
     machine = Machine()
     throttle = machine.throttle(0.02)
     machine.work(throttle, 0.015, 0.004)

@@ -62,7 +62,9 @@ S = "string"
         (field("a~1b", S, must=True), {"a/b": "escaped"}, "escaped"),
     ],
 )
-def test_a_field_becomes_a_value(projection: ProjectionSpec, document: dict[str, Any], value: object) -> None:
+def test_field_is_converted_to_an_sqlite_value(
+    projection: ProjectionSpec, document: dict[str, Any], value: object
+) -> None:
     binding = compile_binding([projection])
     bound = next(binding.feed([document], [CLOCK]))
     assert bound == (value,)
@@ -99,9 +101,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.sampled_from(FIELDS)), st.lists(DOCUMENTS, max_size=5))
-def test_a_compiled_binding_is_its_getters_one_by_one(
-    fields: list[ProjectionSpec], documents: list[dict[str, Any]]
-) -> None:
+def test_compiled_binding_equals_single_getters(fields: list[ProjectionSpec], documents: list[dict[str, Any]]) -> None:
     binding = compile_binding(fields)
     getters = [compile_getter(each) for each in fields]
     expected = [tuple(get(document, CLOCK) for get in getters) for document in documents]
@@ -156,5 +156,5 @@ def test_parameters_are_known_without_preparing_sql() -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT '$('||$a||')' AS a;", "SELECT ':('||$a||')';", "-- $(\nSELECT '#'||$a||')';"])
-def test_a_parameter_is_known_behind_a_text_that_looks_like_one(sql: str) -> None:
+def test_parameter_is_found_after_a_text_that_looks_like_one(sql: str) -> None:
     assert [item.field for item in mentioned_projections(sql, [field("a", S)])] == ["a"]

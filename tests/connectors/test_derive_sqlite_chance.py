@@ -39,7 +39,7 @@ def test_now_is_the_adjusted_clock(expression: str, value: object) -> None:
     assert publish(f"SELECT {expression} AS x", DOCUMENT) == [{"x": value}]
 
 
-def test_the_next_document_has_a_later_now() -> None:
+def test_now_advances_with_the_next_document() -> None:
     rows = run(derivation("SELECT time('now') AS x; SELECT $id AS x"), [DOCUMENT, {**DOCUMENT, "id": 4}])
     assert rows == [(0, {"x": "22:13:20"}), (0, {"x": 3}), (1, {"x": "22:13:21"}), (1, {"x": 4})]
 
@@ -49,7 +49,7 @@ def test_now_never_rounds_into_the_future() -> None:
     assert run(spec, [DOCUMENT]) == [(0, {"x": "20"})]
 
 
-def test_a_column_may_default_to_the_present() -> None:
+def test_column_default_may_be_the_present_time() -> None:
     migrations = ["CREATE TABLE t (id, at DEFAULT CURRENT_TIMESTAMP); CREATE INDEX day ON t (date(at));"]
     spec = derivation("INSERT INTO t (id) VALUES ($id) RETURNING at", migrations=migrations)
     assert run(spec, [DOCUMENT]) == [(0, {"at": "2023-11-14 22:13:20"})]
@@ -80,9 +80,9 @@ def test_randomblob_has_at_least_one_byte() -> None:
         ("SELECT 'now'", False),
     ],
 )
-def test_only_calls_cost_anything(sql: str, called: bool) -> None:
+def test_functions_are_overridden_only_if_called(sql: str, called: bool) -> None:
     assert calls_chance([sql]) is called
 
 
-def test_a_field_may_be_called_like_a_function() -> None:
+def test_field_may_have_the_name_of_a_function() -> None:
     assert publish("SELECT $date", {"date": "now"}, field("date", "string")) == [{"date": "now"}]

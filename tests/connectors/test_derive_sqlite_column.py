@@ -98,5 +98,5 @@ def test_two_columns_of_one_property_are_an_error(sql: str, name: str, position:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1 AS x, 2 AS X", "SELECT 1 AS x; SELECT 2 AS x"])
-def test_columns_of_different_properties_are_none(sql: str) -> None:
+def test_columns_of_different_properties_are_no_error(sql: str) -> None:
     assert check(sql, True) == []

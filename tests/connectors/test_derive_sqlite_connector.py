@@ -46,12 +46,12 @@ def test_all_issues_of_all_transforms_are_found() -> None:
     ]
 
 
-def test_a_parameter_is_found_behind_a_longer_one() -> None:
+def test_parameter_is_found_after_a_longer_one() -> None:
     (issue,) = check("SELECT $id, $sender, $send")
     assert issue.position == Position("lambda.sql", 1, 22, 5)
 
 
-def test_an_unknown_parameter_like_no_other_lists_what_there_is() -> None:
+def test_unknown_parameter_error_lists_known_parameters() -> None:
     (issue,) = check("SELECT $somethingElse")
     assert issue.hint == "there are $amount, $flow_document, $flow_published_at, $id, $sender"
 

@@ -148,7 +148,7 @@ def test_full_text_search_works_while_the_guard_is_on() -> None:
          "reads the table 'u', which the lambda of transform 'from1' writes"),
     ],
 )  # fmt: skip
-def test_a_document_that_comes_to_any_shard_finds_no_state(lambdas: list[str], migrations: str, message: str) -> None:
+def test_lambda_with_any_shuffle_may_not_use_state(lambdas: list[str], migrations: str, message: str) -> None:
     (issue,) = check(*lambdas, migrations=migrations, shuffles=(ANY,))
     assert issue.code == "E528"
     what = "the lambda of transform 'from0'"
@@ -166,7 +166,9 @@ def test_a_document_that_comes_to_any_shard_finds_no_state(lambdas: list[str], m
         (["INSERT INTO t VALUES ($id, 1)", "SELECT id FROM t WHERE id = $id"], (BY_ID, BY_ID)),
     ],
 )  # fmt: skip
-def test_tables_that_are_the_same_everywhere_may_be_read(lambdas: list[str], shuffles: tuple[ShuffleSpec, ...]) -> None:
+def test_lambda_with_any_shuffle_may_read_constant_tables(
+    lambdas: list[str], shuffles: tuple[ShuffleSpec, ...]
+) -> None:
     migrations = (
         TABLES + "INSERT INTO rates VALUES (1, 2.5); CREATE TRIGGER r AFTER INSERT ON rates BEGIN SELECT 1; END;"
     )

@@ -51,7 +51,7 @@ def opened(folder: Path, sql: str, *migrations: str) -> Iterator[SqliteSession]:
         f"{NUMBERS.format(30)} SELECT group_concat(hex(randomblob(500000 * i))) AS x FROM n",
     ],
 )
-def test_sql_that_takes_too_much_memory_fails_with_its_document(tmp_path: Path, sql: str) -> None:
+def test_sql_beyond_the_memory_limit_fails_with_its_document(tmp_path: Path, sql: str) -> None:
     before, limit = apsw.memory_used(), apsw.hard_heap_limit(-1)
     apsw.memory_high_water(True)
     with opened(tmp_path, f"SELECT $id;\n{sql}") as session, pytest.raises(LambdaError) as raised:
@@ -81,7 +81,7 @@ def test_sqlite_spills_temporary_data_to_disk(tmp_path: Path, sql: str) -> None:
     assert apsw.memory_high_water() - before <= (MEGABYTES + 1) << 20
 
 
-def test_each_document_may_take_as_much(tmp_path: Path) -> None:
+def test_memory_limit_applies_to_each_document(tmp_path: Path) -> None:
     with opened(tmp_path, "SELECT length(randomblob(20000000)) + $id AS x") as session:
         published = list(session.invoke(batch([{**DOCUMENT, "id": each} for each in range(8)])))
     assert [document["x"] for _, document in published] == [20_000_000 + each for each in range(8)]
@@ -127,7 +127,7 @@ def test_a_session_releases_its_limit_even_if_its_database_is_closed(tmp_path: P
     assert apsw.hard_heap_limit(-1) == limit
 
 
-def test_shards_of_the_same_process_continue(tmp_path: Path) -> None:
+def test_other_shards_continue_after_a_memory_failure(tmp_path: Path) -> None:
     """One shard's lambda fails for want of memory again and again; another's, in its thread, never does."""
     done = threading.Event()
     counted: list[int] = []

@@ -18,7 +18,7 @@ def migrate(db: apsw.Connection, *texts: str) -> None:
     apply_migrations(Guard(db), Watch(db, 60.0), migrations, "acme/out", AT)
 
 
-def test_appended_migrations_alone_are_run() -> None:
+def test_only_appended_migrations_are_run() -> None:
     db = database()
     migrate(db, "CREATE TABLE t (a); INSERT INTO t VALUES (1)")
     migrate(db, "CREATE TABLE t (a); INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3) RETURNING a; -- done")
@@ -27,7 +27,7 @@ def test_appended_migrations_alone_are_run() -> None:
     assert db.in_transaction
 
 
-def test_a_transaction_rolled_back_takes_its_migrations_along() -> None:
+def test_rollback_undoes_migrations() -> None:
     db = database()
     migrate(db, "CREATE TABLE t (a)")
     db.execute("ROLLBACK; BEGIN")

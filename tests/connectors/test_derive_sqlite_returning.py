@@ -117,7 +117,7 @@ _DOCUMENTS = st.lists(st.tuples(_BOUND, _BOUND), min_size=1, max_size=12)
 
 
 @given(_CONFLICTS, _TARGETS, _VALUES, _UPSERTS, st.sampled_from(["$x", "$y, $x", "$x,$x"]), _DOCUMENTS)
-def test_two_statements_do_what_the_one_does(
+def test_split_statements_equal_the_original_statement(
     conflict: str, target: str, values: str, upsert: str, returned: str, documents: list[tuple[Any, Any]]
 ) -> None:
     """The oracle is SQLite: the rows that it returns, the errors, and what tables hold then."""

@@ -37,7 +37,7 @@ def test_a_row_becomes_a_document(sql: str, document: dict[str, Any]) -> None:
     assert publish(sql, {"id": 3, "sender": "al", "amount": 1}) == [document]
 
 
-def test_a_parameter_selected_as_it_is_becomes_a_flat_property_named_like_its_field() -> None:
+def test_unchanged_parameter_becomes_the_property_of_its_field() -> None:
     fields = field("a/b", "integer"), field("my-field", "string")
     assert publish("SELECT $a$b, $my_field", {"a": {"b": 1}, "my-field": "v"}, *fields) == [{"a/b": 1, "my-field": "v"}]
 
@@ -60,7 +60,7 @@ def test_a_parameter_selected_as_it_is_becomes_a_flat_property_named_like_its_fi
         (["string"], "[1]", "SELECT $flag || '' AS flag", {"flag": [1]}),  # computed
     ],
 )
-def test_passed_values_have_the_type_of_their_location(
+def test_unchanged_values_keep_the_type_of_their_location(
     types: list[str], value: Any, sql: str, published: dict[str, Any]
 ) -> None:
     made = publish(sql, {"flag": value}, field("flag", *types))
@@ -84,7 +84,7 @@ def test_a_string_of_a_format_is_passed_through(projection: ProjectionSpec, valu
     assert publish("SELECT $x", {"x": value}, projection) == [{"x": published}]
 
 
-def test_a_default_that_is_an_array_is_one() -> None:
+def test_array_default_stays_an_array() -> None:
     assert publish("SELECT $x", {}, field("x", "string", default=([1],))) == [{"x": [1]}]
 
 
@@ -92,7 +92,7 @@ def test_a_default_that_is_an_array_is_one() -> None:
     st.sampled_from([["string"], ["string", "null"], ["string", "integer", "boolean"]]),
     st.text() | st.sampled_from(["[", "{}", "[1]", '{"a": [1]}', "[1", "null", "NaN", "\0[]"]),
 )
-def test_any_text_of_a_location_without_structure_is_published_as_it_is(types: list[str], text: str) -> None:
+def test_text_of_a_scalar_location_is_published_unchanged(types: list[str], text: str) -> None:
     assert publish("SELECT $x, 1 AS n", {"x": text}, field("x", *types)) == [{"x": text, "n": 1}]
 
 

@@ -67,7 +67,7 @@ def test_rows_of_several_statements_keep_their_shapes() -> None:
     ]
 
 
-def test_transforms_take_turns_as_their_documents_come() -> None:
+def test_transforms_run_in_the_order_of_documents() -> None:
     spec = derivation(
         "INSERT INTO t VALUES ($id)",
         "SELECT count(*) AS n FROM t",
@@ -82,7 +82,7 @@ def test_an_empty_batch_publishes_nothing() -> None:
     assert run(derivation("SELECT 1"), []) == []
 
 
-def test_flow_fields_are_the_document_and_its_clock() -> None:
+def test_flow_fields_have_the_document_and_its_timestamp() -> None:
     document = {"id": 1, "sender": "ä", "amount": 0.5}
     assert publish("SELECT $flow_document, $flow_published_at", document) == [
         {"flow_document": document, "flow_published_at": "2023-11-14T21:13:20.123456Z"}
@@ -102,7 +102,7 @@ def test_columns_without_alias_are_named_by_their_text(sql: str, expected: Docum
     assert run(derivation(sql), TRANSFERS[:1]) == [(0, expected)]
 
 
-def test_several_batches_share_a_session_and_the_runtime_keeps_its_transaction() -> None:
+def test_batches_share_a_session_and_keep_the_transaction_open() -> None:
     db = database()
     session = SqliteConnector().open(
         derivation(
@@ -196,7 +196,7 @@ def test_statements_do_not_run_after_a_rollback() -> None:
     assert db.execute("SELECT count(*) FROM t").get == 0
 
 
-def test_a_full_disk_is_left_to_the_runtime() -> None:
+def test_full_disk_error_is_passed_to_the_runtime() -> None:
     db = apsw.Connection(":memory:")
     db.execute("PRAGMA max_page_count = 4; BEGIN").fetchall()
     spec = derivation("INSERT INTO t VALUES ($sender)", migrations=["CREATE TABLE t (a)"])
@@ -265,7 +265,7 @@ def one_at_a_time(spec: DerivationSpec, documents: ReadBatch) -> Iterator[tuple[
     st.lists(st.tuples(st.integers(0, 2), DOCUMENTS), max_size=12),
     st.data(),
 )
-def test_a_batch_is_its_documents_one_at_a_time(
+def test_batch_equals_its_documents_one_by_one(
     blocks: list[str], reads: list[tuple[int, Document]], data: st.DataObject
 ) -> None:
     spec = derivation(*blocks, fields=LAW_FIELDS, migrations=LAW_MIGRATION)
@@ -297,7 +297,7 @@ def by_column(session: SqliteSession, read: ReadBatch) -> Iterator[tuple[int, Do
     return session.invoke(read) if pairs is None else pairs
 
 
-def test_rows_of_one_layout_are_columns_and_others_are_not() -> None:
+def test_rows_of_one_layout_are_returned_as_columns() -> None:
     flag = field("flag", "boolean")
     for blocks, is_columns in [
         (["SELECT $id, $amount"], True),
@@ -315,7 +315,7 @@ def test_rows_of_one_layout_are_columns_and_others_are_not() -> None:
         session.close()
 
 
-def test_many_rows_come_in_parts() -> None:
+def test_many_rows_are_returned_in_parts() -> None:
     sql = "SELECT $id, value FROM json_each('[' || substr(replace(hex(zeroblob(4000)), '00', ',0'), 2) || ']')"
     session = SqliteConnector().open(derivation(sql), database(), say_nothing)
     parts = session.invoke_columns(batch(TRANSFERS[:2] * 2))
@@ -342,7 +342,7 @@ def test_documents_of_alternating_transforms_are_run_in_their_order() -> None:
     ]
 
 
-def test_a_failure_among_alternating_transforms_names_its_own() -> None:
+def test_failure_among_alternating_transforms_names_its_transform() -> None:
     spec = derivation("SELECT $id", "SELECT $id WHERE json_extract($sender, '$') = 1")
     with pytest.raises(LambdaError, match="transform 'from1' failed: malformed JSON; the document was {\"id\":2"):
         run(spec, TRANSFERS, [0, 1, 0])

@@ -30,14 +30,14 @@ ANN = {"id": 1, "sender": "ann", "amount": 2.5}
 BEN = {"id": 2, "sender": "ben", "amount": 7}
 
 
-def test_components_are_what_the_statement_returns_and_have_their_types() -> None:
+def test_shuffle_components_have_the_declared_types() -> None:
     spec = shuffled("SELECT upper($sender), $id % 2, $amount > 5, NULL", "string", "integer", "boolean", "string")
 
     assert keys(spec, ANN, BEN) == [("ANN", 1, False, None), ("BEN", 0, True, None)]
     assert keys(spec) == []
 
 
-def test_time_and_chance_are_the_documents() -> None:
+def test_shuffle_uses_time_and_randomness_of_the_document() -> None:
     spec = shuffled("SELECT date('now'), random()", "string", "integer")
 
     assert keys(spec, ANN, BEN) == keys(spec, ANN, BEN)
@@ -67,7 +67,7 @@ def test_time_and_chance_are_the_documents() -> None:
         ("SELECT abs(-9223372036854775808 * $id)", ["integer"], [ANN], "failed: integer overflow"),
     ],
 )
-def test_a_document_without_such_a_key_is_named(
+def test_document_without_a_shuffle_key_is_named(
     sql: str, types: list[str], documents: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(LambdaError, match=f"the shuffle of transform 'from0' .*{message}") as caught:

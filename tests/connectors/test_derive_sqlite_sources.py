@@ -47,13 +47,13 @@ def test_sqlite_modules_are_all_classified() -> None:
     assert unknown == set()
 
 
-def test_sqlite_collations_are_those_that_depend_on_nothing() -> None:
+def test_sqlite_collations_depend_on_nothing() -> None:
     rows = apsw.Connection(":memory:").execute("SELECT name FROM pragma_collation_list").fetchall()
     assert {name for (name,) in rows} == {"BINARY", "NOCASE", "RTRIM"}
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_FUNCTIONS))
-def test_a_refused_function_is_refused_and_on_the_page(name: str) -> None:
+def test_refused_functions_are_documented(name: str) -> None:
     assert f"`{name}()`" in PAGE
     rows = apsw.Connection(":memory:").execute("SELECT max(narg) FROM pragma_function_list WHERE name = ?", (name,))
     count = rows.get
@@ -63,7 +63,7 @@ def test_a_refused_function_is_refused_and_on_the_page(name: str) -> None:
     assert issue.message == f"the lambda of transform 'from0' {REFUSED_FUNCTIONS[name]}"
 
 
-def test_a_function_that_is_not_known_is_refused() -> None:
+def test_unknown_function_is_refused() -> None:
     db = database()
     db.create_scalar_function("moment", lambda *_: 1)
     with pytest.raises(Exception, match=r"may not call moment\(\): whether it follows the document is not known"):
@@ -72,7 +72,7 @@ def test_a_function_that_is_not_known_is_refused() -> None:
 
 @pytest.mark.parametrize("between", ["", " ", " \ufeff", "/*(*/ ", "--(\n", "\f"])
 @pytest.mark.parametrize("name", sorted(FOLLOWING - {"current_date", "current_time", "current_timestamp"}))
-def test_a_function_of_time_or_chance_follows_the_document_however_it_is_spelled(name: str, between: str) -> None:
+def test_time_and_random_functions_follow_the_document_in_any_spelling(name: str, between: str) -> None:
     arguments = {"timediff": "'now', '2023-11-14'", "strftime": "'%s'", "randomblob": "8"}.get(name, "")
     for spelled in (name, name.upper(), f'"{name}"', f"[{name}]", f"`{name}`"):
         sql = f"SELECT {spelled}{between}({arguments}) AS x"
@@ -93,7 +93,7 @@ def test_a_function_of_time_or_chance_follows_the_document_however_it_is_spelled
         ("datetime('2024-01-01 12:00', 'LocalTime' || char(0))", "2024-01-01 12:00:00"),
     ],
 )
-def test_the_present_follows_the_document_however_it_is_asked_for(sql: str, value: str) -> None:
+def test_present_time_follows_the_document_in_any_spelling(sql: str, value: str) -> None:
     assert publish(f"SELECT {sql} AS x", DOCUMENT) == [{"x": value}]
 
 
@@ -176,7 +176,7 @@ def _ours(zone: str) -> list[object]:
     return values
 
 
-def test_localtime_and_utc_are_what_sqlite_has_where_the_zone_is_utc() -> None:
+def test_localtime_and_utc_equal_sqlite_in_utc() -> None:
     """The oracle is SQLite in a process whose time zone is UTC."""
     expected = _native("UTC")
     assert expected != _native("America/New_York")
@@ -271,12 +271,12 @@ TWO_KEYS = [{"id": 1, "sender": "ann", "amount": 1}, {"id": 2, "sender": "ben", 
         ("INSERT INTO t (a) SELECT $flow_document WHERE $amount; SELECT last_insert_rowid() > 0 AS x", [1, 0]),
     ],
 )
-def test_counters_of_the_connection_are_the_documents_own(sql: str, values: list[int]) -> None:
+def test_connection_counters_count_only_the_document(sql: str, values: list[int]) -> None:
     spec = derivation(sql, migrations=["CREATE TABLE t (id INTEGER PRIMARY KEY, a)"], shuffles=[BY_ID])
     assert [document["x"] for _, document in run(spec, TWO_KEYS)] == values
 
 
-def test_counters_are_the_documents_own_where_transforms_alternate() -> None:
+def test_connection_counters_count_only_the_document_with_alternating_transforms() -> None:
     sql = "INSERT INTO t (a) SELECT $sender WHERE $amount; SELECT last_insert_rowid() > 0 AS x"
     spec = derivation(sql, sql, migrations=["CREATE TABLE t (id INTEGER PRIMARY KEY, a)"])
     published = run(spec, [*TWO_KEYS, *TWO_KEYS], [0, 1, 1, 0])
@@ -355,7 +355,7 @@ def test_forbidden_sources_are_refused_in_any_spelling(sql: str, message: str) -
         "CREATE VIRTUAL TABLE q USING fts4(a); INSERT INTO q VALUES ('x'); SELECT offsets(q) FROM q WHERE q MATCH 'x'",
     ],
 )
-def test_the_modules_own_work_is_not_refused(sql: str) -> None:
+def test_internal_statements_of_modules_are_allowed(sql: str) -> None:
     assert check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql}") == []
 
 
@@ -400,7 +400,7 @@ WRITE_L = "INSERT INTO l (sender, a) VALUES ($sender, $amount)"
         ("INSERT INTO l (a) SELECT a + 1 FROM l", ALL_ROWS.format("l"), 1),
     ],
 )  # fmt: skip
-def test_a_lambda_that_looks_at_other_keys_is_noted(sql: str, message: str, column: int) -> None:
+def test_check_notes_a_lambda_that_reads_other_keys(sql: str, message: str, column: int) -> None:
     (issue,) = SqliteConnector().check([derivation(sql, migrations=[TABLES], shuffles=[KEY])])
     assert issue.is_note
     assert (issue.code, issue.message) == ("N528", f"the lambda of transform 'from0' {message}")
@@ -423,11 +423,11 @@ def test_a_lambda_that_looks_at_other_keys_is_noted(sql: str, message: str, colu
         "INSERT INTO l (a) VALUES ($flow_document); SELECT count(*) AS c FROM l",
     ],
 )
-def test_a_lambda_that_keeps_to_its_key_is_not_noted(sql: str) -> None:
+def test_check_has_no_note_for_a_lambda_of_its_own_key(sql: str) -> None:
     assert SqliteConnector().check([derivation(sql, migrations=[TABLES], shuffles=[KEY])]) == []
 
 
-def test_rows_of_other_keys_are_no_matter_where_there_is_one_key() -> None:
+def test_check_has_no_note_if_there_is_one_key() -> None:
     sql = f"{WRITE_T}; SELECT count(*) AS n FROM t"
     for shuffle in (ShuffleSpec("key"), ShuffleSpec("lambda")):
         spec = derivation(sql, migrations=[TABLES], shuffles=[shuffle])

@@ -31,7 +31,7 @@ from derive.lambda_sql.token import find_rollback, shorten
         ("REPLACE INTO t VALUES ($insert, $or, $rollback)", None),
     ],
 )
-def test_where_a_statement_rolls_back(sql: str, place: int | None) -> None:
+def test_find_rollback_returns_the_clause(sql: str, place: int | None) -> None:
     assert find_rollback(sql) == place
 
 
@@ -64,7 +64,7 @@ def test_find_rollback_agrees_with_sqlite(policy: str, between: list[str], value
         ("", ""),
     ],
 )
-def test_a_statement_in_fewer_characters(sql: str, shorter: str) -> None:
+def test_shorten_removes_comments_and_spaces(sql: str, shorter: str) -> None:
     assert shorten(sql, ["a", "b"]) == shorter
 
 

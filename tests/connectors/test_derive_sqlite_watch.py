@@ -39,7 +39,7 @@ def execute(seconds: float, documents: int) -> list[int]:
         return [row[0] for row in cursor.executemany(f"{LONG} WHERE ? >= 0", ((each,) for each in left))]
 
 
-def test_each_document_has_the_whole_time() -> None:
+def test_time_limit_applies_to_each_document() -> None:
     # A statement is looked at some forty times: 40 seconds for each document.
     assert execute(1.0, 5) == [20000] * 5
     with pytest.raises(apsw.InterruptError):
@@ -70,7 +70,7 @@ def test_endless_lambda_is_an_error_with_a_hint(sql: str, line: int) -> None:
     assert caught.value.position == Position("lambda.sql", line, 1)
 
 
-def test_a_migration_without_end_is_an_error() -> None:
+def test_endless_migration_is_an_error() -> None:
     spec = derivation("SELECT 1", migrations=["\n" + ENDLESS.replace("$id", "2")], seconds=0.05)
     (issue,) = SqliteConnector().check([spec])
     assert issue.message == "migration 0 of 'acme/out' fails: it took longer than 0.05 s"
@@ -78,7 +78,7 @@ def test_a_migration_without_end_is_an_error() -> None:
     assert issue.position == Position("0.sql", 2, 1)
 
 
-def test_a_shuffle_without_end_is_an_error() -> None:
+def test_endless_shuffle_is_an_error() -> None:
     script = Script(ENDLESS, ENDLESS, Position("shuffle.sql"))
     shuffle = ShuffleSpec("lambda", key_types=("integer",), script=script)
     spec = derivation("SELECT 1", shuffles=[shuffle], seconds=0.05)
@@ -88,7 +88,7 @@ def test_a_shuffle_without_end_is_an_error() -> None:
     assert ComputedShuffle(spec, spec.transforms[0]).keys(batch(TRANSFERS[:1])) == [(1,)]
 
 
-def test_a_closed_session_watches_nothing() -> None:
+def test_closed_session_removes_its_watch() -> None:
     db = database()
     session = SqliteConnector().open(derivation("SELECT 1", seconds=0.001), db, say_nothing)
     session.close()

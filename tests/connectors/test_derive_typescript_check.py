@@ -87,7 +87,7 @@ def test_the_documented_module_has_no_issues() -> None:
     assert check(DOCUMENTED) == []
 
 
-def test_an_async_method_that_asks_for_the_time_has_no_issues() -> None:
+def test_async_method_that_reads_the_clock_has_no_issues() -> None:
     text = (
         f"{HEAD}    count = 0;\n"
         "    constructor(open: { state: unknown }) { super(open); }\n"
@@ -141,7 +141,7 @@ WRONG: list[tuple[str, list[tuple[str, str, int, int, int]]]] = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WRONG)
-def test_issues_stand_where_the_author_wrote_them(text: str, expected: list[tuple[str, str, int, int, int]]) -> None:
+def test_issues_have_positions_in_the_authors_files(text: str, expected: list[tuple[str, str, int, int, int]]) -> None:
     found = [
         (each.code, each.message, each.position.line, each.position.column, each.position.length)
         for each in check(HEAD + text)
@@ -164,7 +164,7 @@ def test_a_module_without_the_class_is_one_issue() -> None:
     assert check("export class Derivatio {}") == [Issue("E531", "the module exports no class 'Derivation'", at, hint)]
 
 
-def test_an_import_that_is_not_there_is_named() -> None:
+def test_missing_import_is_named() -> None:
     (issue,) = check(f"import {{ x }} from './other.ts';\n{DOCUMENTED}")
     assert issue.position == Position("balances.ts", 1, 19)
     assert "other.ts" in issue.message
@@ -192,7 +192,7 @@ def test_many_modules_are_checked_together_each_with_types_of_its_own() -> None:
     assert together(DOCUMENTED, DOCUMENTED) == []
 
 
-def test_modules_that_cannot_be_loaded_hide_nothing_of_the_others() -> None:
+def test_unloadable_module_hides_no_issues_of_others() -> None:
     gone = f"import {{ x }} from './gone.ts';\n{DOCUMENTED}"
     found = together(SENDR, HEAD + SYNTAX, DOCUMENTED, gone, HEAD + SYNTAX, SENDR)
     assert sorted((file, line) for file, _, line in found) == [
@@ -204,9 +204,7 @@ def test_modules_that_cannot_be_loaded_hide_nothing_of_the_others() -> None:
     ]
 
 
-def test_a_library_that_was_not_fetched_is_named_and_nothing_is_fetched_for_a_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_names_an_unfetched_library_and_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DENO_DIR", str(tmp_path))
     cache_folder.cache_clear()
     try:
@@ -239,7 +237,7 @@ def test_sound_modules_are_not_checked_again(tmp_path: Path) -> None:
     assert not SoundModules(tmp_path).knows(typed)
 
 
-def test_a_memory_that_cannot_be_read_or_written_is_none(tmp_path: Path) -> None:
+def test_unusable_cache_of_sound_modules_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "flowctl-sound-modules").write_bytes(b"\xff")
     assert not SoundModules(tmp_path).knows(of_text(DOCUMENTED))
     (tmp_path / "file").touch()
@@ -249,7 +247,7 @@ def test_a_memory_that_cannot_be_read_or_written_is_none(tmp_path: Path) -> None
     assert not SoundModules(tmp_path / "file").knows(of_text(DOCUMENTED))
 
 
-def test_transforms_that_share_a_method_are_issues_and_so_are_reserved_names() -> None:
+def test_shared_and_reserved_method_names_are_issues() -> None:
     issues = check(DOCUMENTED, "fromOutcomes", "from-outcomes", "Flush", "constructor")
     assert [(each.code, each.message, each.position.line) for each in issues] == [
         ("E532", "transforms 'fromOutcomes' and 'from-outcomes' would both be the method 'fromOutcomes'", 11),

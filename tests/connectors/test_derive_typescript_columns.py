@@ -36,7 +36,7 @@ TWO = ReadBatch([0, 0], [CLOCK] * 2, [CLOCK] * 2, [{"id": 1}, {"id": 2}])
         ("return [{ at: new Date(read.doc.id), b: read.doc.id % 2 === 0, z: null }];", [True, True]),
     ],
 )  # fmt: skip
-def test_many_documents_are_published_as_columns_while_they_are_alike(body: str, is_columns: list[bool]) -> None:
+def test_documents_of_equal_properties_are_published_as_columns(body: str, is_columns: list[bool]) -> None:
     """The oracle is what is published one by one."""
     documents = [{"id": number} for number in range(12_000)]
     clocks = [CLOCK] * len(documents)
@@ -75,7 +75,7 @@ anything = st.recursive(
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.tuples(anything, anything), min_size=1, max_size=8))
-def test_columns_come_back_as_the_documents_went(values: list[tuple[JSON, JSON]]) -> None:
+def test_published_columns_equal_the_documents(values: list[tuple[JSON, JSON]]) -> None:
     documents = [{"a": a, "b": b} for a, b in values]
     session = open_session(lambdas("return [read.doc];"))
     parts = session.invoke_columns(
@@ -104,7 +104,7 @@ OBJECTS = [
 
 
 @pytest.mark.parametrize(("body", "published"), OBJECTS)
-def test_objects_of_columns_are_what_json_makes_of_them(body: str, published: list[Document] | None) -> None:
+def test_objects_in_columns_are_converted_as_json(body: str, published: list[Document] | None) -> None:
     session = open_session(lambdas(body))
     parts = session.invoke_columns(TWO)
     assert parts is not None
@@ -153,7 +153,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("names", "texts", "reason"), BROKEN)
-def test_columns_that_are_none_are_refused(names: list[str], texts: list[bytes], reason: str) -> None:
+def test_malformed_columns_are_refused(names: list[str], texts: list[bytes], reason: str) -> None:
     answer = AnsweredColumns(np.array([0, 1]), tuple(names), tuple(texts))
     with pytest.raises(ValueError, match=reason):
         list(gathered(iter([answer])))

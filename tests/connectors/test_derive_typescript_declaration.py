@@ -301,7 +301,7 @@ def test_schemas_with_names_are_types_of_their_own(schema: JSON, expected: str) 
     assert "\n".join(declare(schema, "Document", {"Document"})) == dedent(expected)
 
 
-def test_names_of_two_collections_do_not_meet() -> None:
+def test_type_names_of_two_collections_differ() -> None:
     taken = {"SourceFrom", "SourceFromIn"}
     assert declare({"$anchor": "In", "type": "object"}, "SourceFrom", taken) == [
         "export type SourceFrom = SourceFromIn2;",
@@ -310,7 +310,7 @@ def test_names_of_two_collections_do_not_meet() -> None:
     assert taken == {"SourceFrom", "SourceFromIn", "SourceFromIn2"}
 
 
-def test_deeply_nested_schemas_take_no_longer_than_they_are_long() -> None:
+def test_deeply_nested_schemas_take_linear_time() -> None:
     schema: JSON = {"type": "string"}
     for _ in range(30):
         schema = {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}

@@ -11,7 +11,7 @@ from connectors.derive_typescript.author_files import settings_of
 ENTRY = '"flow/": "./flow_generated/typescript/"'
 
 
-def test_a_new_file_has_the_entry_alone(tmp_path: Path) -> None:
+def test_new_deno_json_has_only_the_entry_of_types(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     assert settings.path == tmp_path / "deno.json"
     assert settings.text == '{\n    "imports": {\n        "flow/": "./flow_generated/typescript/"\n    }\n}\n'
@@ -19,7 +19,7 @@ def test_a_new_file_has_the_entry_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["deno.json", "deno.jsonc"])
-def test_a_file_with_the_entry_stays_as_it_is(tmp_path: Path, name: str) -> None:
+def test_deno_json_with_the_entry_stays_unchanged(tmp_path: Path, name: str) -> None:
     text = '{"imports": {' + ENTRY + "}} // so"
     (tmp_path / name).write_text(text)
     settings = settings_of(tmp_path)
@@ -40,7 +40,7 @@ LEFT_ALONE = [
 
 
 @pytest.mark.parametrize(("content", "why"), LEFT_ALONE)
-def test_an_authors_file_is_left_alone(tmp_path: Path, content: bytes, why: str) -> None:
+def test_deno_json_of_an_author_stays_unchanged(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "deno.json").write_bytes(content)
     settings = settings_of(tmp_path)
     assert settings.text is None

@@ -65,7 +65,7 @@ def test_module_output_on_the_pipe_is_no_frame(text: str) -> None:
     assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", 4)
 
 
-def test_a_text_without_an_end_is_not_kept() -> None:
+def test_endless_output_is_not_stored() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     body = "const w = new net.Socket({ fd: 1 }); const b = new Uint8Array(1 << 20).fill(120); for (;;) { await new Promise((done) => w.write(b, done)); }"
     with pytest.raises(LambdaError, match="wrote to standard output"):
@@ -98,7 +98,7 @@ def test_output_on_standard_descriptors_is_logged() -> None:
         ("createReadStream('x', { fd: 0 })", 0),
     ],
 )
-def test_standard_descriptors_are_the_runtimes(call: str, descriptor: int) -> None:
+def test_module_cannot_use_standard_descriptors(call: str, descriptor: int) -> None:
     with pytest.raises(LambdaError, match=f"descriptor {descriptor} is the runtime's"):
         answer(f"fs.{call}; return [{{ id: 1 }}];", FILES)
 
@@ -120,7 +120,7 @@ def test_standard_descriptors_are_the_runtimes(call: str, descriptor: int) -> No
         ("await import(at('node/guard.ts'))", MODULE, ["guard"]),
     ],
 )
-def test_the_harness_has_nothing_to_import(expression: str, head: str, keys: list[str]) -> None:
+def test_harness_exports_nothing_to_modules(expression: str, head: str, keys: list[str]) -> None:
     at = "const at = (file: string) => new URL('../'.repeat(9) + file, import.meta.url).href;"
     assert answer(f"{at} return [{{ id: 1, keys: Object.keys({expression}) }}];", head) == {"id": 1, "keys": keys}
 
@@ -175,7 +175,7 @@ TextDecoder = no as any;
 """
 
 
-def test_builtins_that_a_module_replaces_are_not_the_harness_own() -> None:
+def test_replaced_builtins_do_not_affect_the_harness() -> None:
     assert answer("return [{ id: read.doc.id, at: read.publishedAt }];", POLLUTION) == {
         "id": 1,
         "at": "2023-11-14T22:13:20.123456Z",
@@ -205,7 +205,7 @@ def received(data: bytes) -> list[tuple[bytes, bytes]]:
         return frames
 
 
-def test_frames_are_read_as_they_were_written() -> None:
+def test_frames_survive_the_wire() -> None:
     assert received(frame(b"[1]") + frame(b"", LOG) + frame(b"x" * 5000)) == [
         (ANSWER, b"[1]"),
         (LOG, b""),
@@ -214,7 +214,7 @@ def test_frames_are_read_as_they_were_written() -> None:
 
 
 @given(st.binary(min_size=1, max_size=60), st.data())
-def test_bytes_that_are_put_anywhere_into_frames_are_never_taken_for_frames(noise: bytes, data: st.DataObject) -> None:
+def test_foreign_bytes_in_frames_are_always_detected(noise: bytes, data: st.DataObject) -> None:
     """Each frame that is taken is one that was sent, in order, whatever stands between or within them."""
     sent = [b'[[{"id":1}]]', b"", b"[[]]" * 9]
     stream = b"".join(map(frame, sent))
@@ -238,12 +238,12 @@ def test_bytes_that_are_put_anywhere_into_frames_are_never_taken_for_frames(nois
         TOKEN[:15] + b"\0" + ANSWER + bytes(6),
     ],
 )
-def test_a_head_that_is_none_is_refused_before_more_is_read(head: bytes) -> None:
+def test_invalid_frame_head_is_refused_before_the_body_is_read(head: bytes) -> None:
     with pytest.raises(Foreign):
         received(head)
 
 
-def test_a_frame_that_does_not_come_is_late() -> None:
+def test_missing_frame_is_late() -> None:
     reading, writing = os.pipe()
     os.write(writing, frame(b"[1]")[:-1])
     with pytest.raises(Late):
@@ -253,7 +253,7 @@ def test_a_frame_that_does_not_come_is_late() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", TOKEN[:5], frame(b"[1]")[:-1], frame(b"[1]")[:20]])
-def test_a_frame_that_ends_with_the_process_is_none(data: bytes) -> None:
+def test_frame_cut_by_the_end_of_the_process_is_discarded(data: bytes) -> None:
     assert received(data) == []
 
 

@@ -146,7 +146,7 @@ import d from 'known' {TEXT};
     assert derived(source) == ['{"id":1,"value":["beside",["above"],"far","beside"]}']
 
 
-def test_a_project_that_was_refused_is_looked_into_again(tmp_path: Path) -> None:
+def test_refused_project_is_checked_again(tmp_path: Path) -> None:
     """The folder that Deno runs in stays; what was found wrong with it must not be forgotten with the process."""
     source = write_project(tmp_path, f"import s from 'FOLDER/secret.txt' {TEXT};")
     for data in ("once", "twice"):

@@ -85,9 +85,7 @@ STUCK = [
 # How many documents there are, and how many of them were sent together with the first.
 @pytest.mark.parametrize(("count", "sent"), [(20, 20), (1_000, 100)])
 @pytest.mark.parametrize(("body", "line"), STUCK)
-def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named(
-    body: str, line: int, count: int, sent: int
-) -> None:
+def test_endless_method_is_ended_and_its_document_is_reported(body: str, line: int, count: int, sent: int) -> None:
     spec = replace(lambdas(f"{body} return [read.doc];"), limits=LambdaLimits(answer_seconds=0.7))
     session = open_session(spec)
     with pytest.raises(LambdaError) as caught:
@@ -106,7 +104,7 @@ def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named
     assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
 
 
-def test_a_constructor_that_never_ends_is_ended() -> None:
+def test_endless_constructor_is_ended() -> None:
     spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=LambdaLimits(answer_seconds=0.7))
     with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
         run(spec, [{"id": 1}])
@@ -147,7 +145,7 @@ def test_orphaned_hanging_process_ends_itself() -> None:
         time.sleep(0.1)
 
 
-def test_an_error_behind_slow_documents_names_the_right_one() -> None:
+def test_error_after_slow_documents_names_its_document() -> None:
     wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 120);"
     spec = lambdas(f"{wait} if (read.doc.id === 7) throw new Error('seven'); return [read.doc];")
     session = open_session(spec)
@@ -159,7 +157,7 @@ def test_an_error_behind_slow_documents_names_the_right_one() -> None:
     assert published[:3] == [(0, {"id": 0}), (1, {"id": 1}), (2, {"id": 2})]
 
 
-def test_slow_documents_may_take_long_together() -> None:
+def test_time_limit_does_not_add_up_over_documents() -> None:
     wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);"
     spec = replace(lambdas(f"{wait} return [read.doc];"), limits=LambdaLimits(answer_seconds=1.2))
     assert len(run(spec, [{"id": number} for number in range(20)])) == 20

@@ -127,7 +127,7 @@ def test_values_with_json_form_are_published(expression: str, value: JSON) -> No
         assert published.columns.documents() == [{"id": 1, "value": value}]
 
 
-def test_two_names_that_json_writes_alike_are_one_property() -> None:
+def test_names_with_equal_json_text_are_one_property() -> None:
     """An object has a name once, so no document has two."""
     spec = lambdas("const d: any = { id: 1, 1: 'a' }; d['1'] = 'b'; return [d];")
     assert run(spec, [{"id": 1}]) == [(0, {"id": 1, "1": "b"})]
@@ -144,7 +144,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("expression", "message"), STATES)
-def test_a_state_that_json_cannot_hold_is_refused(expression: str, message: str) -> None:
+def test_state_without_json_form_is_refused(expression: str, message: str) -> None:
     members = f" override startCommit(): any {{ return {{ state: {{ updated: {{ s: {expression} }} }} }}; }}"
     session = TypeScriptConnector().open(lambdas("return [];", members), apsw.Connection(":memory:"), lambda *_: None)
     session._state.place = "here"
@@ -158,7 +158,7 @@ def test_a_state_that_json_cannot_hold_is_refused(expression: str, message: str)
 
 
 @pytest.mark.parametrize(("document", "message"), REFUSED[:6])
-def test_a_flush_that_json_cannot_hold_is_refused(document: str, message: str) -> None:
+def test_flush_result_without_json_form_is_refused(document: str, message: str) -> None:
     spec = lambdas("return [];", f" override flush(): any[] {{ return [{document}]; }}")
     session = open_session(spec)
     with pytest.raises(LambdaError) as caught:
@@ -192,7 +192,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 @settings(max_examples=examples(300))
-def test_a_fault_is_found_where_a_value_is_no_json(value: Any) -> None:
+def test_fault_has_the_path_of_an_invalid_json_value(value: Any) -> None:
     """A fault is found if and only if a text holds half a character or a number is none."""
     text = json.dumps(value).encode()
     fault = fault_in(text)
@@ -254,7 +254,7 @@ def test_a_hundred_thousand_ids_are_all_different() -> None:
     assert len(set(ids)) == count
 
 
-def test_chance_is_spread_evenly() -> None:
+def test_random_values_are_distributed_evenly() -> None:
     """First numbers of 20,000 documents fill 16 ranges evenly; bits of identifiers are ones as often as zeros."""
     count = 20_000
     documents: list[dict[str, JSON]] = [{"id": number} for number in range(count)]
@@ -273,7 +273,7 @@ def test_chance_is_spread_evenly() -> None:
 
 
 @pytest.mark.parametrize("document", [{"id": 1}, {"id": 1, "s": "x" * 17}, {"id": 1, "s": "ä😀" * 40}])
-def test_the_state_of_chance_is_a_digest_of_the_document(document: dict[str, JSON]) -> None:
+def test_random_state_is_a_digest_of_the_document(document: dict[str, JSON]) -> None:
     """The first bytes are xoshiro128** over SHA-256 of the transform, the clock and the document, as Python has it."""
     text = f"1 {CLOCK} {json.dumps(document, ensure_ascii=False, separators=(',', ':'))}"
     digest = hashlib.sha256(text.encode("utf-16-be")).digest()

@@ -68,7 +68,7 @@ CLOCKS = [
 
 
 @pytest.mark.parametrize(("expression", "value"), CLOCKS)
-def test_every_clock_is_the_documents(expression: str, value: JSON) -> None:
+def test_clocks_all_show_the_documents_time(expression: str, value: JSON) -> None:
     assert answer(f"return [{{ value: {expression} }}];") == value
 
 
@@ -109,7 +109,7 @@ CHANCES = [
 
 
 @pytest.mark.parametrize(("head", "expression"), CHANCES)
-def test_chance_is_the_same_each_time(head: str, expression: str) -> None:
+def test_random_values_repeat(head: str, expression: str) -> None:
     first, second = (answer(f"return [{{ value: {expression} }}];", head) for _ in range(2))
     assert first == second
     assert "acme/out" not in str(first)
@@ -165,7 +165,7 @@ NODE = [
 
 
 @pytest.mark.parametrize(("head", "expression", "value"), NODE)
-def test_nodes_modules_show_the_document_alone(head: str, expression: str, value: JSON) -> None:
+def test_node_modules_depend_only_on_the_document(head: str, expression: str, value: JSON) -> None:
     found = answer(f"return [{{ value: {expression} }}];", head)
     if isinstance(value, str) and " " in value:
         assert value in str(found)
@@ -173,7 +173,7 @@ def test_nodes_modules_show_the_document_alone(head: str, expression: str, value
         assert found == value
 
 
-def test_every_module_of_this_deno_is_known() -> None:
+def test_modules_of_the_installed_deno_are_all_classified() -> None:
     """A newer Deno that brings another of Node's modules must be looked at before it is used."""
     modules = answer("return [{ value: [...builtinModules] }];", "import { builtinModules } from 'node:module';")
     harmless = """
@@ -187,7 +187,7 @@ def test_every_module_of_this_deno_is_known() -> None:
     assert {each for each in modules if each.removeprefix("node:") not in guarded} <= set(harmless.split())
 
 
-def test_a_real_clock_would_be_noticed() -> None:
+def test_test_notices_a_real_clock() -> None:
     """Other tests of this file rely on it: time that is read outside of a document's is 1970, and never today."""
     spec = lambdas(
         "return [{ value: this.made }];", " made = [Date.now(), performance.now(), new Date().getFullYear()];"

@@ -51,7 +51,7 @@ CHANCE = [
 
 
 @pytest.mark.parametrize("expression", CHANCE)
-def test_chance_is_the_documents(expression: str) -> None:
+def test_random_values_depend_on_the_document(expression: str) -> None:
     text = (
         f"{HEAD}import nodeCrypto from 'node:crypto';\nexport class Derivation extends IDerivation {{\n"
         f"    fromIn(): any {{ return [{{ value: {expression} }}]; }}\n}}\n"
@@ -73,7 +73,7 @@ SUBTLE = [
 
 
 @pytest.mark.parametrize(("call", "value"), SUBTLE)
-def test_cryptography_that_repeats_is_there(call: str, value: int) -> None:
+def test_deterministic_cryptography_is_available(call: str, value: int) -> None:
     assert run(lambdas(f"return crypto.subtle.{call}.then((value) => [{{ value }}]);"), [{"id": 1}]) == [
         (0, {"value": value})
     ]
@@ -83,7 +83,7 @@ def test_cryptography_that_repeats_is_there(call: str, value: int) -> None:
     "call",
     ["generateKey({ name: 'AES-GCM', length: 128 }, true, [])", "sign({ name: 'ECDSA' }, 1 as any, 1 as any)"],
 )
-def test_cryptography_that_does_not_repeat_is_refused(call: str) -> None:
+def test_random_cryptography_is_refused(call: str) -> None:
     with pytest.raises(LambdaError, match="gives something else each time"):
         run(lambdas(f"return (crypto.subtle as any).{call}.then(() => []);"), [{"id": 1}])
 
@@ -135,7 +135,7 @@ def run_flush(spec: DerivationSpec) -> None:
         session.close()
 
 
-def test_the_constructor_knows_no_time_and_the_same_chance_each_time() -> None:
+def test_constructor_sees_no_time_and_repeated_random_values() -> None:
     spec = lambdas("return [this.made];", " made = { now: Date.now(), dice: Math.random() };")
     first = run(spec, [{"id": 1}])
     again = run(spec, [{"id": 2}])

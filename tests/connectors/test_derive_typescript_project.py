@@ -62,7 +62,7 @@ def values(spec: CatalogSpec, folder: Path) -> list[str]:
     return [row[3] for row in world.rows("p/out")]
 
 
-def test_a_module_imports_what_is_beside_it_and_above(tmp_path: Path) -> None:
+def test_module_imports_files_beside_it_and_above(tmp_path: Path) -> None:
     spec = catalog(
         tmp_path,
         """\
@@ -89,7 +89,7 @@ def test_a_module_imports_what_is_beside_it_and_above(tmp_path: Path) -> None:
     assert values(spec, tmp_path) == ['{"id":1,"value":108}']
 
 
-def test_errors_in_imported_files_stand_where_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_imported_files_have_their_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     broken = "// a comment\nexport function lib(): number {\n    throw new Error('not today');\n}\n"
     spec = catalog(Path(), "import { lib } from './lib.ts';\n", "lib()", lambdas_in_lib__ts=broken)
@@ -112,16 +112,14 @@ def test_missing_module_is_reported_at_its_import(tmp_path: Path, monkeypatch: p
     assert "lambdas/missing.ts" in issue.message
 
 
-def test_webassembly_beside_the_module(tmp_path: Path) -> None:
+def test_module_loads_webassembly_beside_it(tmp_path: Path) -> None:
     spec = catalog(tmp_path, "import { add } from './add.wasm';\n", "add(40, 2)", lambdas_in_add__wasm=WASM)
     assert not check_catalog(tmp_path / "flow.yaml").issues
     assert values(spec, tmp_path) == ['{"id":1,"value":42}']
 
 
 @pytest.mark.parametrize("name", ["npm:left-pad@1.3.0", "pad"])
-def test_a_library_is_fetched_ahead_of_time_and_never_later(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_is_fetched_only_ahead_of_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
     cache_folder.cache_clear()
     try:
@@ -148,7 +146,7 @@ def test_a_library_that_does_not_exist_cannot_be_fetched(tmp_path: Path) -> None
     assert caught.value.position.file.endswith("lambdas/out.ts")
 
 
-def test_permissions_are_given_if_the_run_gives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permissions_are_granted_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOW_TEST_VALUE", "seen")
     monkeypatch.setenv("FLOW_TEST_OTHER", "hidden")
     (tmp_path / "granted").mkdir()
@@ -210,9 +208,7 @@ def test_permissions_are_lists_of_plain_names(tmp_path: Path, permissions: str, 
     assert message in caught.value.issues[0].message
 
 
-def test_a_library_that_imports_chance_by_name_has_the_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_gets_random_values_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This library's own imports are `{ randomUUID } from 'crypto'` and `{ randomFillSync } from 'crypto'`, for 256 bytes."""
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
     cache_folder.cache_clear()

@@ -25,7 +25,7 @@ from derive.protocol.specs import Document
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
-def test_publishes_in_order_with_the_cause_of_each_document() -> None:
+def test_session_publishes_in_order_with_causes() -> None:
     spec = lambdas("return Array(read.doc.id).fill({ id: read.doc.id });")
     assert run(spec, [{"id": 2}, {"id": 0}, {"id": 1}]) == [(0, {"id": 2}), (0, {"id": 2}), (2, {"id": 1})]
 
@@ -55,7 +55,7 @@ anything = st.recursive(
 
 @settings(max_examples=examples(60))
 @given(st.lists(st.dictionaries(st.text(), anything, max_size=5), min_size=1, max_size=30))
-def test_documents_come_back_as_they_went(documents: list[Document]) -> None:
+def test_documents_survive_the_round_trip(documents: list[Document]) -> None:
     kept = [{f"_{name}": value for name, value in each.items()} for each in documents]  # no `__proto__`, no numbers
     assert run(lambdas("return [read.doc];"), kept) == list(enumerate(kept))
 
@@ -90,7 +90,7 @@ def test_an_empty_batch_starts_no_process() -> None:
     session.close()
 
 
-def test_the_present_is_the_documents_clock() -> None:
+def test_present_time_is_the_documents_timestamp() -> None:
     spec = lambdas(
         "return [{ now: Date.now(), date: new Date().toISOString(), text: Date(), old: new Date(0).getTime(),"
         " utc: Date.UTC(1970, 0, 2), same: new Date().constructor === Date, is: new Date() instanceof Date,"
@@ -119,7 +119,7 @@ def test_temporal_shows_the_documents_clock() -> None:
     assert run(spec, [{"id": 1}]) == [(0, {"now": "2023-11-14T22:13:20.123Z", "day": "2023-11-14"})]
 
 
-def test_chance_depends_on_the_document_and_its_clock_alone() -> None:
+def test_random_values_depend_only_on_the_document_and_its_timestamp() -> None:
     body = "return [{ dice: [Math.random(), Math.random()], uuid: crypto.randomUUID() }];"
     together = run(lambdas(body), [{"id": 1}, {"id": 2}])
     POOL.close()
@@ -235,7 +235,7 @@ def test_an_unhandled_rejection_is_an_error_at_its_place() -> None:
         ("export class Derivation { (", "Unexpected token"),
     ],
 )
-def test_a_module_that_cannot_start_says_why(text: str, reason: str) -> None:
+def test_module_that_cannot_start_reports_the_reason(text: str, reason: str) -> None:
     with pytest.raises(LambdaError) as caught:
         run(derivation(text), [{"id": 1}])
     assert reason in caught.value.message
@@ -340,7 +340,7 @@ def test_a_thread_that_still_sends_never_reaches_the_next_process() -> None:
             os.close(write)
 
 
-def test_a_batch_that_was_not_read_to_its_end_ends_the_process() -> None:
+def test_partly_read_batch_ends_the_process() -> None:
     spec = lambdas("return [read.doc];")
     session = open_session(spec)
     documents = [{"id": number} for number in range(5_000)]

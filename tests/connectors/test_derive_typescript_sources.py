@@ -110,7 +110,7 @@ ROWS: dict[str, tuple[str, str, str] | None] = {
 }
 
 
-def test_the_table_and_its_tests_have_the_same_rows() -> None:
+def test_source_table_and_tests_have_the_same_rows() -> None:
     assert len(TABLE) == len(ROWS)
     for row, begin in zip(TABLE, ROWS, strict=True):
         assert row.startswith(f"| {begin}")
@@ -174,7 +174,7 @@ def test_sources_behave_as_the_table_states(begin: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_name_that_a_new_deno_brings_is_noticed(target: str, names: str) -> None:
+def test_new_global_name_of_deno_is_noticed(target: str, names: str) -> None:
     """A name is added here once somebody has looked whether it follows the document."""
     found = answer(
         f"Reflect.ownKeys({target}).map(String).filter((name) => /^Symbol\\(/.test(name) || !/^[A-Z]/.test(name)).sort().join(' ')"
@@ -183,7 +183,7 @@ def test_a_name_that_a_new_deno_brings_is_noticed(target: str, names: str) -> No
     assert sorted(set(found.split(" ")) - set(names.split(" "))) == []
 
 
-def test_a_module_of_nodes_that_a_new_deno_brings_is_noticed() -> None:
+def test_new_node_module_of_deno_is_noticed() -> None:
     known = [
         "_http_agent",
         "_http_common",
@@ -270,7 +270,7 @@ OF_THE_MACHINE = re.compile(
 )
 
 
-def test_all_that_can_be_reached_is_the_same_in_two_processes() -> None:
+def test_reachable_values_are_equal_in_two_processes() -> None:
     """Thousands of values and results: none is of the time, the process or what was processed before, but those named."""
     seen: list[dict[str, str]] = []
     for before in (0, 37):

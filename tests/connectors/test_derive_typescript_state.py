@@ -44,7 +44,7 @@ EXAMPLES: list[tuple[JSON, JSON, JSON]] = [
 
 
 @pytest.mark.parametrize(("target", "patch", "result"), EXAMPLES)
-def test_merge_patches_are_those_of_rfc_7396(target: JSON, patch: JSON, result: JSON) -> None:
+def test_merge_patches_follow_rfc_7396(target: JSON, patch: JSON, result: JSON) -> None:
     assert merged(target, patch) == result
 
 
@@ -138,7 +138,7 @@ def counted(session: TypeScriptSession, *keys: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.deno
-def test_the_next_transaction_begins_with_the_state_of_the_last(tmp_path: Path) -> None:
+def test_transaction_begins_with_the_state_of_the_last_one(tmp_path: Path) -> None:
     shard, spec = Shard(tmp_path), derivation(PLAIN)
     pids = []
     for expected in ([(1, 1), (2, 1)], [(3, 2), (4, 2)], [(5, 3), (6, 3)]):
@@ -158,7 +158,7 @@ def test_the_next_transaction_begins_with_the_state_of_the_last(tmp_path: Path) 
 
 
 @pytest.mark.deno
-def test_a_transaction_that_is_not_committed_leaves_neither_state_nor_process(tmp_path: Path) -> None:
+def test_uncommitted_transaction_leaves_neither_state_nor_process(tmp_path: Path) -> None:
     shard, spec = Shard(tmp_path), derivation(PLAIN)
     with shard.transaction(spec) as session:
         assert counted(session, "a") == [(1, 1)]
@@ -235,7 +235,7 @@ WRONG = [
 
 @pytest.mark.deno
 @pytest.mark.parametrize(("body", "reason", "line"), WRONG)
-def test_a_state_that_is_none_is_an_error(tmp_path: Path, body: str, reason: str, line: int) -> None:
+def test_invalid_state_is_an_error(tmp_path: Path, body: str, reason: str, line: int) -> None:
     text = f"{HEAD}export class Derivation extends IDerivation {{ fromIn(): any {{ return []; }}\n startCommit() {{ {body} }} }}"
     with pytest.raises(LambdaError) as caught, Shard(tmp_path).transaction(derivation(text)) as session:
         invoke(session, [{"id": 1}])
@@ -245,7 +245,7 @@ def test_a_state_that_is_none_is_an_error(tmp_path: Path, body: str, reason: str
 
 
 @pytest.mark.deno
-def test_no_state_at_all_is_fine(tmp_path: Path) -> None:
+def test_start_commit_may_return_no_state(tmp_path: Path) -> None:
     text = f"{HEAD}export class Derivation extends IDerivation {{ fromIn(r: any): any {{ return [r.doc]; }}\n startCommit() {{ return {{}}; }} }}"
     shard = Shard(tmp_path)
     for _ in range(2):

@@ -90,7 +90,7 @@ TEXT = "export class Derivation {\n    fromIn() {\n        throw 1;\n    }\n}\n"
 MODULE = Script(TEXT, TEXT, Position("out.ts"))
 
 
-def test_places_of_deno_become_the_authors() -> None:
+def test_positions_of_deno_become_positions_of_the_author() -> None:
     stack = "Error: x\n    at Derivation.fromIn (file:///tmp/flowctl-deno-ab_1/author/up/up/up/up/up/up/up/up/module.ts:3:9)\n"
     assert position_in(MODULE, stack, 5) == Position("out.ts", 3, 9, 5)
     assert position_in(MODULE, "Error: x") is None
@@ -104,6 +104,6 @@ def test_places_of_deno_become_the_authors() -> None:
     assert position_in(remote, beside) == Position("https://acme.test/lib/rates.ts", 7, 2)
 
 
-def test_a_member_is_found_by_its_name() -> None:
+def test_member_position_is_found_by_name() -> None:
     assert member_position(MODULE, "fromIn") == Position("out.ts", 2, 5, 6)
     assert member_position(MODULE, "other") == Position("out.ts", 1, 1)

@@ -57,7 +57,7 @@ def test_entry_points_are_read_as_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert entry_points_of("console_scripts") == {"odd": "odd:main"}
 
 
-def test_the_first_package_of_a_name_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_package_of_a_name_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path / "first", "Odd_Name-2.0.dist-info", None)
     installed(tmp_path / "second", "odd.name-1.0.dist-info", TEXT)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
@@ -81,7 +81,7 @@ def unreadable() -> Iterator[str]:
         Path(folder).chmod(0o700)
 
 
-def test_a_folder_that_cannot_be_read_has_none(unreadable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_has_no_entry_points(unreadable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [unreadable])
 
     assert entry_points_of("derive.connectors") == {}

@@ -47,7 +47,7 @@ def cells_of(layout: str, lists: int, rows: int, chance: random.Random) -> list[
     st.integers(),
     st.binary(max_size=2),
 )
-def test_rows_are_the_same_in_any_layout(
+def test_rows_are_equal_in_any_arena_layout(
     table: tuple[tuple[int, int], list[list[object]]], layout: str, seed: int, gap: bytes
 ) -> None:
     (keys, values), rows = table

@@ -54,7 +54,7 @@ def test_unpacked_tuples_equal_packed_ones(rows: list[list[Value]]) -> None:
         [b"{}", b"\0\0", b"[1]", b""],
     ],
 )
-def test_columns_of_one_kind_and_of_several(column: list[Value]) -> None:
+def test_columns_of_one_or_several_kinds_are_decoded(column: list[Value]) -> None:
     packed = [fdb.tuple.pack((value, "key")) for value in column]
 
     first, second = unpack_columns(packed, 2)
@@ -63,11 +63,11 @@ def test_columns_of_one_kind_and_of_several(column: list[Value]) -> None:
     assert second == ["key"] * len(column)
 
 
-def test_objects_and_arrays_are_their_text() -> None:
+def test_objects_and_arrays_are_decoded_as_text() -> None:
     assert unpack_columns([pack([{"a": [1]}, [None]])], 2) == [[b'{"a":[1]}'], [b"[null]"]]
 
 
-def test_no_fields_at_all() -> None:
+def test_tuples_without_fields_are_decoded() -> None:
     assert unpack_columns([b"", b""], 0) == []
     with pytest.raises(ProtocolError, match="there are packed values, but no fields"):
         unpack_columns([b"", b"\x14"], 0)
@@ -97,7 +97,7 @@ def test_invalid_tuples_are_refused(packed: bytes, error: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=4), st.integers(1, 3))
-def test_garbage_is_an_error_or_values(packed: list[bytes], width: int) -> None:
+def test_garbage_bytes_raise_an_error_or_decode(packed: list[bytes], width: int) -> None:
     try:
         columns = unpack_columns(packed, width)
     except ProtocolError:
@@ -106,7 +106,7 @@ def test_garbage_is_an_error_or_values(packed: list[bytes], width: int) -> None:
 
 
 @given(st.lists(st.integers(-(10**4299), 10**4299) | st.integers(-(2**2060), 2**2060) | st.text(), min_size=1))
-def test_values_that_are_no_keys_have_integers_of_any_size(values: list[Value]) -> None:
+def test_values_may_have_integers_of_any_size(values: list[Value]) -> None:
     """Packed values are unpacked, also where the encoding has no integer of the size."""
     packed = pack_values(values).to_pylist()
 

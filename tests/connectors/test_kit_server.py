@@ -191,7 +191,7 @@ def test_connector_errors_reach_the_runtime(
         assert error.message == message
 
 
-def test_a_connector_that_validates_too_few_bindings() -> None:
+def test_connector_that_validates_too_few_bindings_is_refused() -> None:
     request = pb.ValidateRequest(materialization="a/m", endpoint_spec_json="{}")
     request.bindings.add(resource_spec_json="{}", collection=materialization().bindings[0].collection)
     with serving(Connector()) as client, pytest.raises(grpc.RpcError) as caught:
@@ -220,7 +220,7 @@ def test_a_commit_that_fails_is_reported_at_once(error: Exception) -> None:
     assert str(error) in error_of(caught.value, "it").message
 
 
-def test_committed_comes_though_the_client_has_nothing_to_say() -> None:
+def test_committed_is_sent_without_further_requests() -> None:
     done = threading.Event()
     with serving(Connector()) as client:
         responses = names(client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=DEADLINE))
@@ -229,7 +229,7 @@ def test_committed_comes_though_the_client_has_nothing_to_say() -> None:
         assert list(responses) == []
 
 
-def test_loads_are_taken_beside_a_commit_and_answered_after_it() -> None:
+def test_loads_during_a_commit_are_answered_after_it() -> None:
     class Slow(Idle):
         def __init__(self) -> None:
             super().__init__()
@@ -264,7 +264,7 @@ def test_loads_are_taken_beside_a_commit_and_answered_after_it() -> None:
     assert responses == ["opened", "prepared", "committed", "loaded", "prepared"]
 
 
-def test_a_client_that_does_not_read_costs_no_memory() -> None:
+def test_client_that_does_not_read_uses_bounded_memory() -> None:
     class Generous(Idle):
         def __init__(self) -> None:
             super().__init__()

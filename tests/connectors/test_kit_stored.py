@@ -11,7 +11,7 @@ ROWS = StoredRows(
 )
 
 
-def test_keys_values_and_rows() -> None:
+def test_stored_rows_have_keys_values_and_rows() -> None:
     assert len(ROWS) == 3
     assert ROWS.keys == [("a", 1), ("b", 2), ("c", 3)]
     assert ROWS.values == [(None,), (b"{}",), (1.5,)]
@@ -19,7 +19,7 @@ def test_keys_values_and_rows() -> None:
     assert next(ROWS.rows(with_document=True)) == ("a", 1, None, b'{"d":1}')
 
 
-def test_rows_without_other_fields() -> None:
+def test_stored_rows_may_have_keys_only() -> None:
     rows = StoredRows([["a", "b"]], [], [b"{}", b"{}"], [False, False], [False, False])
 
     assert rows.values == [(), ()]

@@ -20,7 +20,7 @@ def database(tmp_path: Path) -> Database:
     return in_duckdb(tmp_path)
 
 
-def test_other_processes_have_the_file_in_between(database: Database) -> None:
+def test_other_processes_open_the_file_between_transactions(database: Database) -> None:
     database.apply(BINDING)
     program = f"import duckdb; print(duckdb.connect({database.config['path']!r}).sql('FROM balances').fetchall())"
     with database.session(BINDING) as session:

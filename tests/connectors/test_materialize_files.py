@@ -176,9 +176,7 @@ def test_an_integer_beyond_64_bits_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "is_stored"), [(10**19, True), (2**53 + 1, False), (10**400, False), (-7, True)])
-def test_an_integer_in_a_column_of_doubles_is_what_it_is_or_refused(
-    value: int, is_stored: bool, tmp_path: Path
-) -> None:
+def test_integer_in_a_column_of_doubles_is_exact_or_refused(value: int, is_stored: bool, tmp_path: Path) -> None:
     fields = {"id": Field("id", "/id", ("integer",), True, is_key=True), "x": Field("x", "/x", ("number",))}
     collection = SourceCollection("a/b", ("/id",), fields, "{}")
     resource = {"path": "p", "format": "parquet"}
@@ -232,7 +230,7 @@ def crashed(root: Path, make: Callable[[Opening, Path], FilesSession]) -> FilesS
 
 
 @pytest.mark.parametrize("end", [9, 5, 100])
-def test_a_crash_behind_the_commit_is_made_up_for(tmp_path: Path, end: int) -> None:
+def test_next_session_completes_a_crash_after_the_commit(tmp_path: Path, end: int) -> None:
     transact(opened(tmp_path), b"1", one(1))
     crashed(tmp_path, Unpublished)
     assert keys(tmp_path) == [1]
@@ -257,7 +255,7 @@ def test_a_crash_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
     assert list(staged.iterdir()) == []
 
 
-def test_a_sleeper_wakes_up_behind_its_commit(tmp_path: Path) -> None:
+def test_stopped_session_that_committed_continues(tmp_path: Path) -> None:
     sleeper = crashed(tmp_path, Unpublished)
     opened(tmp_path)
 
@@ -300,7 +298,7 @@ def validated(kind: str, *fields: Field) -> dict[str, ConstraintType]:
     return {name: constraint.type for name, constraint in binding.constraints.items()}
 
 
-def test_fields_are_columns_or_in_documents() -> None:
+def test_fields_are_columns_or_part_of_documents() -> None:
     assert validated("parquet", Field("flow_deleted", "/flow_deleted", ("boolean",))) == {
         "id": ConstraintType.LOCATION_REQUIRED,
         "amount": ConstraintType.LOCATION_RECOMMENDED,
@@ -318,7 +316,7 @@ def applied(root: Path) -> str:
     return FilesConnector().apply(Application(materialization(root), "v1"))
 
 
-def test_a_path_that_is_a_file(tmp_path: Path) -> None:
+def test_path_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EndpointError, match="cannot make .*/file ready: File exists"):
@@ -326,14 +324,14 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is refused to root")
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
     with pytest.raises(DeniedError):
         applied(tmp_path / "out")
 
 
-def test_a_resource_stays_in_the_folder() -> None:
+def test_resource_path_cannot_leave_the_folder() -> None:
     from jsonschema import Draft202012Validator
 
     schema: Any = Draft202012Validator(FilesConnector().spec().resource_schema)
@@ -398,7 +396,7 @@ def torment(root: Path, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.torture)])
-def test_writers_are_killed_and_sleep(tmp_path: Path, rounds: int) -> None:
+def test_killed_and_stopped_writers_lose_nothing(tmp_path: Path, rounds: int) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)  # noqa: T201 (shown where it fails)
     random.seed(seed)

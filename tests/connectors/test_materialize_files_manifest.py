@@ -35,7 +35,7 @@ def test_manifest_versions_have_committed_files(tmp_path: Path) -> None:
     assert manifest.open(0, 9, "two") == Version(3, (Shard(0, 9, "two", "aa", 0, (("aa", "b/c"),)),))
 
 
-def test_the_nearest_range_around_is_inherited(tmp_path: Path) -> None:
+def test_range_inherits_from_the_smallest_enclosing_range(tmp_path: Path) -> None:
     manifest = Manifest(tmp_path, "a/m")
     manifest.commit(after(own(manifest.open(0, 9, "all")), "01"))
     manifest.commit(after(own(manifest.open(0, 4, "left"), 0, 4), "02"))
@@ -67,7 +67,7 @@ def test_many_shards_commit_side_by_side(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) < 101
 
 
-def test_racing_sessions_leave_one_that_commits(tmp_path: Path) -> None:
+def test_one_of_racing_sessions_commits(tmp_path: Path) -> None:
     def work(number: int) -> int:
         manifest = Manifest(tmp_path, "a/m")
         shard = own(manifest.open(0, 9, f"session {number}"))
@@ -104,7 +104,7 @@ class Sleeping(Manifest):
 
 
 @pytest.mark.parametrize("commits", [1, 49, 80])
-def test_a_sleeper_cannot_commit_where_versions_were_removed(tmp_path: Path, commits: int) -> None:
+def test_stopped_session_cannot_commit_after_versions_were_removed(tmp_path: Path, commits: int) -> None:
     sleeper, other = Sleeping(tmp_path, "a/m"), Manifest(tmp_path, "a/m")
     shard = own(sleeper.open(0, 9, "sleeper"))
 
@@ -123,7 +123,7 @@ def test_a_sleeper_cannot_commit_where_versions_were_removed(tmp_path: Path, com
 
 
 @pytest.mark.parametrize("commits", [1, 120])
-def test_a_sleeper_continues_beside_others(tmp_path: Path, commits: int) -> None:
+def test_stopped_session_continues_beside_others(tmp_path: Path, commits: int) -> None:
     sleeper, other = Sleeping(tmp_path, "a/m"), Manifest(tmp_path, "a/m")
     shard = own(sleeper.open(0, 4, "sleeper"), 0, 4)
 

@@ -48,7 +48,7 @@ def test_many_rows_are_copied(database: Database) -> None:
         assert session.checkpoint == b"three"
 
 
-def test_rows_that_are_there_though_they_are_new_are_replaced(database: Database) -> None:
+def test_existing_rows_are_replaced_by_inserts(database: Database) -> None:
     database.apply(BINDING)
     with database.session(BINDING) as session:
         commit(session, BINDING, MANY[:500])
@@ -61,7 +61,7 @@ def test_rows_that_are_there_though_they_are_new_are_replaced(database: Database
     assert balances(database) == [(1001, 2000)]
 
 
-def test_rows_of_several_tables_come_in_turns(database: Database) -> None:
+def test_rows_of_several_tables_are_stored_in_turns(database: Database) -> None:
     bindings = [BALANCES.binding("left"), BALANCES.binding("right"), BALANCES.binding("added", delta=True)]
     database.apply(*bindings)
     with database.session(*bindings) as session:
@@ -86,7 +86,7 @@ def test_a_fenced_session_stores_nothing_of_many_rows(database: Database) -> Non
     assert balances(database) == [(0, None)]
 
 
-def test_a_session_that_is_stopped_in_a_transaction_makes_way(database: Database) -> None:
+def test_stopped_session_loses_its_locks_to_a_successor(database: Database) -> None:
     database.apply(BINDING)
     with database.session(BINDING, end=0x7FFF_FFFF) as other, database.session(BINDING, begin=0x8000_0000) as stopped:
         stopped.prepare(b"not")
@@ -150,7 +150,7 @@ def test_many_documents_are_loaded_beside_a_commit(database: Database) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", 'a"b', "a\\b", "{,}", "", "null", "ü\n\t "])
-def test_keys_of_any_texts_are_loaded_and_deleted(database: Database, text: str) -> None:
+def test_keys_of_any_text_are_loaded_and_deleted(database: Database, text: str) -> None:
     pairs = source({"left": ["string"], "right": ["string"]}, {}).binding("pairs")
     database.apply(BINDING, pairs)
     with database.session(BINDING, pairs) as session:
@@ -170,6 +170,6 @@ def test_keys_of_any_texts_are_loaded_and_deleted(database: Database, text: str)
     assert database.query('SELECT "right" FROM pairs') == [("2",)]
 
 
-def test_lines_of_copy() -> None:
+def test_copy_text_escapes_values() -> None:
     assert copy_text([["a", "b"], ["1", "2"]]) == b"a\t1\nb\t2\n"
     assert copy_text([["a\\b\t", "\\N"], ["\n\r", None]]) == b"a\\\\b\\t\t\\n\\r\n\\\\N\t\\N\n"

@@ -69,7 +69,7 @@ def test_applying_again_does_nothing(database: Database) -> None:
     }
 
 
-def test_a_field_is_added_and_another_left_out(database: Database) -> None:
+def test_apply_adds_a_field_and_omits_another(database: Database) -> None:
     before, after = BALANCES.binding(leave_out=["note"]), BALANCES.binding(leave_out=["balance"])
     database.apply(before)
     with database.session(before) as session:
@@ -84,7 +84,7 @@ def test_a_field_is_added_and_another_left_out(database: Database) -> None:
     ]
 
 
-def test_a_field_that_may_be_null_from_now_on(database: Database) -> None:
+def test_apply_permits_null_for_a_field(database: Database) -> None:
     before = BALANCES.binding()
     after = source({"account": ["string"]}, {"balance": ["integer", "null"], "note": ["string", "null"]}).binding()
     database.apply(before)
@@ -130,7 +130,7 @@ def test_a_key_of_another_type_is_refused(database: Database) -> None:
     assert constraints(database, nullable)["account"] is UNSATISFIABLE
 
 
-def test_a_table_of_rows_that_are_only_added_is_no_table_of_keys(database: Database) -> None:
+def test_table_of_delta_updates_cannot_store_rows_by_key(database: Database) -> None:
     database.apply(BALANCES.binding("keyed"), BALANCES.binding("added", delta=True))
 
     assert constraints(database, BALANCES, table="keyed", delta_updates=True)["account"] is UNSATISFIABLE
@@ -155,7 +155,7 @@ def test_a_table_of_rows_that_are_only_added_is_no_table_of_keys(database: Datab
         "Ünïcödé " * 20,
     ],
 )
-def test_names_may_be_anything(database: Database, name: str) -> None:
+def test_fields_may_have_any_name(database: Database, name: str) -> None:
     some = source({name: ["string"]}, {f"{name} too": ["integer"], "balances": ["integer"]})
     binding = some.binding()
     database.apply(binding)
@@ -171,7 +171,7 @@ def test_names_may_be_anything(database: Database, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["select", 'quo"te', "semi;colon", "a.b", "äöü😀", "With Space", "per%cent"])
-def test_tables_may_be_called_anything(database: Database, name: str) -> None:
+def test_tables_may_have_any_name(database: Database, name: str) -> None:
     binding = BALANCES.binding(name)
     database.apply(binding)
     with database.session(binding) as session:
@@ -180,7 +180,7 @@ def test_tables_may_be_called_anything(database: Database, name: str) -> None:
     assert database.apply(binding) == ""
 
 
-def test_tables_that_are_not_for_rows(database: Database) -> None:
+def test_reserved_table_names_are_refused(database: Database) -> None:
     with pytest.raises(EndpointError, match="no table can be called 'flow_checkpoints': checkpoints are in it"):
         database.validate(BALANCES.proposed("flow_checkpoints"))
     with pytest.raises(EndpointError, match="two bindings name the table 'balances'"):
@@ -189,7 +189,7 @@ def test_tables_that_are_not_for_rows(database: Database) -> None:
         database.validate(BALANCES.proposed("a\0b"))
 
 
-def test_options_of_fields(database: Database) -> None:
+def test_field_options_choose_the_column_type(database: Database) -> None:
     dated = source({"account": ["string"]}, {"at": ["string"], "balance": ["integer"]})
     dated.fields["at"] = replace(dated.fields["at"], format="date-time")
     config = {"at": {"type": "text"}, "balance": {"type": "json"}}
@@ -205,7 +205,7 @@ def test_options_of_fields(database: Database) -> None:
         assert validated.constraints["balance"].type is UNSATISFIABLE
 
 
-def test_a_table_with_more_columns_than_we_know_takes_rows(database: Database) -> None:
+def test_table_with_additional_columns_stores_rows(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     database.query("ALTER TABLE balances ADD COLUMN mine INTEGER")

@@ -75,7 +75,7 @@ def test_refused_logins_are_reported_with_hints(
     assert "secret" not in str(error)
 
 
-def test_a_role_that_only_reads(in_postgres: Database) -> None:
+def test_read_only_role_is_reported(in_postgres: Database) -> None:
     in_postgres.apply(BINDING)
     schema = in_postgres.schema[0]
     with server().connect() as connection:
@@ -97,7 +97,7 @@ def test_a_role_that_only_reads(in_postgres: Database) -> None:
         elsewhere.apply(BINDING)
 
 
-def test_a_server_that_only_reads(in_postgres: Database) -> None:
+def test_read_only_server_is_reported(in_postgres: Database) -> None:
     in_postgres.apply(BINDING)
     schema = in_postgres.schema[0]
     with server().connect() as connection:
@@ -135,7 +135,7 @@ def test_table_of_another_schema_is_unsatisfiable(database: Database) -> None:
         database.open(BINDING)
 
 
-def test_a_table_of_that_name_that_fits_is_used(database: Database) -> None:
+def test_existing_table_that_fits_is_used(database: Database) -> None:
     database.apply(BALANCES.binding("other"))
     kinds = {"DuckDB": ("VARCHAR", "HUGEINT", "JSON", ""), "PostgreSQL": ("text", "numeric", "json", "")}
     title = database.connector.dialect.title  # type: ignore[attr-defined]
@@ -155,7 +155,7 @@ def test_a_table_of_that_name_that_fits_is_used(database: Database) -> None:
 
 
 @pytest.mark.parametrize("make", [sqlite, in_duckdb])
-def test_files_that_are_no_databases(make: Any, tmp_path: Path) -> None:
+def test_files_that_are_no_databases_are_reported(make: Any, tmp_path: Path) -> None:
     database: Database = make(tmp_path)
     (tmp_path / "text").write_text("This is a text and no database. " * 1000)
     (tmp_path / "folder").mkdir()
@@ -184,7 +184,7 @@ LARGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("make", [sqlite, in_duckdb])
-def test_a_disk_that_is_full(make: Any, small_disk: Path) -> None:
+def test_full_disk_is_reported(make: Any, small_disk: Path) -> None:
     database: Database = make(small_disk)
     database.apply(BINDING)
     with database.session(BINDING) as session:
@@ -201,7 +201,7 @@ def test_a_disk_that_is_full(make: Any, small_disk: Path) -> None:
     assert database.query("SELECT count(*) FROM balances") == [(12,)]
 
 
-def test_a_servers_disk_that_is_full(small_disk: Path, in_postgres: Database) -> None:
+def test_full_disk_of_the_server_is_reported(small_disk: Path, in_postgres: Database) -> None:
     running, schema = server(), in_postgres.schema[0]
     running.let_in(small_disk)
     with running.connect() as connection:
@@ -247,7 +247,7 @@ CREATE CONSTRAINT TRIGGER slowly AFTER INSERT ON balances DEFERRABLE INITIALLY D
 """
 
 
-def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer) -> None:
+def test_server_killed_during_a_commit_is_reported(own_server: PostgresServer) -> None:
     def query(sql: str) -> list[tuple[Any, ...]]:
         with own_server.connect() as connection:
             cursor = connection.execute(sql.encode())
@@ -289,7 +289,7 @@ def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer) -> None
     assert sorted(query("SELECT account, balance FROM balances")) == [("ann", 1), ("bob", 2)]
 
 
-def test_a_server_that_is_stopped_between_two_transactions(own_server: PostgresServer) -> None:
+def test_server_stopped_between_transactions_is_reported(own_server: PostgresServer) -> None:
     database = replace(postgres(Path()), config=own_server.config, schema=("public",))
     database.apply(BINDING)
     with database.session(BINDING) as session:
@@ -304,7 +304,7 @@ def test_a_server_that_is_stopped_between_two_transactions(own_server: PostgresS
         assert len(load(session, [("ann",)])) == 1
 
 
-def test_a_port_that_belongs_to_something_else(in_postgres: Database) -> None:
+def test_port_of_another_program_is_reported(in_postgres: Database) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def hang_up() -> None:
@@ -319,7 +319,7 @@ def test_a_port_that_belongs_to_something_else(in_postgres: Database) -> None:
     assert "closed the connection unexpectedly" in error.message
 
 
-def test_a_server_without_connections_to_spare(folder: Path) -> None:
+def test_server_without_free_connections_is_reported(folder: Path) -> None:
     running = PostgresServer(folder, max_connections="5", superuser_reserved_connections="0")
     taken: list[psycopg.Connection[Any]] = []
     try:

@@ -75,13 +75,13 @@ def test_refill_replaces_the_rows_when_it_is_complete(database: Database) -> Non
     assert balances(database) == {"b": 2, "c": 2, "d": 3}
 
 
-def test_refill_is_what_its_sessions_load_from(database: Database) -> None:
+def test_sessions_load_documents_from_the_refill(database: Database) -> None:
     one, _ = refilled(database)
     with database.session(one) as session:
         assert len(load(session, [("a",), ("b",)])) == 1
 
 
-def test_completion_fences_all_sessions_off(database: Database) -> None:
+def test_completion_fences_all_sessions(database: Database) -> None:
     one, identity = refilled(database)
     with database.session(one, end=9) as lower, database.session(one, begin=10) as upper:
         apply(database, one, completed=identity)
@@ -115,7 +115,7 @@ def test_refill_is_dropped_if_the_rows_are_requested_again(database: Database) -
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_refill_of_a_binding_that_is_gone_is_dropped(database: Database) -> None:
+def test_refill_of_a_removed_binding_is_dropped(database: Database) -> None:
     refilled(database)
     assert "DROP TABLE" in apply(database, binding(table="others")).description
     assert apply(database, binding("second")).refilling == {0}
@@ -131,7 +131,7 @@ def test_refill_begins_again_when_a_field_is_added(database: Database) -> None:
     assert one.generation == "second"
 
 
-def test_rows_of_others_stay(tmp_path: Path) -> None:
+def test_refill_keeps_rows_of_other_writers(tmp_path: Path) -> None:
     """They have no document, as nobody has stored them by the runtime."""
     database = DATABASES["postgres"](tmp_path)
     apply(database, binding())
@@ -145,7 +145,7 @@ def test_rows_of_others_stay(tmp_path: Path) -> None:
     assert sorted(database.query('SELECT "account" FROM "balances"')) == [("b",), ("c",), ("d",), ("somebody",)]
 
 
-def test_refill_waits_for_references_to_rows_that_are_gone(tmp_path: Path) -> None:
+def test_completion_fails_while_foreign_keys_refer_to_deleted_rows(tmp_path: Path) -> None:
     """A foreign key refuses the replacement as a whole, and the rows stay until nothing refers to one that is gone."""
     database = DATABASES["postgres"](tmp_path)
     one, identity = refilled(database)
@@ -163,7 +163,7 @@ def test_refill_waits_for_references_to_rows_that_are_gone(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("generation", "begun", "is_refilled"), [(FIRST, False, False), ("second", True, False), ("second", False, True)]
 )
-def test_table_without_a_note_is_of_the_generation_that_has_begun(
+def test_table_without_a_note_has_the_generation_of_its_stored_rows(
     database: Database, generation: str, *, begun: bool, is_refilled: bool
 ) -> None:
     """It was made before there were notes, or by somebody else."""
@@ -192,7 +192,7 @@ def test_table_whose_checkpoints_are_lost_is_refilled(database: Database) -> Non
     assert balances(database) == {}
 
 
-def test_long_names_are_distinguished(database: Database) -> None:
+def test_long_refill_names_are_distinguished(database: Database) -> None:
     """A refill's table has a name of its own, whatever the database's limit."""
     name = "b" * 63
     one, identity = refilled(database, table=name)

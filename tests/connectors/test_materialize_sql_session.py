@@ -77,7 +77,7 @@ def test_a_key_of_several_components_is_one_row(database: Database) -> None:
     ]
 
 
-def test_a_deleted_row_is_not_there(database: Database) -> None:
+def test_deleted_row_is_not_loaded(database: Database) -> None:
     binding = PAIRS.binding()
     database.apply(binding)
     documents = [{"left": number, "right": "x"} for number in range(5)]
@@ -148,7 +148,7 @@ def test_later_sessions_fence_earlier_ones(database: Database) -> None:
     assert database.query("SELECT account, balance FROM balances") == [("ann", 3)]
 
 
-def test_ranges_beside_one_another_do_not_fence(database: Database) -> None:
+def test_adjacent_ranges_do_not_fence(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with (
@@ -164,7 +164,7 @@ def test_ranges_beside_one_another_do_not_fence(database: Database) -> None:
     assert sorted(database.query("SELECT account FROM balances")) == [("ann",), ("bob",), ("cat",)]
 
 
-def test_a_range_that_was_split_continues_from_where_it_was(database: Database) -> None:
+def test_split_range_continues_from_its_checkpoint(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as before:
@@ -180,7 +180,7 @@ def test_a_range_that_was_split_continues_from_where_it_was(database: Database) 
         assert other.checkpoint == b"before"
 
 
-def test_a_materialization_does_not_fence_another(database: Database) -> None:
+def test_materializations_do_not_fence_one_another(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as session:
@@ -220,7 +220,7 @@ def test_every_key_is_loaded_as_it_was_stored(database: Database, types: list[st
         assert parse_exact(document.encode()) == {"id": value, "again": True}
 
 
-def test_keys_that_differ_in_type_are_two(database: Database) -> None:
+def test_keys_of_different_types_are_distinct(database: Database) -> None:
     binding = source({"id": ["boolean", "integer", "null", "string"]}, {}).binding()
     database.apply(binding)
     values = [None, "null", True, "true", 1, "1", "", '"1"']
@@ -240,7 +240,7 @@ def test_a_column_takes_no_value_of_another_type(database: Database) -> None:
             session.store(0, stored(binding, [{"account": "ann", "balance": "three"}]))
 
 
-def test_a_session_needs_tables_as_they_should_be(database: Database) -> None:
+def test_session_refuses_tables_that_do_not_fit(database: Database) -> None:
     with pytest.raises(EndpointError, match="'flow_checkpoints' is not there"):
         database.open(BALANCES.binding())
     database.apply(BALANCES.binding(leave_out=["note"]))
@@ -322,19 +322,19 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
-def test_a_few_kills(name: str, stops: bool, tmp_path: Path) -> None:
+def test_few_kills_lose_nothing(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 4, seed=13, stops=stops) > 0
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
-def test_a_hundred_kills(name: str, stops: bool, tmp_path: Path) -> None:
+def test_hundred_kills_lose_nothing(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 100, seed=random.randrange(1 << 30), stops=stops) > 100
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(DATABASES))
-def test_concurrent_workers_leave_one_unfenced(name: str, tmp_path: Path) -> None:
+def test_one_of_concurrent_workers_is_not_fenced(name: str, tmp_path: Path) -> None:
     database = DATABASES[name](tmp_path)
     database.apply(BINDING)
     first = Worker(name, database)

@@ -38,17 +38,17 @@ from derive.errors import EndpointError
         (["array", "null"], "", Kind.JSON),
     ],
 )
-def test_kinds(types: list[str], text_format: str, kind: Kind | None) -> None:
+def test_kinds_of_columns_follow_from_types(types: list[str], text_format: str, kind: Kind | None) -> None:
     assert kind_of(types, text_format) is kind
 
 
-def test_integers_that_are_bounded_fit_64_bits() -> None:
+def test_bounded_integers_are_bigint() -> None:
     assert kind_of(["integer"], minimum=0, maximum=2**63 - 1) is Kind.BIGINT
     assert kind_of(["integer"], minimum=0, maximum=2**63) is Kind.INTEGER
     assert kind_of(["integer"], minimum=0) is Kind.INTEGER
 
 
-def test_kinds_of_keys_keep_keys_apart() -> None:
+def test_kinds_of_keys_keep_keys_distinct() -> None:
     assert key_kind_of(["string"], must_exist=True) is Kind.TEXT
     assert key_kind_of(["string"], must_exist=False) is Kind.JSON
     assert key_kind_of(["null", "string"], must_exist=True) is Kind.JSON
@@ -120,7 +120,7 @@ def test_values_that_do_not_fit_are_refused_with_their_row(kind: Kind, value: An
     assert repr(value)[:60] in unfit.value.reason
 
 
-def test_names() -> None:
+def test_column_names_are_valid_and_distinct() -> None:
     assert quote('a"b') == '"a""b"'
     assert literal("it's") == "'it''s'"
     naming = Naming(most_bytes=20, taken=frozenset({"ctid"}))

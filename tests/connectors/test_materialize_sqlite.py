@@ -16,7 +16,7 @@ def database(tmp_path: Path) -> Database:
     return sqlite(tmp_path)
 
 
-def test_indexes_and_triggers_of_a_table_stay(database: Database) -> None:
+def test_altered_table_keeps_indexes_and_triggers(database: Database) -> None:
     database.apply(BEFORE)
     database.query("CREATE INDEX by_balance ON balances (balance)")
     database.query("CREATE TABLE noted (account)")
@@ -33,7 +33,7 @@ def test_indexes_and_triggers_of_a_table_stay(database: Database) -> None:
     assert database.query("SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL") == [("by_balance",)]
 
 
-def test_numbers_of_any_size(database: Database) -> None:
+def test_numbers_of_any_size_are_stored(database: Database) -> None:
     numbers = source({"id": ["integer"]}, {"number": ["fractional", "integer"]}).binding()
     values = [1, 1.5, 2**63 - 1, 2**63, -(10**40), 1e300]
     database.apply(numbers)
@@ -51,7 +51,7 @@ def test_numbers_of_any_size(database: Database) -> None:
     ]
 
 
-def test_texts_may_have_nul(database: Database) -> None:
+def test_texts_with_nul_are_stored(database: Database) -> None:
     database.apply(AFTER)
     with database.session(AFTER) as session:
         commit(session, AFTER, [{"account": "a\0b", "note": "\0"}])

@@ -120,7 +120,7 @@ def test_deletions_are_requests_of_their_own(hook: Hook) -> None:
         ({}, [5]),
     ],
 )
-def test_requests_are_no_larger_than_they_may_be(hook: Hook, config: dict[str, Any], sizes: list[int]) -> None:
+def test_requests_are_limited_in_size(hook: Hook, config: dict[str, Any], sizes: list[int]) -> None:
     transact(opened(hook, **config), b"1", rows(1, 2, 3), rows(4, 5))
 
     assert [len(post.documents) for post in hook.posts] == sizes
@@ -150,7 +150,7 @@ def test_requests_of_a_transaction_have_one_identity_in_all_sessions(hook: Hook)
         ("?code=1", "b?d=2", "/b?d=2&code=1"),
     ],
 )
-def test_the_path_is_behind_the_address(hook: Hook, address: str, path: str, target: str) -> None:
+def test_path_is_appended_to_the_address(hook: Hook, address: str, path: str, target: str) -> None:
     transact(opened(hook, path=path, address=hook.address + address), b"1", rows(1))
 
     assert [post.path for post in hook.posts] == [target]
@@ -193,7 +193,7 @@ def test_retryable_requests_are_repeated(hook: Hook, status: int) -> None:
     assert all(0.25 * 2**index <= pause <= 0.5 * 2**index for index, pause in enumerate(time.pauses))
 
 
-def test_pauses_grow_up_to_a_minute_and_end(hook: Hook) -> None:
+def test_retry_pauses_grow_up_to_a_minute(hook: Hook) -> None:
     hook.answers.extend([(503, {})] * 100)
     time = Time()
 
@@ -223,7 +223,7 @@ def test_requests_are_not_repeated_where_retries_are_disabled(hook: Hook) -> Non
     ("value", "expected"),
     [("7", 7.0), ("0", 0.0), ("86400", 60.0), ("soon", None)],
 )
-def test_the_host_may_say_when(hook: Hook, value: str, expected: float | None) -> None:
+def test_retry_after_sets_the_pause(hook: Hook, value: str, expected: float | None) -> None:
     hook.answers.append((429, {"Retry-After": value}))
     time = Time()
 
@@ -235,7 +235,7 @@ def test_the_host_may_say_when(hook: Hook, value: str, expected: float | None) -
         assert time.pauses == ([expected] if expected else [])
 
 
-def test_the_host_may_say_when_by_a_date(hook: Hook) -> None:
+def test_retry_after_date_sets_the_pause(hook: Hook) -> None:
     when = datetime.now(UTC) + timedelta(seconds=30)
     hook.answers.append((503, {"Retry-After": format_datetime(when, usegmt=True)}))
     time = Time()
@@ -266,12 +266,12 @@ def test_permanent_refusals_are_not_repeated(hook: Hook, status: int, kind: type
     assert len(hook.keys) == 1
 
 
-def test_a_host_that_is_not_there(hook: Hook) -> None:
+def test_unreachable_host_is_reported(hook: Hook) -> None:
     with pytest.raises(EndpointGoneError, match=r"127\.0\.0\.1:1 has not taken documents in 1 attempts: .*refused"):
         transact(opened(hook, address="http://127.0.0.1:1/x", retry_seconds=0), b"1", rows(1))
 
 
-def test_a_host_that_does_not_answer(hook: Hook) -> None:
+def test_silent_host_is_reported(hook: Hook) -> None:
     hook.answers.append((1, {}))
 
     with pytest.raises(EndpointGoneError, match="timed out"):
@@ -291,7 +291,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
         ("https", b"", b"\x16\x03\x03\x40\x00" + b"x" * 100),  # the handshake of TLS does
     ],
 )
-def test_a_host_that_answers_byte_by_byte(scheme: str, at_once: bytes, little: bytes) -> None:
+def test_slow_answer_is_cut_off(scheme: str, at_once: bytes, little: bytes) -> None:
     with dripping(at_once, little) as (address, is_over):
         config = WebhookConfig(f"{scheme}://{address}/x", timeout_seconds=0.3, retry_seconds=0)
         with pytest.raises(EndpointGoneError, match=r"in 1 attempts: timed out"):
@@ -299,7 +299,7 @@ def test_a_host_that_answers_byte_by_byte(scheme: str, at_once: bytes, little: b
         assert not is_over.is_set()  # it would have gone on
 
 
-def test_a_connection_that_was_ended_meanwhile(hook: Hook) -> None:
+def test_closed_connection_is_opened_again(hook: Hook) -> None:
     session = opened(hook)
     transact(session, b"1", rows(1))
     hook.answers.append((0, {}))
@@ -321,7 +321,7 @@ def test_stopped_sender_repeats_nothing(hook: Hook) -> None:
     assert hook.keys == []
 
 
-def test_a_stream_that_ends_interrupts_what_is_posted(hook: Hook) -> None:
+def test_stream_end_interrupts_a_post(hook: Hook) -> None:
     hook.answers.append((1, {}))
     session = opened(hook)
     errors: list[Exception] = []
@@ -353,7 +353,7 @@ def test_requests_of_a_failed_commit_are_posted_again(hook: Hook) -> None:
     assert hook.keys[0] == hook.keys[2]
 
 
-def test_only_documents_are_taken() -> None:
+def test_validate_accepts_only_whole_documents() -> None:
     collection = SourceCollection("a/b", ("/id",), {"id": KEY, "x": Field("x", "/x"), "flow_document": DOCUMENT})
     proposed = tuple(ProposedBinding(resource, collection) for resource in ({"path": "b"}, {}))
     left, right = WebhookConnector().validate(Validation("a/m", {}, proposed))
@@ -367,7 +367,7 @@ def test_only_documents_are_taken() -> None:
     assert left.delta_updates
 
 
-def test_addresses_and_headers_that_are_such() -> None:
+def test_invalid_addresses_and_headers_are_refused() -> None:
     schema = Draft202012Validator(ENDPOINT_SCHEMA)
 
     for address, is_valid in [

@@ -76,7 +76,7 @@ def only(row: Row, wanted: tuple[int, ...] | None) -> Row:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(ACTIONS, st.booleans(), st.lists(WANTED, min_size=1, max_size=4))
-def test_rows_are_those_of_the_table(
+def test_additions_equal_the_rows_of_the_table(
     actions: list[tuple[str, list[tuple[Row, int]]]], is_only_added_to: bool, asked: list[tuple[int, ...] | None]
 ) -> None:
     """At every time; of a table to which rows only come, and of one from which some go as well.
@@ -128,7 +128,7 @@ def additions_to(store: Store, table: Table) -> bool:
     return is_added_to(store.root, known.segments, known.appended)
 
 
-def test_a_row_that_is_taken_away_is_noticed(store: Store) -> None:
+def test_additions_detect_a_deleted_row(store: Store) -> None:
     """While it is in no file, and in one."""
     table = store.tables.create("sql/public/t", COLUMNS[:2])
     rows = TableRows(table)

@@ -77,7 +77,7 @@ def fulfils(row: Row, bounds: Bounds) -> bool:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(ACTIONS, st.lists(bounds_of_columns(), min_size=1, max_size=4))
-def test_rows_are_those_that_are_found_among_all(
+def test_conditions_keep_all_matching_rows(
     actions: list[tuple[str, list[tuple[Row, int]]]], asked: list[Bounds]
 ) -> None:
     """At every time, where updates are in segments, and in none; and rows go elsewhere than they came."""

@@ -93,7 +93,7 @@ def test_page_of_documentation_has_correct_examples(
                 )
 
 
-def test_an_ellipsis_stands_for_any_lines() -> None:
+def test_ellipsis_matches_any_lines() -> None:
     assert matches(["a", "…", "d"], "a\nb\nc\nd\n")
     assert matches(["…", "a", "…"], "a\n")
     assert matches(["a", "b"], "a  \nb\n")

@@ -12,7 +12,7 @@ from derive.document.clock import document_uuid, format_duration, format_rfc3339
 
 
 @given(st.integers(0, 253_402_300_799_999_999))
-def test_a_clock_survives_being_written_and_read(clock: int) -> None:
+def test_timestamp_survives_a_round_trip(clock: int) -> None:
     assert parse_rfc3339(format_rfc3339(clock)) == clock
 
 
@@ -24,7 +24,7 @@ def test_a_clock_survives_being_written_and_read(clock: int) -> None:
         ("2024-01-01t00:00:00.1234567z", 1_704_067_200_123_456),  # lower case; digits below a microsecond go
     ],
 )
-def test_times(text: str, clock: int) -> None:
+def test_times_are_parsed(text: str, clock: int) -> None:
     assert parse_rfc3339(text) == clock
 
 
@@ -62,7 +62,7 @@ def test_invalid_times_are_refused(text: str) -> None:
         ("1h30m", 5_400_000_000),
     ],
 )
-def test_durations(text: str, micros: int) -> None:
+def test_durations_are_parsed(text: str, micros: int) -> None:
     assert parse_duration(text) == micros
     assert parse_duration(format_duration(micros)) == micros
 
@@ -73,7 +73,7 @@ def test_invalid_durations_are_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_the_uuid_holds_the_clock() -> None:
+def test_uuid_contains_the_timestamp() -> None:
     made = uuid.UUID(document_uuid(1_704_067_200_250_000, 3, b"key"))
 
     assert made.version == 1
@@ -83,7 +83,7 @@ def test_the_uuid_holds_the_clock() -> None:
 @pytest.mark.parametrize(
     ("micros", "text"), [(86_400_000_000, "24h"), (5_400_000_000, "1h 30m"), (100_000, "100ms"), (1_000_001, "1s 1us")]
 )
-def test_durations_as_text(micros: int, text: str) -> None:
+def test_durations_are_formatted(micros: int, text: str) -> None:
     assert format_duration(micros) == text
 
 
@@ -95,7 +95,7 @@ def test_durations_as_text(micros: int, text: str) -> None:
         (-62_135_596_800_000_000, "0001-01-01T00:00:00.000000Z"),  # four digits of year
     ],
 )
-def test_clocks_as_text(clock: int, text: str) -> None:
+def test_timestamps_are_formatted(clock: int, text: str) -> None:
     assert format_rfc3339(clock) == text
     assert parse_rfc3339(text) == clock
 

@@ -56,7 +56,7 @@ def test_arrays_of_a_wrong_length_are_refused(inside: str, count: int) -> None:
         "[0.001]", "[4503599627370495.5]",
     ],
 )  # fmt: skip
-def test_no_value_of_these_is_parsed(text: str) -> None:
+def test_simple_columns_are_read_without_parsing(text: str) -> None:
     values = parse_exact(text.encode())
     assert isinstance(read_column([text.encode()], len(values)), WrittenColumn)
 
@@ -68,7 +68,7 @@ def test_no_value_of_these_is_parsed(text: str) -> None:
         "[0.00001]", "[1234567890123456]", "[123456789012345678901]", "[1,null]",
     ],
 )  # fmt: skip
-def test_values_of_these_are_parsed(text: str) -> None:
+def test_other_columns_are_parsed(text: str) -> None:
     values = parse_exact(text.encode())
     assert repr(read_column([text.encode()], len(values))) == repr(values)
 
@@ -79,7 +79,7 @@ def test_invalid_json_is_refused_by_the_column_reader(text: bytes) -> None:
         read_column([text], 1)
 
 
-def test_parts_of_a_column() -> None:
+def test_column_slices_equal_list_slices() -> None:
     column = read_column([b"[1,2.5]", b"[3]"], 3)
 
     assert isinstance(column, WrittenColumn)

@@ -16,7 +16,7 @@ from derive.errors import DocumentError
 
 
 @given(columns("a", "b", "c"), st.data())
-def test_parts_of_columns_are_parts_of_documents(some: Columns, data: st.DataObject) -> None:
+def test_column_slices_equal_document_slices(some: Columns, data: st.DataObject) -> None:
     documents = some.documents()
     numbers = data.draw(st.lists(st.integers(0, len(some) - 1), max_size=4))
     begin, end = sorted(data.draw(st.tuples(st.integers(0, len(some)), st.integers(0, len(some)))))
@@ -45,7 +45,7 @@ def test_values_of_one_property_are_replaced() -> None:
         ([10**400, 0.5], False),
     ],
 )
-def test_finite_numbers(values: list[object], is_finite: bool) -> None:
+def test_are_finite_detects_infinite_numbers(values: list[object], is_finite: bool) -> None:
     assert are_finite(values, frozenset(map(type, values))) is is_finite
 
 
@@ -78,7 +78,7 @@ def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[st
 
 
 @given(columns("a", "b", "c"), st.lists(st.sampled_from(POINTERS), max_size=3))
-def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) -> None:
+def test_keys_reported_distinct_are_distinct(some: Columns, pointers: list[str]) -> None:
     keys = KeyColumns(pointers, ["none", 7, None][: len(pointers)])
 
     if keys.are_distinct(some):
@@ -99,7 +99,7 @@ def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) 
         ([True, False], False),
     ],
 )
-def test_keys_that_are_distinguished_by_their_values(values: list[object], are_distinct: bool) -> None:
+def test_distinct_values_give_distinct_keys(values: list[object], are_distinct: bool) -> None:
     assert KeyColumns(["/a"], [None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
     assert KeyColumns(["/b", "/a"], ["b", None]).are_distinct(Columns.of(("a",), [values])) is are_distinct
 
@@ -116,7 +116,7 @@ def test_keys_that_are_distinguished_by_their_values(values: list[object], are_d
         ([True, 1], [b"\x27", b"\x15\x01"]),
     ],
 )
-def test_packed_columns(values: list[object], packed: list[bytes]) -> None:
+def test_columns_are_packed(values: list[object], packed: list[bytes]) -> None:
     assert KeyColumns(["/a"], [None]).pack(Columns.of(("a",), [values])).to_pylist() == packed
 
 
@@ -135,6 +135,6 @@ def test_keys_of_arrays_are_those_of_lists(components: list[list[str] | list[int
     ]
 
 
-def test_an_integer_too_wide_for_a_key() -> None:
+def test_integer_too_wide_for_a_key_is_refused() -> None:
     with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key"):
         KeyColumns(["/a"], [None]).pack(Columns.of(("a",), [[1, 1 << 255 * 8]]))

@@ -44,18 +44,18 @@ VALUES = st.recursive(
 )
 
 
-def test_the_order_of_kinds_and_within_them() -> None:
+def test_documents_are_ordered_by_kind_and_value() -> None:
     for before, after in pairwise(ASCENDING):
         assert (compare(before, after), compare(after, before), compare(before, before)) == (-1, 1, 0)
 
 
-def test_order_key_sorts() -> None:
+def test_order_key_sorts_as_compare() -> None:
     descending = ASCENDING[::-1]
 
     assert sorted(descending, key=order_key) == ASCENDING
 
 
-def test_an_integer_equals_its_float() -> None:
+def test_integer_equals_its_float() -> None:
     assert compare(1, 1.0) == 0
     assert compare(2**53 + 1, float(2**53)) == 1
 

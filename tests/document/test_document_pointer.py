@@ -30,7 +30,7 @@ RFC6901 = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4,
         ("/m~0n", 8),
     ],
 )
-def test_the_rfcs_examples(pointer: str, value: object) -> None:
+def test_pointers_follow_the_examples_of_the_rfc(pointer: str, value: object) -> None:
     assert compile_pointer(pointer)(RFC6901) == value
 
 
@@ -48,7 +48,7 @@ def test_the_rfcs_examples(pointer: str, value: object) -> None:
         ("/a", 1, MISSING),
     ],
 )
-def test_locations(pointer: str, document: object, value: object) -> None:
+def test_pointers_find_locations(pointer: str, document: object, value: object) -> None:
     assert compile_pointer(pointer)(document) is value
 
 

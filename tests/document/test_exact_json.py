@@ -40,14 +40,14 @@ def test_written_json_is_read_back(value: JSON) -> None:
 
 
 @given(VALUES, st.integers(0, 3))
-def test_a_long_text_is_read_as_a_short_one(value: JSON, shift: int) -> None:
+def test_long_text_is_parsed_like_a_short_one(value: JSON, shift: int) -> None:
     padded = b"[" + b" " * shift + dump_exact(LONG_TEXT) + b"," + dump_exact(value) + b"]"
 
     assert same(parse_exact(padded)[1], value)
 
 
 @given(VALUES)
-def test_pythons_own_parser_agrees(value: JSON) -> None:
+def test_parser_agrees_with_python(value: JSON) -> None:
     text = dump_exact(value)
 
     assert same(json.loads(text), parse_exact(text))
@@ -72,7 +72,7 @@ def test_pythons_own_parser_agrees(value: JSON) -> None:
         (b"1" + b"0" * 400, 10**400),  # beyond a double
     ],
 )
-def test_values(text: bytes, value: JSON) -> None:
+def test_values_are_written_and_parsed(text: bytes, value: JSON) -> None:
     assert same(parse_exact(text), value)
 
 
@@ -127,7 +127,7 @@ def test_invalid_json_is_refused(text: bytes, message: str) -> None:
         ([0.5, WIDE], b"[0.5,18446744073709551616]"),
     ],
 )
-def test_texts(value: JSON, text: bytes) -> None:
+def test_texts_are_written_and_parsed(value: JSON, text: bytes) -> None:
     assert dump_exact(value) == text
 
 
@@ -138,7 +138,7 @@ def test_values_without_json_form_are_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("wide", [0, 1])
-def test_a_wide_integer_behind_many_uuids(wide: int) -> None:
+def test_wide_integer_after_many_uuids_is_detected(wide: int) -> None:
     # Whose digits are scattered enough to be looked at twice.
     many = [{"id": str(uuid.UUID(int=number * 0x1234567890ABCDEF1234567))} for number in range(3000)]
     text = dump_exact([many, NARROW + wide, "12345678901234567"])

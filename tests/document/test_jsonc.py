@@ -23,7 +23,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "value"), TEXTS)
-def test_comments_and_trailing_commas_are_nothing(text: str, value: object) -> None:
+def test_comments_and_trailing_commas_are_removed(text: str, value: object) -> None:
     assert parse_jsonc(text) == value
 
 

@@ -20,7 +20,7 @@ SCALARS = st.one_of(
 
 
 @given(st.lists(SCALARS | st.floats(allow_nan=False)))
-def test_pack_is_foundationdbs(values: list[object]) -> None:
+def test_pack_equals_foundationdb(values: list[object]) -> None:
     assert pack(values) == fdb.tuple.pack(tuple(values))
 
 
@@ -45,7 +45,7 @@ def test_packed_values_of_one_type_sort_as_documents_do(kind: st.SearchStrategy[
         ({"a": None, "b": {"c": None}}, pack([None, None])),  # null is not missing
     ],
 )
-def test_a_documents_key(document: object, packed: bytes) -> None:
+def test_key_of_a_document_is_packed(document: object, packed: bytes) -> None:
     assert compile_key(["/a", "/b/c"], [None, "default"])(document) == packed
 
 
@@ -62,7 +62,7 @@ def test_a_documents_key(document: object, packed: bytes) -> None:
         ([2**64], b"\x01[18446744073709551616]\0"),  # whose integers are exact
     ],
 )
-def test_packed_values(value: object, packed: bytes) -> None:
+def test_values_are_packed(value: object, packed: bytes) -> None:
     assert pack([value]) == packed
 
 
@@ -101,7 +101,7 @@ def test_invalid_packed_keys_are_refused(packed: bytes) -> None:
         unpack(packed)
 
 
-def test_everything_packed_is_unpacked() -> None:
+def test_unpack_returns_packed_values() -> None:
     values = (None, "a\0b", "\0", 1.5, -1.5, 2**200, -(2**200), True, False, b"[1]")
 
     assert unpack(pack(values[:-1]) + pack([[1]])) == values

@@ -35,7 +35,7 @@ def test_values_without_a_column_are_packed_one_by_one() -> None:
     assert pack_values([{"a": 1}, 1.0, None]).to_pylist() == [b'\x01{"a":1}\0', pack((1.0,)), b"\0"]
 
 
-def test_fields_are_joined() -> None:
+def test_join_columns_concatenates_fields() -> None:
     columns = [pa.array([b"a", b"b"], pa.binary()), pa.array([b"1", b""], pa.binary())]
     assert join_columns(columns, 2).to_pylist() == [b"a1", b"b"]
     assert join_columns([], 2).to_pylist() == [b"", b""]

@@ -44,7 +44,7 @@ def test_only_changed_tasks_start_over(tmp_path: Path) -> None:
     assert world.store.task_capabilities.is_running("a/again")
 
 
-def test_a_task_whose_key_does_not_fit_stops_alone_and_continues_once_it_is_mended(tmp_path: Path) -> None:
+def test_task_with_a_wrong_key_stops_alone_until_it_is_corrected(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
     run, reconciler = changing(world)
     go_on(world, 0)
@@ -69,7 +69,7 @@ def test_a_task_whose_key_does_not_fit_stops_alone_and_continues_once_it_is_mend
     assert len(world.rows("a/again")) == 10
 
 
-def test_two_runs_of_different_catalogs_take_over_by_epoch(tmp_path: Path) -> None:
+def test_runs_of_different_catalogs_fence_by_epoch(tmp_path: Path) -> None:
     one = World(tmp_path / "data", catalog_of(tmp_path, text_of(TWO[0])), wall=BASE)
     two = World(tmp_path / "data", catalog_of(tmp_path, text_of(("other", "numbers", 5))), wall=BASE)
     first, _ = changing(one)
@@ -129,7 +129,7 @@ edits = st.lists(st.tuples(derived, st.integers(0, 2)), min_size=1, max_size=5)
 
 @settings(max_examples=examples(40))
 @given(edits=edits, is_accepted=st.booleans())
-def test_edits_of_a_run_publish_what_restarts_publish(
+def test_edits_during_a_run_publish_the_same_as_restarts(
     edits: list[tuple[dict[str, tuple[str, int]], int]], is_accepted: bool
 ) -> None:
     """Derivations may read one another, and themselves; what is read and not derived is not a collection."""
@@ -197,7 +197,7 @@ def test_superseding_runs_are_distinguished_from_resets(tmp_path: Path) -> None:
         reconciler.find_superseded(run)
 
 
-def test_a_task_that_is_reset_under_its_transaction_stops_alone(tmp_path: Path) -> None:
+def test_task_reset_during_its_transaction_stops_alone(tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
     executor = Waits()
     run, reconciler = open_changing_run(world.catalog, world.store, executor, shards=1)
@@ -225,7 +225,7 @@ actions = st.lists(st.tuples(st.sampled_from(["reset", "split"]), names), min_si
 
 @settings(max_examples=25)
 @given(actions=actions, derived=derived)
-def test_resets_and_splits_under_a_run_publish_what_restarts_publish(
+def test_resets_and_splits_during_a_run_publish_the_same_as_restarts(
     actions: list[tuple[str, str]], derived: dict[str, tuple[str, int]]
 ) -> None:
     known = {"numbers", *derived}
@@ -263,7 +263,7 @@ def test_resets_and_splits_under_a_run_publish_what_restarts_publish(
         restarted.store.close()
 
 
-def test_definitions_are_the_same_wherever_they_are_written(tmp_path: Path) -> None:
+def test_definitions_are_equal_at_any_position(tmp_path: Path) -> None:
     here, below = (catalog_of(tmp_path, text_of(*TWO, above=above)) for above in (0, 5))
     other = catalog_of(tmp_path, text_of(("copies", "numbers", 2), TWO[1]))
     same = [is_same_definition(here.tasks[name], below.tasks[name]) for name in here.tasks]

@@ -12,7 +12,7 @@ ONE, TWO = InputSpec(0, "one", "c/source", AT), InputSpec(1, "two", "c/source", 
 PLACES = {"one": Place("c/source", 0), "two.v2": Place("c/source", 0)}
 
 
-def test_only_those_that_took_part_move_and_only_their_shards_are_at_another_state() -> None:
+def test_checkpoint_moves_only_participating_inputs_and_shards() -> None:
     before = Checkpoint({"one": 10, "two.v2": 20, "two": 90}, PLACES, shards=2, tokens={0: "a", 1: "b"})
 
     after = before.after([TWO], end=30, tokens={1: "c"})
@@ -22,5 +22,5 @@ def test_only_those_that_took_part_move_and_only_their_shards_are_at_another_sta
     assert before.tokens == {0: "a", 1: "b"}
 
 
-def test_an_input_that_is_new_begins_at_the_beginning() -> None:
+def test_new_input_begins_at_the_beginning() -> None:
     assert Checkpoint({"two": 90}, PLACES, shards=1, tokens={}).position(TWO) == 0

@@ -98,7 +98,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.torture  # workers of a local master that die are those of test_spark_failpoints.py
-def test_a_worker_that_dies_changes_nothing(
+def test_dead_worker_does_not_change_results(
     cluster: Cluster, source: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
     world = loaded(source, tmp_path)

@@ -116,7 +116,7 @@ def scene(tmp_path: Path, server: CrashServer) -> Scene:
 
 
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
-def test_a_reset_that_is_killed_is_done_or_not(scene: Scene, failpoint: str, is_done: bool) -> None:
+def test_killed_reset_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.write(step=10)
     assert scene.do("reset", "k/counts", failpoint=failpoint) == -signal.SIGKILL
     scene.go_on()
@@ -128,9 +128,7 @@ def test_a_reset_that_is_killed_is_done_or_not(scene: Scene, failpoint: str, is_
 
 
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
-def test_a_reset_of_a_materialization_that_is_killed_is_done_or_not(
-    scene: Scene, failpoint: str, is_done: bool
-) -> None:
+def test_killed_reset_of_a_materialization_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.spoil()
     assert scene.do("reset", "k/stored", failpoint=failpoint) == -signal.SIGKILL
     scene.wall += 10 * SECOND
@@ -156,7 +154,7 @@ SPLITS = [
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["k/counts", "k/stored"])
 @pytest.mark.parametrize(("failpoint", "is_done"), SPLITS)
-def test_a_split_that_is_killed_is_done_or_not(scene: Scene, name: str, failpoint: str, is_done: bool) -> None:
+def test_killed_split_is_complete_or_absent(scene: Scene, name: str, failpoint: str, is_done: bool) -> None:
     assert scene.shards(name) == 2
     assert scene.do("split", name, 4, failpoint=failpoint) == -signal.SIGKILL
     scene.go_on()

@@ -98,7 +98,7 @@ def cut_histories(draw: st.DrawFn) -> tuple[Documents, list[int]]:
 
 @SLOW
 @given(cyclic_catalogs(priorities=True), cut_histories(), st.sampled_from([1, 1, 2, 3]))
-def test_l1_a_cycle_that_continues_jointly_does_what_its_tasks_do_one_by_one(
+def test_l1_cycle_transactions_equal_transactions_of_single_tasks(
     text: str, history: tuple[Documents, list[int]], shards: int
 ) -> None:
     documents, cuts = history
@@ -116,7 +116,7 @@ def test_l1_a_cycle_that_continues_jointly_does_what_its_tasks_do_one_by_one(
     st.sampled_from([1, 3]),
     st.builds(Limits, documents=st.sampled_from([1, 2, 5]), small_documents=st.sampled_from([0, 1, 3, 1000])),
 )
-def test_l1_how_joint_transactions_are_cut_changes_nothing(
+def test_l1_division_of_cycle_transactions_does_not_change_results(
     text: str, history: tuple[Documents, list[int]], shards: int, limits: Limits
 ) -> None:
     documents, cuts = history
@@ -175,7 +175,7 @@ def test_a_cycle_is_one_transaction_and_one_commit(tmp_path: Path) -> None:
     assert [entry["message"] for entry in recent_entries(world.root, "j/pong")] == ["committed"]
 
 
-def test_a_task_that_fails_is_the_one_that_stops_and_the_others_go_as_far_as_by_themselves(tmp_path: Path) -> None:
+def test_failing_task_of_a_cycle_stops_alone(tmp_path: Path) -> None:
     states = []
     for name, jointly in (("one-by-one", False), ("jointly", True)):
         world = world_of(tmp_path, name, PING_PONG)
@@ -209,7 +209,7 @@ class Loses(InProcessExecutor):
         return super().execute(plan, progress)
 
 
-def test_where_joint_transactions_are_lost_tasks_continue_by_themselves_more_and_more_often(tmp_path: Path) -> None:
+def test_tasks_of_a_cycle_run_alone_after_lost_cycle_transactions(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data", PING_PONG)
     hourly(world, *[0] * 9)
     executor = Loses()
@@ -241,7 +241,7 @@ class Told:
         self.notes.append(("failed", task))
 
 
-def test_messages_name_each_task(tmp_path: Path) -> None:
+def test_messages_of_a_cycle_name_each_task(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data", PING_PONG)
     hourly(world, 1, 0)
     reported = Told()

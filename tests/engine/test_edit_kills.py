@@ -324,7 +324,7 @@ def every(step: int, points: Sequence[str]) -> Iterator[str]:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("place", range(len(SAMPLE)), ids=[*SAMPLE])
-def test_an_edit_that_is_disturbed_is_applied_once(place: int, server: CrashServer) -> None:
+def test_interrupted_edit_is_applied_once(place: int, server: CrashServer) -> None:
     """Half of the edits are killed, and the others are taken over from."""
     disturb, points = (KILLS, TAKEOVERS)[place % 2]
     sweep([*SAMPLE.values()][place], server, disturb, every(13, points))
@@ -333,7 +333,7 @@ def test_an_edit_that_is_disturbed_is_applied_once(place: int, server: CrashServ
 @pytest.mark.torture
 @pytest.mark.parametrize(("disturb", "points"), DISTURBED)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_an_edit_that_is_disturbed_at_any_step_is_applied_once(
+def test_edit_interrupted_at_any_step_is_applied_once(
     name: str, disturb: Disturb, points: Sequence[str], server: CrashServer
 ) -> None:
     sweep(SCENARIOS[name], server, disturb, every(1, points))

@@ -104,7 +104,7 @@ def test_white_space_around_a_lambda_is_no_edit(world: World) -> None:
     assert shown(world) == []
 
 
-def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts_over(world: World) -> None:
+def test_renamed_transform_waits_and_its_acceptance_is_shown_until_a_reset(world: World) -> None:
     edit(world, name="other", more=MORE)
     again = (
         "transform 'copy' is gone, and 'other' reads its source 'e/numbers': 'other' has read 1 document of 'e/numbers'"
@@ -141,7 +141,7 @@ def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
     assert [text for text, _ in shown(world)] == [message]
 
 
-def test_without_output_nothing_is_reported(tmp_path: Path) -> None:
+def test_edits_without_published_documents_are_not_reported(tmp_path: Path) -> None:
     text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     assert reported(world) == []

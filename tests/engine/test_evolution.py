@@ -162,7 +162,7 @@ AGAIN = """- name: again
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> None:
+def test_state_stays_when_transforms_are_added_and_removed(shards: int, tmp_path: Path) -> None:
     world = world_of(tmp_path, catalog_text())
     add(world, 0)
     world.step(shards=shards)
@@ -192,7 +192,7 @@ def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_another_shuffle_is_refused_where_shards_keep_state(shards: int, tmp_path: Path) -> None:
+def test_changed_shuffle_is_refused_if_shards_have_state(shards: int, tmp_path: Path) -> None:
     world = world_of(tmp_path, catalog_text())
     add(world, 0)
     world.step(shards=shards)
@@ -224,7 +224,9 @@ SLOW_COUNT = "shuffle: {key: [/k]}\n          readDelay: DELAY\n          lambda
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize(("before", "after"), [("4s", "1s"), ("1s", "4s"), ("4s", "0s"), ("0s", "3s")])
-def test_another_read_delay_neither_skips_nor_repeats(before: str, after: str, shards: int, tmp_path: Path) -> None:
+def test_changed_read_delay_neither_skips_nor_repeats_documents(
+    before: str, after: str, shards: int, tmp_path: Path
+) -> None:
     def delayed(delay: str) -> str:
         slow = SLOW_COUNT.replace("DELAY", delay)
         return catalog_text().replace("shuffle: {key: [/k]}\n          lambda: INSERT", slow)
@@ -244,7 +246,7 @@ def test_another_read_delay_neither_skips_nor_repeats(before: str, after: str, s
     assert len(changed.rows("e/beside")) == 27
 
 
-def test_another_source_waits_and_is_read_from_its_start_once_accepted(tmp_path: Path) -> None:
+def test_changed_source_waits_and_is_read_from_its_start_after_acceptance(tmp_path: Path) -> None:
     world = world_of(tmp_path, catalog_text())
     add(world, 0)
     world.step()
@@ -322,7 +324,7 @@ def status(folder: Path) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_schema_that_the_past_violates_stops_the_task_until_it_is_mended(
+def test_schema_violated_by_stored_documents_stops_the_task_until_corrected(
     strict: dict[str, str], said: list[str], shards: int, tmp_path: Path
 ) -> None:
     batches = [(1, 2, 3), (4, 40, 5), (6, 7, 8)]

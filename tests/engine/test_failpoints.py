@@ -125,7 +125,7 @@ AFTER_A_CRASH = {"state.discarded", "state.discarding"}
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("failpoint", DERIVING)
-def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expected: dict[str, str]) -> None:
+def test_l2_crash_at_any_step_does_not_change_results(failpoint: str, home: Home, expected: dict[str, str]) -> None:
     data = home.folder / failpoint
     if failpoint in AFTER_A_CRASH:
         assert home.go(data, "state.committed:6") == -signal.SIGKILL
@@ -145,7 +145,7 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expe
 
 @settings(max_examples=examples(16, 4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(crashes=st.lists(st.tuples(st.sampled_from(DERIVING), st.integers(1, 12)), min_size=1, max_size=5))
-def test_l2_crashes_upon_crashes_change_nothing(
+def test_l2_repeated_crashes_do_not_change_results(
     crashes: list[tuple[str, int]], home: Home, expected: dict[str, str]
 ) -> None:
     data = Path(tempfile.mkdtemp(dir=home.folder))

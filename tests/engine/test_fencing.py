@@ -96,7 +96,7 @@ class Interrupted(Store):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_run_knows_what_the_older_committed_until_it_took_over(world: World, shards: int) -> None:
+def test_newer_run_sees_commits_of_the_fenced_run(world: World, shards: int) -> None:
     older = world.run(shards=shards)
     store = Interrupted(world, older.step)
 
@@ -112,7 +112,7 @@ def test_a_run_knows_what_the_older_committed_until_it_took_over(world: World, s
         older.step()
 
 
-def test_a_split_copies_what_a_run_committed_until_it_took_over(world: World) -> None:
+def test_split_copies_commits_of_the_fenced_run(world: World) -> None:
     world.step(shards=2)
     add(world, 1)
     older = world.run()
@@ -137,7 +137,7 @@ class FailsOnceTakenOver(InProcessExecutor):
         raise StorageError("cannot write a file that was removed as garbage")
 
 
-def test_a_superseded_run_does_not_say_that_the_task_failed(world: World) -> None:
+def test_fenced_run_does_not_record_a_failure(world: World) -> None:
     older = world.run(FailsOnceTakenOver(same_folder(world).run))
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'f/counts'"):
@@ -147,7 +147,7 @@ def test_a_superseded_run_does_not_say_that_the_task_failed(world: World) -> Non
     assert (state.error, state.documents_in) == (None, 10)
 
 
-def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World) -> None:
+def test_transaction_of_a_fenced_run_does_not_block_the_newer_run(world: World) -> None:
     """The older has prepared state and written segments when it is superseded; none of it stays."""
     newer = None
 
@@ -187,7 +187,7 @@ class SlowlyReset(Store):
         self._meanwhile.join(0.5)
 
 
-def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -> None:
+def test_run_started_during_a_reset_loses_nothing(world: World) -> None:
     world.step(shards=2)
     before = world.digest()
     runs: list[Run] = []
@@ -209,7 +209,7 @@ def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -
     assert task_folder(world.root, "f/counts").exists()
 
 
-def test_flowctl_run_says_that_another_has_taken_over_and_fails(tmp_path: Path) -> None:
+def test_fenced_flowctl_run_reports_it_and_fails(tmp_path: Path) -> None:
     """The run needs no Spark without documents; it still commits, as time moves on."""
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
     run = ["run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
@@ -250,7 +250,7 @@ def wake(pid: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_split_that_wakes_up_late_leaves_alone_what_a_newer_one_has_made(world: World) -> None:
+def test_late_split_keeps_shards_of_a_newer_split(world: World) -> None:
     world.step(shards=1)
     late = paused_split(world, "split.copied")
     assert split(world.store, "f/counts") == 2
@@ -265,7 +265,7 @@ def test_a_split_that_wakes_up_late_leaves_alone_what_a_newer_one_has_made(world
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_split_that_wakes_up_late_does_not_remove_the_shard_of_a_task_that_was_reset(world: World) -> None:
+def test_late_split_keeps_shards_of_a_reset_task(world: World) -> None:
     world.step(shards=1)
     late = paused_split(world, "split.committed")
     reset(world.catalog, world.store, ["f/counts"])
@@ -278,7 +278,7 @@ def test_a_split_that_wakes_up_late_does_not_remove_the_shard_of_a_task_that_was
     assert sorted(counts(world)) == sorted(TWO_BATCHES)
 
 
-def test_a_split_leaves_nothing_of_the_shards_before(world: World) -> None:
+def test_split_removes_the_former_shards(world: World) -> None:
     world.step(shards=1)
 
     split(world.store, "f/counts")

@@ -116,7 +116,7 @@ def timed(documents: Iterable[Document]) -> list[Document]:
 
 @settings(max_examples=examples(40))
 @given(st.lists(ONE, max_size=12), st.lists(OTHER, max_size=8), st.integers(1, 3), st.booleans())
-def test_lambdas_publish_the_same_of_fields_and_of_documents(
+def test_lambdas_publish_the_same_from_fields_and_documents(
     ones: list[Document], others: list[Document], shards: int, is_merged: bool
 ) -> None:
     published = []
@@ -161,7 +161,7 @@ SHOWN = '{"id":2,"at":"1970-01-01T00:00:01.000000Z","a":2,"more":[1,{"b":null}]}
         ("SELECT iif($a = 2, NULL, $a) AS a;", "published for " + SHOWN),
     ],
 )
-def test_an_error_shows_all_of_a_document_of_which_only_fields_were_read(
+def test_error_shows_the_whole_document_although_fields_were_read(
     sql: str, message: str, shards: int, tmp_path: Path
 ) -> None:
     world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", sql))
@@ -173,7 +173,7 @@ def test_an_error_shows_all_of_a_document_of_which_only_fields_were_read(
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_document_without_a_key_to_be_shuffled_by_is_shown(shards: int, tmp_path: Path) -> None:
+def test_error_shows_a_document_without_a_shuffle_key(shards: int, tmp_path: Path) -> None:
     world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", "SELECT 1 AS a;"))
     world.ingest("f/one", timed([{"a": 1}, {"more": 1, "a": 256**255}]))
 
@@ -187,7 +187,7 @@ def test_a_document_without_a_key_to_be_shuffled_by_is_shown(shards: int, tmp_pa
             world.step(shards=shards)
 
 
-def test_an_integer_that_sqlite_does_not_have_is_reported(tmp_path: Path) -> None:
+def test_integer_beyond_64_bits_is_reported(tmp_path: Path) -> None:
     world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", "SELECT $a;"))
     world.ingest("f/one", timed([{"a": 1}, {"a": 2**64, "more": 1}]))
 
@@ -200,9 +200,7 @@ SCHEMA = "{type: object, required: [id, at], properties: {id: {type: integer}, a
 
 @pytest.mark.parametrize("more", ["", AS_DOCUMENTS], ids=["fields", "documents"])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_documents_are_validated_again_only_where_the_schema_has_changed(
-    shards: int, more: str, tmp_path: Path
-) -> None:
+def test_documents_are_validated_again_only_after_a_schema_change(shards: int, more: str, tmp_path: Path) -> None:
     text = FAILING.replace("LAMBDA", f"SELECT $a; {more}")
     world = world_of(tmp_path, "before", text)
     (document,) = timed([{"a": 1}])
@@ -317,7 +315,7 @@ def cycle_world(folder: Path, name: str, text: str) -> World:
     st.sampled_from(["[/id, /round]", "[/rank]"]),
     st.sampled_from([1, 1, 3]),
 )
-def test_lambdas_on_a_cycle_publish_the_same_of_fields_and_of_documents(
+def test_lambdas_on_a_cycle_publish_the_same_from_fields_and_documents(
     patterns: list[Document], times: int, apart: int, delay: str, key: str, shards: int
 ) -> None:
     """Ticks of many documents, which are published as columns, among them; of some keys, and of others."""
@@ -370,7 +368,7 @@ collections:
     ],
 )
 @pytest.mark.parametrize("count", [1, 80])
-def test_an_error_shows_all_of_a_document_that_was_fed_back(
+def test_error_shows_the_whole_fed_back_document(
     following: str, message: str, shards: int, count: int, tmp_path: Path
 ) -> None:
     world = cycle_world(tmp_path, "failing", FAILING_CYCLES.replace("NEXT", following))

@@ -215,7 +215,7 @@ WAYS = [
 @pytest.mark.parametrize(("text", "module"), WAYS)
 @settings(max_examples=5)
 @given(documents=inputs(), cut=st.integers(1, 24))
-def test_l1_holds_in_slices_and_for_what_is_fed_back(
+def test_l1_flush_holds_in_slices_and_with_feedback(
     text: str, module: str, documents: list[dict[str, Any]], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +245,7 @@ def test_l1_holds_in_slices_and_for_what_is_fed_back(
         one_by_one.store.close()
 
 
-def test_the_end_of_a_tick_publishes_at_its_last_microsecond(tmp_path: Path) -> None:
+def test_flush_publishes_at_the_last_microsecond_of_a_tick(tmp_path: Path) -> None:
     world = world_of(str(tmp_path), "data")
     documents = [
         {"id": 1, "k": "a", "v": 7, "at": "2023-11-14T22:13:20.250000Z"},
@@ -290,7 +290,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("body", "reason"), HOSTILE)
-def test_a_module_that_misbehaves_stops_its_own_task_alone(tmp_path: Path, body: str, reason: str) -> None:
+def test_failing_module_stops_only_its_task(tmp_path: Path, body: str, reason: str) -> None:
     good, bad = (
         f"export class Derivation {{ fromSource({{ doc }}: any): any {{ {each} return [{{ id: doc.id }}]; }} }}"
         for each in ("", body)

@@ -67,7 +67,7 @@ def test_every_upgradable_format_has_a_data_folder() -> None:
 
 @pytest.mark.deno
 @pytest.mark.parametrize("version", VERSIONS)
-def test_l1_and_l3_work_continues_with_a_data_folder_of_a_format(version: int, tmp_path: Path) -> None:
+def test_l1_and_l3_hold_for_upgraded_data_folders(version: int, tmp_path: Path) -> None:
     world = unpacked(version, tmp_path)
     unnamed = files_of(world) - known_to(world)
     scratch = from_scratch(world, DONE)

@@ -85,7 +85,7 @@ def takeover(spark: Elsewhere, most: int | None, said: list[str] | None = None, 
     return HybridExecutor(spark, CostModel(2, local_documents=most), telling, limits=replace(LocalLimits(), **limits))
 
 
-def test_little_work_starts_nothing(tmp_path: Path) -> None:
+def test_little_work_does_not_start_spark(tmp_path: Path) -> None:
     world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
     world.step(takeover(spark, None, said), shards=2)
 
@@ -93,7 +93,7 @@ def test_little_work_starts_nothing(tmp_path: Path) -> None:
     assert (spark.starting.is_set(), spark.done, said) == (False, [], [])
 
 
-def test_a_backlog_is_worked_off_until_spark_is_up_and_by_spark_from_then_on(tmp_path: Path) -> None:
+def test_backlog_is_processed_locally_until_spark_is_ready(tmp_path: Path) -> None:
     world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
     executor = takeover(spark, 30, said, first=10)
     here: list[int] = []
@@ -122,7 +122,7 @@ def test_a_backlog_is_worked_off_until_spark_is_up_and_by_spark_from_then_on(tmp
     assert 100 - sum(here) - sum(spark.done) in range(31)
 
 
-def test_where_spark_does_not_start_all_is_done_here(tmp_path: Path) -> None:
+def test_work_stays_local_if_spark_does_not_start(tmp_path: Path) -> None:
     world, spark, said = loaded(tmp_path, "data"), Elsewhere(error=TaskError("there is no Java")), list[str]()
     spark.may_start.set()
     world.step(takeover(spark, 10, said, first=10), shards=2)
@@ -131,7 +131,7 @@ def test_where_spark_does_not_start_all_is_done_here(tmp_path: Path) -> None:
     assert said == ["100 documents wait: starting Spark", "there is no Java; going on without Spark"]
 
 
-def test_a_tick_that_memory_does_not_hold_waits_for_spark(tmp_path: Path) -> None:
+def test_tick_beyond_the_memory_limit_waits_for_spark(tmp_path: Path) -> None:
     world, spark = loaded(tmp_path, "data", apart=1), Elsewhere()
     spark.may_start.set()
     world.step(takeover(spark, None, documents=40), shards=2)
@@ -140,7 +140,7 @@ def test_a_tick_that_memory_does_not_hold_waits_for_spark(tmp_path: Path) -> Non
     assert spark.done == [100]
 
 
-def test_a_tick_of_one_shard_is_spilled_and_waits_for_nobody(tmp_path: Path) -> None:
+def test_tick_of_one_shard_is_spilled_instead_of_waiting(tmp_path: Path) -> None:
     world, spark = loaded(tmp_path, "data", apart=1), Elsewhere()
     world.step(takeover(spark, None, documents=40), shards=1)
 
@@ -164,7 +164,7 @@ def test_spark_runs_transactions_lost_by_this_process(tmp_path: Path) -> None:
     assert sum(spark.done) == 100
 
 
-def test_cancelling_ends_a_transaction_here_with_its_batch_and_leaves_but_garbage(tmp_path: Path) -> None:
+def test_cancelled_local_transaction_ends_with_its_batch(tmp_path: Path) -> None:
     world, spark = loaded(tmp_path, "data"), Elsewhere()
     executor = takeover(spark, None)
     run = world.run(executor, shards=2)
@@ -188,7 +188,7 @@ def test_cancelling_ends_a_transaction_here_with_its_batch_and_leaves_but_garbag
     assert_no_garbage(world)
 
 
-def test_closing_ends_a_start_that_is_under_way(tmp_path: Path) -> None:
+def test_close_ends_a_start_in_progress(tmp_path: Path) -> None:
     world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
     executor = takeover(spark, 10, said)
     world.step(executor, shards=2)
@@ -202,9 +202,7 @@ def test_closing_ends_a_start_that_is_under_way(tmp_path: Path) -> None:
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(catalogs(), histories(), st.data())
-def test_l1_wherever_transactions_are_carried_out_the_bytes_are_the_same(
-    text: str, documents: Documents, data: st.DataObject
-) -> None:
+def test_l1_place_of_transactions_does_not_change_bytes(text: str, documents: Documents, data: st.DataObject) -> None:
     """Spark, or what stands for it, comes up whenever it likes: a shard's state goes from one process to another."""
     limits = data.draw(st.sampled_from([Limits(documents=2), Limits(documents=5), Limits()]))
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +223,7 @@ def test_l1_wherever_transactions_are_carried_out_the_bytes_are_the_same(
 
 
 @pytest.mark.spark
-def test_l1_state_goes_from_this_process_to_workers_of_spark_and_back(spark: SparkExecutor, tmp_path: Path) -> None:
+def test_l1_state_moves_between_this_process_and_spark(spark: SparkExecutor, tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
     executors: list[Executor] = [InProcessExecutor(), spark]
     undisturbed = World(tmp_path / "undisturbed", world.catalog)
@@ -252,7 +250,7 @@ def run_of(world: World, *more: str) -> list[str]:
     return ["run", "--until-idle", "--shards", "2", "--data", str(world.root), *more]
 
 
-def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
+def test_run_over_few_documents_loads_no_spark_modules(tmp_path: Path) -> None:
     world = loaded(tmp_path, "data")
     loads = FLOWCTL.replace(
         "main()", "try: main()\nfinally: print(sorted({'pyspark', 'py4j'} & set(sys.modules)), file=sys.stderr)"
@@ -270,7 +268,7 @@ def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "failpoint", ["segment.closed", "state.committing", "state.committed:2", "metadata.committing:6"]
 )
-def test_l2_a_driver_killed_in_the_middle_of_a_transaction_of_its_own(failpoint: str, tmp_path: Path) -> None:
+def test_l2_driver_killed_during_a_local_transaction_resumes(failpoint: str, tmp_path: Path) -> None:
     world = loaded(tmp_path, "data")
     command = run_of(world, "--limits", '{"documents": 30}')
 
@@ -307,7 +305,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
     assert (state.error, state.documents_in) == (None, 0)
 
 
-def test_transactions_are_short_only_while_spark_starts_or_nothing_is_known(tmp_path: Path) -> None:
+def test_local_transactions_are_short_only_while_spark_starts_or_rates_are_unknown(tmp_path: Path) -> None:
     """Where much state is kept, many short transactions would take longer than a few long ones."""
     world, spark = loaded(tmp_path, "data"), Elsewhere(error=TaskError("there is no Java"))
     executor = takeover(spark, 50, first=10, telling=5, documents=40, seconds=0)

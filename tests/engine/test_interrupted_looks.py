@@ -122,7 +122,7 @@ def advance(run: Run) -> None:
 
 
 @pytest.mark.parametrize("looks", range(6))
-def test_two_runs_that_share_a_cycle_miss_nothing_of_one_another(tmp_path: Path, looks: int) -> None:
+def test_runs_that_share_a_cycle_see_commits_of_each_other(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)
     runs = [open_run(world.catalog, world.store, InProcessExecutor(), tasks=[name]) for name in ("i/first", "i/second")]
     first, second = runs

@@ -134,9 +134,7 @@ LOCKED = ["state.folding", "state.folded", "state.linked", "state.discarding", "
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", UNLOCKED + LOCKED)
 @pytest.mark.parametrize("wakes", ["at once", "at the end"])
-def test_l2_a_worker_that_wakes_up_late_changes_nothing(
-    name: str, wakes: str, tmp_path: Path, digest: dict[str, str]
-) -> None:
+def test_l2_late_worker_does_not_change_results(name: str, wakes: str, tmp_path: Path, digest: dict[str, str]) -> None:
     world = world_of(tmp_path, "disturbed")
     executor = Late(paused_at(name, 1))
     ends: list[int] = []

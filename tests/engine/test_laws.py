@@ -162,9 +162,7 @@ def test_l1_and_l2_any_schedule_of_crashes_gives_the_same_bytes(
 
 @SLOW
 @given(catalogs(priorities=True), histories(), st.data())
-def test_l1_differing_priorities_depend_on_when_they_run_and_on_nothing_else(
-    text: str, documents: Documents, data: st.DataObject
-) -> None:
+def test_l1_priorities_depend_only_on_the_times_of_runs(text: str, documents: Documents, data: st.DataObject) -> None:
     schedule = pieces(documents, data)
     with tempfile.TemporaryDirectory() as folder:
         found = []
@@ -205,7 +203,7 @@ collections:
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0, 1, 700_000, SECOND])), min_size=1, max_size=12),
     st.sampled_from([1, 3]),
 )
-def test_l4_within_a_key_priority_then_adjusted_clock_then_transform_then_source_decide(
+def test_l4_order_of_a_key_is_priority_clock_transform_source(
     transforms: list[tuple[int, int]], arrivals: list[tuple[str, int]], shards: int
 ) -> None:
     text = ORDERED
@@ -290,7 +288,7 @@ collections:
 
 
 @pytest.mark.spark
-def test_l1_spark_with_five_shards_feedback_and_a_chain(spark: SparkExecutor) -> None:
+def test_l1_spark_equals_local_with_five_shards_feedback_and_a_chain(spark: SparkExecutor) -> None:
     documents: Documents = [
         {"id": n, "k": "abüdefg"[n % 7], "v": n % 17, "at": format_rfc3339(BASE + n * 300_000)} for n in range(12)
     ]
@@ -361,7 +359,7 @@ export class Derivation extends IDerivation {
 
 @pytest.mark.deno
 @pytest.mark.spark
-def test_l1_typescript_beside_sql_with_chance_delay_and_feedback(spark: SparkExecutor, tmp_path: Path) -> None:
+def test_l1_typescript_and_sql_with_randomness_delay_and_feedback(spark: SparkExecutor, tmp_path: Path) -> None:
     write_catalog(tmp_path, TYPESCRIPT, out__ts=MODULE)
     documents: Documents = [
         {"id": n, "k": "abü"[n % 3], "v": 3 * n, "at": format_rfc3339(BASE + n * 400_000)} for n in range(9)
@@ -476,7 +474,7 @@ def published(world: World, steps: Sequence[TestStep], walls: Sequence[int], ste
 
 @SLOW
 @given(drawn=timed_tests())
-def test_a_timed_test_verifies_what_a_run_at_its_time_publishes(drawn: tuple[str, list[int]]) -> None:
+def test_timed_catalog_test_equals_a_run_at_that_time(drawn: tuple[str, list[int]]) -> None:
     text, walls = drawn
     with tempfile.TemporaryDirectory() as folder:
         catalog = load(write_catalog(Path(folder), text))

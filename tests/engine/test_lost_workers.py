@@ -57,7 +57,7 @@ def world_of(folder: Path, apart: int) -> World:
     return world
 
 
-def test_the_next_attempt_covers_half_as_much(tmp_path: Path) -> None:
+def test_attempt_after_a_loss_has_half_the_size(tmp_path: Path) -> None:
     world = world_of(tmp_path, apart=1_000_000)
     executor = LosesWorkers(most=30)
     run = world.run(executor)
@@ -71,7 +71,7 @@ def test_the_next_attempt_covers_half_as_much(tmp_path: Path) -> None:
     assert said[0].endswith("; trying again with half as many documents")
 
 
-def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) -> None:
+def test_tick_that_exceeds_worker_memory_is_reported(tmp_path: Path) -> None:
     world = world_of(tmp_path, apart=1)
     executor = LosesWorkers(most=30)
     run = world.run(executor)
@@ -100,7 +100,7 @@ class MissesFiles(InProcessExecutor):
         return super().execute(plan, progress)
 
 
-def test_a_file_that_is_missing_once_is_looked_for_again(tmp_path: Path) -> None:
+def test_missing_file_is_looked_up_again_once(tmp_path: Path) -> None:
     """The source may have been reset since the task looked at the source."""
     world = world_of(tmp_path, apart=1)
     run = world.run(MissesFiles(1))
@@ -111,7 +111,7 @@ def test_a_file_that_is_missing_once_is_looked_for_again(tmp_path: Path) -> None
     assert len(world.rows("p/copies")) == 100
 
 
-def test_a_file_that_only_workers_miss_stops_the_task_and_says_so(tmp_path: Path) -> None:
+def test_file_missing_on_workers_stops_the_task_with_a_hint(tmp_path: Path) -> None:
     world = world_of(tmp_path, apart=1)
     executor = MissesFiles(2)
     run = world.run(executor)
@@ -126,7 +126,7 @@ def test_a_file_that_only_workers_miss_stops_the_task_and_says_so(tmp_path: Path
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path, shards: int) -> None:
+def test_internal_error_fails_its_task_and_names_its_traceback(tmp_path: Path, shards: int) -> None:
     class Defective(InProcessExecutor):
         @override
         def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
@@ -156,7 +156,7 @@ class Corrupts(InProcessExecutor):
         return run_alone(replace(plan, clamp="yesterday"), 0, 0)  # type: ignore[arg-type]
 
 
-def test_a_defect_in_a_worker_is_reported_as_one_and_not_tried_again(tmp_path: Path) -> None:
+def test_internal_error_of_a_worker_is_not_retried(tmp_path: Path) -> None:
     world = world_of(tmp_path, apart=1)
     run = world.run(Corrupts())
     run.step()

@@ -51,7 +51,7 @@ def test_tables_have_the_documents_of_collections(world: World) -> None:
     check(world)
 
 
-def test_a_new_run_continues_where_the_endpoint_is(world: World) -> None:
+def test_new_run_continues_at_the_endpoints_checkpoint(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     close_streams()
@@ -61,7 +61,7 @@ def test_a_new_run_continues_where_the_endpoint_is(world: World) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_new_run_stores_again_what_an_endpoint_has_lost_with_nothing_new_to_read(world: World, shards: int) -> None:
+def test_new_run_stores_lost_rows_again_without_new_documents(world: World, shards: int) -> None:
     ingest(world, 0, 100)
     world.step(shards=shards)
     close_streams()
@@ -73,14 +73,14 @@ def test_a_new_run_stores_again_what_an_endpoint_has_lost_with_nothing_new_to_re
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_any_number_of_shards_and_any_cut(world: World, shards: int) -> None:
+def test_shards_and_transaction_sizes_do_not_change_rows(world: World, shards: int) -> None:
     for day in range(1, 4):
         ingest(world, day * 10, day * 10 + 60, day)
         world.step(shards=shards, limits=Limits(documents=7))
         check(world)
 
 
-def test_a_split_continues_from_the_checkpoint_of_what_was_split(world: World) -> None:
+def test_split_shards_continue_from_the_former_checkpoint(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     assert split(world.store, "shop/view", is_materialized=True) == 2
@@ -89,7 +89,7 @@ def test_a_split_continues_from_the_checkpoint_of_what_was_split(world: World) -
     check(world)
 
 
-def test_a_run_that_was_superseded_stores_nothing_more(world: World) -> None:
+def test_fenced_run_stores_nothing_more(world: World) -> None:
     ingest(world, 0, 100)
     first = world.run()
     first.step()
@@ -104,9 +104,7 @@ def test_a_run_that_was_superseded_stores_nothing_more(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_reset", [True, False])
-def test_a_table_that_was_dropped_is_not_recreated_without_what_it_had(
-    world: World, tmp_path: Path, *, is_reset: bool
-) -> None:
+def test_dropped_table_is_not_recreated_without_its_rows(world: World, tmp_path: Path, *, is_reset: bool) -> None:
     ingest(world, 0, 100)
     world.step()
     close_streams()
@@ -137,7 +135,7 @@ def test_unread_history_of_a_materialization_is_kept(world: World) -> None:
     assert {hold.task: hold.frontier for hold in holds}["shop/view"] == position
 
 
-def test_starting_over_makes_the_same_tables(world: World) -> None:
+def test_reset_materialization_stores_the_same_rows(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     ingest(world, 50, 150, day=2)
@@ -150,7 +148,7 @@ def test_starting_over_makes_the_same_tables(world: World) -> None:
     check(world)
 
 
-def test_starting_over_with_what_is_read_leaves_nothing_of_before(world: World) -> None:
+def test_reset_with_sources_leaves_no_former_rows(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     with pytest.raises(UsageError, match="shop/view read it"):
@@ -190,7 +188,7 @@ def test_spark_stores_the_rows_of_this_process(world: World, spark: SparkExecuto
         check(world)
 
 
-def test_a_binding_waits_for_no_source_of_another(world: World) -> None:
+def test_binding_does_not_wait_for_sources_of_other_bindings(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
     ingest(world, 90, 120, day=2)
@@ -205,7 +203,7 @@ def test_a_binding_waits_for_no_source_of_another(world: World) -> None:
     check(world)
 
 
-def test_shards_that_have_lost_everything_catch_up_in_small_transactions(world: World) -> None:
+def test_shards_without_rows_catch_up_in_small_transactions(world: World) -> None:
     for day in range(1, 5):
         ingest(world, day * 20, day * 20 + 20, day)
         world.step(shards=4)
@@ -217,7 +215,7 @@ def test_shards_that_have_lost_everything_catch_up_in_small_transactions(world: 
     check(world)
 
 
-def test_progress_of_a_table_is_not_taken_for_that_of_a_raised_backfill(world: World, tmp_path: Path) -> None:
+def test_raised_backfill_does_not_use_the_former_progress(world: World, tmp_path: Path) -> None:
     bindings = "{ resource: { table: spending }, source: shop/spending, backfill: 1 }"
     other = "{ resource: { table: spending.v1 }, source: shop/spending }"
     text = (tmp_path / "flow.yaml").read_text()
@@ -240,7 +238,7 @@ class Silent(MaterializeSqlite):
         return super().open(opening)
 
 
-def test_a_stream_that_is_never_opened_can_be_ended(tmp_path: Path) -> None:
+def test_unopened_stream_can_be_ended(tmp_path: Path) -> None:
     with served(Silent()) as address:
         text = CATALOG.replace("ADDRESS", address).replace("PATH", str(tmp_path / "out.db"))
         world = World(tmp_path / "data", load(write_catalog(tmp_path, text)))

@@ -80,7 +80,7 @@ def connectors_of(run: Flowctl) -> list[int]:
     return serving
 
 
-def test_kills_of_runs_and_connectors(folder: Path, world: World) -> None:
+def test_kills_of_runs_and_connectors_lose_nothing(folder: Path, world: World) -> None:
     chance = random.Random(7)
     for turn in range(5):
         ingest(world, turn * 100, turn * 100 + 1200)
@@ -100,7 +100,7 @@ def test_kills_of_runs_and_connectors(folder: Path, world: World) -> None:
 
 
 @pytest.mark.parametrize("failpoint", ["materialize.committing", "materialize.committed"])
-def test_a_run_that_is_killed_continues(folder: Path, world: World, failpoint: str) -> None:
+def test_killed_run_continues_at_each_failpoint(folder: Path, world: World, failpoint: str) -> None:
     for turn in range(3):
         ingest(world, turn * 100, turn * 100 + 300)
         run = start(folder, "--until-idle", "--limits", '{"documents": 150}', failpoint=failpoint)

@@ -141,7 +141,7 @@ def test_an_idle_run_commits_every_five_seconds(lives: tuple[Life, Life]) -> Non
     assert len(watching.looks) == len(watching.commits) == 60 * SECOND // IDLE == 12
 
 
-def test_l1_what_is_derived_is_there_as_early_as_if_it_looked_all_the_time(lives: tuple[Life, Life]) -> None:
+def test_l1_waiting_run_derives_as_early_as_a_polling_run(lives: tuple[Life, Life]) -> None:
     for life in lives:
         life.poll(7.3)
         for number, (collection, seconds) in enumerate(
@@ -171,7 +171,7 @@ def test_waiting_tasks_resume_once_an_ingestion_ends(lives: tuple[Life, Life]) -
     assert watching.outcome()["n/copies"] == ['0: {"id":1}']
 
 
-def test_a_scheduler_that_watches_says_that_another_run_has_taken_over(lives: tuple[Life, Life]) -> None:
+def test_watching_scheduler_reports_that_it_is_fenced(lives: tuple[Life, Life]) -> None:
     watching, _ = lives
     with Scheduler(watching.run, threads=1) as scheduler:
         scheduler.watch()
@@ -196,7 +196,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Life, Life]]:
     second.close()
 
 
-def test_two_idle_runs_leave_one_another_alone(pair: tuple[Life, Life]) -> None:
+def test_idle_runs_do_not_wake_each_other(pair: tuple[Life, Life]) -> None:
     pair[0].ingest("n/left", 1)
     poll(pair, 12)
     for life in pair:
@@ -206,7 +206,7 @@ def test_two_idle_runs_leave_one_another_alone(pair: tuple[Life, Life]) -> None:
     assert [len(life.looks) for life in pair] == [12, 12]
 
 
-def test_a_run_lets_time_move_on_when_another_one_waits_for_that(pair: tuple[Life, Life]) -> None:
+def test_run_advances_time_for_another_waiting_run(pair: tuple[Life, Life]) -> None:
     _, second = pair
     poll(pair, 6.4)
     second.ingest("n/right", 1)
@@ -228,7 +228,7 @@ def test_documents_of_another_run_are_read_when_their_tick_ends(pair: tuple[Life
     assert second.outcome()["n/both"] == ['8400000: {"id":1}']
 
 
-def test_a_scheduler_looks_only_where_there_is_something(lives: tuple[Life, Life]) -> None:
+def test_scheduler_looks_only_at_cycles_with_work(lives: tuple[Life, Life]) -> None:
     watching, _ = lives
     looked: list[Sequence[Cycle]] = []
 
@@ -267,7 +267,7 @@ def test_a_scheduler_wakes_when_a_tick_ends(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_a_run_without_derivations_lets_time_move_on(tmp_path: Path) -> None:
+def test_run_without_derivations_advances_time(tmp_path: Path) -> None:
     life = Life(tmp_path / "one", watches=True, tasks=[])
     with Scheduler(life.run, threads=1) as scheduler:
         scheduler.watch()

@@ -80,7 +80,7 @@ def start_over(world: World, names: Sequence[str] = ("shop/spending",)) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_other_bindings_keep_their_rows(world: World, shards: int) -> None:
+def test_partial_reset_keeps_rows_of_other_bindings(world: World, shards: int) -> None:
     """No commit takes a row of theirs away or stores one again; what starts over is as in a fresh endpoint."""
     path = world.root.parent / "out.db"
     ingest(world, 0, 100)
@@ -106,7 +106,7 @@ def test_other_bindings_keep_their_rows(world: World, shards: int) -> None:
     assert marked(path) == (0, 0)
 
 
-def test_a_reset_in_part_before_and_behind_one_of_all(world: World) -> None:
+def test_partial_resets_combine_with_a_whole_reset(world: World) -> None:
     path = world.root.parent / "out.db"
     for number, order in enumerate([("part", "all"), ("all", "part"), ("part", "run", "all"), ("all", "run", "part")]):
         ingest(world, 0, 50 + number, day=1 + number)
@@ -128,7 +128,7 @@ def test_a_reset_in_part_before_and_behind_one_of_all(world: World) -> None:
         assert (marked(path)[0] == 0) == (order != ("all", "run", "part"))
 
 
-def test_a_split_between(world: World) -> None:
+def test_partial_reset_and_split_combine(world: World) -> None:
     path = world.root.parent / "out.db"
     ingest(world, 0, 100)
     world.step(shards=1)
@@ -197,7 +197,7 @@ def check(world: World, *, is_done: bool) -> None:
 
 
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
-def test_a_reset_in_part_that_is_killed_is_done_or_not(
+def test_killed_partial_reset_is_complete_or_absent(
     failpoint: str, is_done: bool, server: CrashServer, tmp_path: Path
 ) -> None:
     world = scene_of(tmp_path)
@@ -212,9 +212,7 @@ def test_a_reset_in_part_that_is_killed_is_done_or_not(
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("failpoint", RUNS)
-def test_a_run_behind_a_reset_in_part_may_be_killed_anywhere(
-    failpoint: str, server: CrashServer, tmp_path: Path
-) -> None:
+def test_run_after_a_partial_reset_survives_kills(failpoint: str, server: CrashServer, tmp_path: Path) -> None:
     world = scene_of(tmp_path)
     assert do(server, world, "reset", "shop/spending") == 0
     world.wall += 10_000_000

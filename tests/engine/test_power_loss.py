@@ -97,7 +97,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("home", ["all"], indirect=True)
 @pytest.mark.parametrize("failpoint", DERIVING)
-def test_l2_a_loss_of_power_at_any_failpoint_loses_nothing_that_was_done(failpoint: str, home: Home) -> None:
+def test_l2_power_loss_at_any_failpoint_loses_no_commit(failpoint: str, home: Home) -> None:
     status, after = home.go(home.disk(), f"{failpoint}:{random.randint(1, 6)}")
 
     if status:
@@ -107,7 +107,7 @@ def test_l2_a_loss_of_power_at_any_failpoint_loses_nothing_that_was_done(failpoi
 @pytest.mark.parametrize("home", sorted(HISTORIES), indirect=True)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(number=st.integers(0, 10_000), seed=st.none() | st.integers(0, 1 << 32))
-def test_l2_a_loss_of_power_at_any_sync_loses_nothing_that_was_done(number: int, seed: int | None, home: Home) -> None:
+def test_l2_power_loss_at_any_sync_loses_no_commit(number: int, seed: int | None, home: Home) -> None:
     status, after = home.go(home.disk(), lost_at=1 + number % home.syncs)
 
     assert status == -signal.SIGKILL
@@ -213,7 +213,7 @@ def remove_and_write_anew(disk: Path) -> None:
     sync(disk / "new")
 
 
-def test_a_file_with_two_names_is_one_file(tmp_path: Path) -> None:
+def test_simulated_hard_links_are_one_file(tmp_path: Path) -> None:
     after(tmp_path, link).restore(tmp_path / "restored")
 
     assert (tmp_path / "restored" / "old").samefile(tmp_path / "restored" / "new")
@@ -239,7 +239,7 @@ def test_unsynced_writes_are_lost(work: Callable[[Path], None], expected: dict[s
     assert left(tmp_path, after(tmp_path, work)) == expected
 
 
-def test_the_power_goes_before_a_sync_has_done_anything(tmp_path: Path) -> None:
+def test_power_loss_precedes_the_effect_of_a_sync(tmp_path: Path) -> None:
     assert left(tmp_path, after(tmp_path, create_and_sync_both, lost_at=2)) == {"old": "one"}
 
 

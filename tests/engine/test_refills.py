@@ -52,7 +52,7 @@ def is_refilling(shop: Shop) -> bool:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_key_that_is_gone_is_not_reduced_onto(shop: Shop, shards: int) -> None:
+def test_refill_does_not_reduce_onto_a_deleted_key(shop: Shop, shards: int) -> None:
     """A key that the new history lacks goes from the table, and a later document of it begins from nothing."""
     shop.ingest(*FIRST)
     shop.world.step(shards=shards)
@@ -145,7 +145,7 @@ class Photographed(Shop):
         pytest.param("duckdb", True, marks=pytest.mark.torture),
     ],
 )
-def test_an_endpoint_that_is_put_back_in_the_middle_of_a_refill(name: str, tmp_path: Path, *, is_half: bool) -> None:
+def test_endpoint_restored_during_a_refill_is_refilled(name: str, tmp_path: Path, *, is_half: bool) -> None:
     """The database is put back to its state after each commit, when a refill is at another commit or over."""
     with opened(tmp_path, DATABASES[name](tmp_path), Photographed) as shop:
         assert isinstance(shop, Photographed)
@@ -168,7 +168,7 @@ def test_an_endpoint_that_is_put_back_in_the_middle_of_a_refill(name: str, tmp_p
             assert shop.others() == []
 
 
-def test_a_reset_of_all_replaces_each_table_at_once(shop: Shop) -> None:
+def test_reset_replaces_each_table_in_one_transaction(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
     before = shop.rows()
@@ -180,7 +180,7 @@ def test_a_reset_of_all_replaces_each_table_at_once(shop: Shop) -> None:
     assert [seen for seen in shop.seen if seen not in (before, {**before, "k3": 35, "new": 7})] == []
 
 
-def test_a_raised_backfill_and_back_again(table: Shop) -> None:
+def test_backfill_raised_and_lowered_keeps_the_rows(table: Shop) -> None:
     """The rows are those of the former `backfill` until the refill is complete, and go on if that comes back."""
     table.ingest(*FIRST)
     table.world.step(shards=2)
@@ -209,7 +209,7 @@ def test_a_raised_backfill_and_back_again(table: Shop) -> None:
     assert table.others() == []
 
 
-def test_a_second_reset_in_the_middle(table: Shop) -> None:
+def test_second_reset_restarts_a_refill(table: Shop) -> None:
     table.ingest(*FIRST)
     table.world.step(shards=2)
     before = table.rows()
@@ -228,7 +228,7 @@ def test_a_second_reset_in_the_middle(table: Shop) -> None:
     assert table.others() == []
 
 
-def test_a_split_in_the_middle(shop: Shop) -> None:
+def test_split_during_a_refill_completes_it(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=1)
     before = shop.rows()
@@ -245,7 +245,7 @@ def test_a_split_in_the_middle(shop: Shop) -> None:
     shop.check()
 
 
-def test_other_shards_after_a_reset(table: Shop) -> None:
+def test_refill_completes_with_another_number_of_shards(table: Shop) -> None:
     """A refill of fewer shards replaces the rows that more of them have stored."""
     table.ingest(*FIRST)
     table.world.step(shards=4)
@@ -258,7 +258,7 @@ def test_other_shards_after_a_reset(table: Shop) -> None:
     table.check()
 
 
-def test_splits_after_a_reset_to_fewer_shards(shop: Shop) -> None:
+def test_splits_after_a_reset_to_fewer_shards_complete_the_refill(shop: Shop) -> None:
     """The new shards do not continue from the checkpoints of the shards before the reset."""
     shop.ingest(*FIRST)
     shop.world.step(shards=4)
@@ -274,7 +274,7 @@ def test_splits_after_a_reset_to_fewer_shards(shop: Shop) -> None:
     assert not [message for message in messages if "less than was known" in message]
 
 
-def test_a_shard_without_documents_of_a_refill(table: Shop) -> None:
+def test_refill_completes_with_a_shard_without_documents(table: Shop) -> None:
     """A shard that the refill has nothing for goes on from nothing when a document comes for it."""
     table.ingest(*FIRST)
     table.world.step(shards=4)
@@ -291,7 +291,7 @@ def test_a_shard_without_documents_of_a_refill(table: Shop) -> None:
     assert not [message for message in messages if "less than was known" in message]
 
 
-def test_a_refill_that_a_person_drops_begins_again(shop: Shop) -> None:
+def test_dropped_refill_table_begins_again(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
     before = shop.rows()
@@ -308,7 +308,7 @@ def test_a_refill_that_a_person_drops_begins_again(shop: Shop) -> None:
     shop.check()
 
 
-def test_a_field_that_is_added_in_the_middle(table: Shop) -> None:
+def test_field_added_during_a_refill_is_stored(table: Shop) -> None:
     """The refill begins again, so that all its rows have the field."""
     table.ingest(*FIRST)
     table.world.step(shards=2)
@@ -324,7 +324,7 @@ def test_a_field_that_is_added_in_the_middle(table: Shop) -> None:
     assert table.others() == []
 
 
-def test_a_table_keeps_what_people_have_made_of_it(shop: Shop) -> None:
+def test_refilled_table_keeps_indexes_and_views(shop: Shop) -> None:
     """Views, indexes, other columns and rows without a document stay; rows that do not change stay where they are."""
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
@@ -388,7 +388,7 @@ class WithoutRefills(MaterializeSqlite):
 
 @pytest.mark.parametrize("at", ["refill.completed", "materialize.committed"])
 @pytest.mark.parametrize("is_first", [False, True])
-def test_a_source_reset_again_before_the_commit_of_its_rows_leaves_none_of_them(
+def test_source_reset_before_the_commit_of_its_rows_leaves_no_rows(
     table: Shop, monkeypatch: pytest.MonkeyPatch, at: str, *, is_first: bool
 ) -> None:
     if is_first and at == "refill.completed":
@@ -556,7 +556,7 @@ def finish(server: CrashServer, refilled_shop: Shop) -> None:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("failpoint", KILLS)
-def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
+def test_refill_survives_kills(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
     before = refilled_shop.rows()
     assert do(server, refilled_shop, "run", 2, 3, failpoint=failpoint) in (0, -signal.SIGKILL)
     assert refilled_shop.rows() in (
@@ -570,14 +570,14 @@ def test_a_refill_may_be_killed_anywhere(failpoint: str, server: CrashServer, re
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", KILLS)
 @pytest.mark.parametrize("refilled_shop", ["duckdb", "postgres"], indirect=True)
-def test_a_refill_may_be_killed_over_each_database(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
-    test_a_refill_may_be_killed_anywhere(failpoint, server, refilled_shop)
+def test_refill_survives_kills_for_each_database(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
+    test_refill_survives_kills(failpoint, server, refilled_shop)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", WAKING)
 @pytest.mark.parametrize("refilled_shop", ["duckdb", "postgres"], indirect=True)
-def test_a_superseded_run_does_no_harm_over_each_database(
+def test_fenced_run_does_not_harm_refills_of_each_database(
     failpoint: str, server: CrashServer, refilled_shop: Shop
 ) -> None:
     assert do(server, refilled_shop, "run", 2, 3, failpoint=f"{failpoint}:pause") == -signal.SIGSTOP
@@ -594,7 +594,7 @@ def test_a_superseded_run_does_no_harm_over_each_database(
 @pytest.mark.parametrize(
     "failpoint", ["refill.applied:1", "materialize.committed:3", "refill.completing", "refill.completed"]
 )
-def test_something_else_happens_to_a_refill_that_was_killed(
+def test_killed_refill_survives_other_actions(
     what: tuple[str, ...], failpoint: str, server: CrashServer, refilled_shop: Shop
 ) -> None:
     assert do(server, refilled_shop, "run", 2, 3, failpoint=failpoint) == -signal.SIGKILL
@@ -605,7 +605,7 @@ def test_something_else_happens_to_a_refill_that_was_killed(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("failpoint", WAKING)
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_run_that_was_superseded_does_no_harm_when_it_wakes(
+def test_fenced_run_does_not_harm_a_refill(
     failpoint: str, server: CrashServer, refilled_shop: Shop, *, is_reset: bool
 ) -> None:
     """It is paused, and another run completes the refill, or one of a later reset, before it goes on."""

@@ -339,7 +339,7 @@ def put(world: World, table: Table, key: int) -> None:
     world.wall += 1_000_000
 
 
-def test_a_new_table_is_not_called_compacted(world: World) -> None:
+def test_new_table_is_not_reported_as_compacted(world: World) -> None:
     """A note of compacted history appears for a source with documents before its `since`, and a new table has none."""
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
@@ -352,7 +352,7 @@ def test_a_new_table_is_not_called_compacted(world: World) -> None:
     assert len(world.rows("t/stops")) == 1
 
 
-def test_a_follower_continues_with_a_table_that_is_altered_or_renamed(world: World) -> None:
+def test_follower_continues_with_an_altered_or_renamed_table(world: World) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
     seen, error = Follower(world, ITEMS).play(
@@ -367,7 +367,7 @@ def test_a_follower_continues_with_a_table_that_is_altered_or_renamed(world: Wor
     assert ([orjson.loads(text)["id"] for text in seen], error) == ([1, 2, 3, 5], None)
 
 
-def test_a_follower_ends_with_a_table_that_is_created_again(world: World) -> None:
+def test_follower_ends_when_a_table_is_recreated(world: World) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
 
@@ -382,7 +382,7 @@ def test_a_follower_ends_with_a_table_that_is_created_again(world: World) -> Non
     assert error.startswith(f"the subscription ended: '{ITEMS}' was dropped and created again at ")
 
 
-def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
+def test_follower_ends_when_a_collection_is_reset(world: World) -> None:
     put(world, world.store.tables.create(ITEMS, COLUMNS), 1)
     world.step()
     seen, error = Follower(world, "t/greatest").play(
@@ -393,7 +393,7 @@ def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
     assert error.startswith("the subscription ended: 't/greatest' was reset at ")
 
 
-def test_a_task_does_not_follow_to_a_table_that_is_dropped(world: World) -> None:
+def test_task_does_not_follow_to_a_dropped_table(world: World) -> None:
     """Its rows may be there, as long as others read them."""
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
@@ -422,9 +422,7 @@ class KilledError(BaseException):
     pass
 
 
-def test_a_run_that_is_killed_at_the_end_of_a_switch_leaves_a_task_that_continues(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_continues_after_a_kill_at_the_end_of_a_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The former relation is gone once nobody reads it, which may be before the task has recorded that it has left it."""
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)

@@ -157,7 +157,7 @@ GOES_ON = [
 
 
 @pytest.mark.parametrize(("after", "times"), GOES_ON)
-def test_edit_that_counts_nothing_unasked_continues(after: str, times: int, tmp_path: Path) -> None:
+def test_edit_without_rereading_continues(after: str, times: int, tmp_path: Path) -> None:
     """Documents of `x` are counted as many times as somebody asked for; later ones by each transform that reads them."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 4)
@@ -229,9 +229,7 @@ WAITS = [
 
 
 @pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
-def test_an_edit_that_reads_history_again_waits(
-    after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
-) -> None:
+def test_edit_with_rereading_waits(after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path) -> None:
     """Undone it never was; accepted it does what it said; started over it is as in a fresh folder."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 4)
@@ -259,7 +257,7 @@ def test_an_edit_that_reads_history_again_waits(
 
 
 @pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
-def test_an_accepted_edit_does_what_it_said_and_a_reset_gives_what_a_fresh_folder_gives(
+def test_accepted_edit_rereads_and_a_reset_equals_a_fresh_folder(
     after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
 ) -> None:
     world = world_of(tmp_path, BEFORE)
@@ -383,7 +381,7 @@ class History:
         Step({"x": "b", "y": "a"}, False, 1),
     ]
 )
-def test_where_one_transform_reads_each_source_no_document_is_counted_twice(history: list[Step]) -> None:
+def test_edits_count_no_document_twice_with_one_transform_per_source(history: list[Step]) -> None:
     """No name that transforms are given, take from one another or have again makes a document count twice."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -396,7 +394,7 @@ def test_where_one_transform_reads_each_source_no_document_is_counted_twice(hist
 
 
 @pytest.mark.parametrize("is_formerly", [False, True])
-def test_renaming_there_and_back(is_formerly: bool, tmp_path: Path) -> None:
+def test_transform_renamed_twice_continues(is_formerly: bool, tmp_path: Path) -> None:
     """With `formerly` every document is counted once; without it, it waits both times."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 2)
@@ -461,7 +459,7 @@ REPLACED_UNDER_EDITS = [
 
 
 @pytest.mark.parametrize(("what", "between", "after", "waits"), REPLACED_UNDER_EDITS)
-def test_an_edit_waits_whatever_the_relation_is_called_that_was_read(
+def test_edit_waits_under_any_name_of_the_relation_read(
     what: str, between: list[str], after: str, waits: bool, tmp_path: Path
 ) -> None:
     """Names of transforms and of tables change at once: rows are counted as often as somebody asked for, or it waits."""

@@ -94,7 +94,7 @@ def test_retryable_failures_are_retried_with_backoff(tmp_path: Path) -> None:
     assert state.error is None
 
 
-def test_a_task_that_fails_stops_alone_and_continues_once_it_is_mended(tmp_path: Path) -> None:
+def test_failing_task_stops_alone_until_it_is_corrected(tmp_path: Path) -> None:
     broken = CATALOG.replace("WHERE $n / DIVISOR IS NOT NULL", "WHERE abs($n - 12 - 9223372036854775807 - 1) > 0")
     world = world_of(tmp_path, broken)
     numbers(world, 1, 12)
@@ -193,7 +193,7 @@ def test_the_key_and_partitions_of_a_derivation_can_change_once_it_is_reset(tmp_
     assert {Path(path).parent.name for path in after.store.garbage.known("r/tens")} == {"n=0", "n=1"}
 
 
-def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:
+def test_reset_fences_a_running_run(tmp_path: Path) -> None:
     from derive.errors import FencedError
 
     world = world_of(tmp_path)
@@ -205,7 +205,7 @@ def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:
         run.step()
 
 
-def test_a_split_task_has_twice_the_shards_and_continues_as_if_it_always_had(tmp_path: Path) -> None:
+def test_split_task_continues_with_twice_the_shards(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     documents = [{"id": place, "n": place % 7} for place in range(40)]
     world.ingest("r/numbers", documents, clock=None)

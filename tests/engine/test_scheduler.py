@@ -87,7 +87,7 @@ class Meets(InProcessExecutor):
         return super().execute(plan, progress)
 
 
-def test_tasks_run_beside_one_another_and_make_the_same_bytes(tmp_path: Path) -> None:
+def test_parallel_tasks_publish_the_same_bytes(tmp_path: Path) -> None:
     one = world_of(tmp_path, "one")
     one.step()
 
@@ -104,7 +104,7 @@ def test_tasks_run_beside_one_another_and_make_the_same_bytes(tmp_path: Path) ->
     assert len(one.rows("s/both")) == 70
 
 
-def test_a_long_transaction_holds_no_other_task_back(tmp_path: Path) -> None:
+def test_long_transaction_delays_no_other_task(tmp_path: Path) -> None:
     """A run until idle processes what becomes due for other tasks while one transaction is at work."""
     text = f"""
 collections:
@@ -156,7 +156,7 @@ collections:
     assert len(world.rows("s/ofFast")) == len(world.rows("s/ofSlow")) == 1
 
 
-def test_with_one_thread_tasks_take_turns(tmp_path: Path) -> None:
+def test_tasks_take_turns_with_one_thread(tmp_path: Path) -> None:
     @dataclass
     class Alone(InProcessExecutor):
         at_work: int = 0
@@ -191,7 +191,7 @@ def test_a_task_that_fails_stops_alone_and_the_run_ends(tmp_path: Path) -> None:
     assert recent_entries(world.root, "s/right")[0]["message"].startswith(str(run.tasks["s/right"].error))
 
 
-def test_a_run_that_is_superseded_stops_as_a_whole(tmp_path: Path) -> None:
+def test_fenced_run_stops_all_tasks(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data")
     run = world.run()
     world.store.acquire_task("s/left", 1)
@@ -200,7 +200,7 @@ def test_a_run_that_is_superseded_stops_as_a_whole(tmp_path: Path) -> None:
         run.until_idle(scheduler.step)
 
 
-def test_leaving_makes_what_is_at_work_fail_and_leaves_no_error_behind(tmp_path: Path) -> None:
+def test_stopping_fails_transactions_without_recording_errors(tmp_path: Path) -> None:
     @dataclass
     class Hangs(InProcessExecutor):
         at_work: threading.Event = field(default_factory=threading.Event)
@@ -261,7 +261,7 @@ collections:
 """
 
 
-def test_a_cycle_waits_for_what_is_still_to_come_from_outside(tmp_path: Path) -> None:
+def test_cycle_waits_for_documents_from_outside(tmp_path: Path) -> None:
     def rest(world: World, run: Run) -> None:
         for _ in range(40):
             world.wall += 1_000_000

@@ -52,7 +52,7 @@ def added(folder: Path, committed: str, name: str = "z") -> list[str]:
     return found
 
 
-def test_every_setting_is_made(folder: Path) -> None:
+def test_state_database_has_all_settings(folder: Path) -> None:
     with open_state(folder, attempt=attempt("a"), committed=None) as db:
         names = ("journal_mode", "locking_mode", "synchronous", "wal_autocheckpoint", "cache_size", "temp_store")
         found = {name: db.execute(f"PRAGMA {name}").get for name in names}
@@ -67,7 +67,7 @@ def test_every_setting_is_made(folder: Path) -> None:
     }
 
 
-def test_every_setting_of_the_metadata_is_made(tmp_path: Path) -> None:
+def test_metadata_database_has_all_settings(tmp_path: Path) -> None:
     for durable in (True, False):
         store = Store(tmp_path, durable=durable)
         with store._metadata.snapshot() as db:
@@ -103,7 +103,7 @@ def test_uncommitted_transactions_leave_nothing(folder: Path) -> None:
     assert sorted(entry.name for entry in folder.iterdir()) == ["lock", "state.db"]
 
 
-def test_a_log_is_folded_once_it_is_long(folder: Path) -> None:
+def test_long_log_is_folded(folder: Path) -> None:
     names = [append(folder, None, "a")]
     sizes = []
     for name in "bcdefghijklmnopqrstuvwxy":
@@ -120,7 +120,7 @@ def test_a_log_is_folded_once_it_is_long(folder: Path) -> None:
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["commit", "lose", "fail", "fold", "copy"]), st.integers(0, 40_000))),
 )
-def test_state_is_what_was_committed_however_logs_are_folded(steps: list[tuple[str, int]]) -> None:
+def test_committed_state_is_independent_of_folding(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         write_epoch(Path(root), "task", 1)
         folder = Path(root) / "state" / "task@" / "shard"
@@ -148,7 +148,7 @@ def test_state_is_what_was_committed_however_logs_are_folded(steps: list[tuple[s
                     names.append(committed)
 
 
-def test_without_a_commit_nothing_is_left(folder: Path) -> None:
+def test_uncommitted_first_attempt_leaves_no_state(folder: Path) -> None:
     append(folder, None, "a")
     append(folder, None, "b")
 
@@ -165,7 +165,7 @@ def test_either_attempt_at_a_transaction_may_be_committed(wins: int, folder: Pat
     assert added(folder, f"b-{wins}") == ["a-0", f"b-{wins}"]
 
 
-def test_two_attempts_at_once_do_not_see_one_another(folder: Path) -> None:
+def test_concurrent_attempts_do_not_see_each_other(folder: Path) -> None:
     append(folder, None, "a")
     with open_state(folder, attempt=attempt("b", 0), committed="a-0") as older:
         older.execute("INSERT INTO added VALUES ('b-0')")
@@ -175,7 +175,7 @@ def test_two_attempts_at_once_do_not_see_one_another(folder: Path) -> None:
     assert added(folder, "b-1") == ["a-0", "b-1"]
 
 
-def test_an_attempt_that_comes_late_touches_nothing(folder: Path) -> None:
+def test_outdated_attempt_is_refused(folder: Path) -> None:
     """The worker was taken for lost before it opened its shard; since then another attempt was committed."""
     append(folder, None, "a")
     append(folder, "a-0", "b", 1)
@@ -188,7 +188,7 @@ def test_an_attempt_that_comes_late_touches_nothing(folder: Path) -> None:
     assert added(folder, "c-0") == ["a-0", "b-1", "c-0"]
 
 
-def test_an_attempt_that_ends_late_changes_nothing(folder: Path) -> None:
+def test_attempt_that_ends_late_changes_nothing(folder: Path) -> None:
     """It had opened its shard, and commits its own log once two more transactions are over."""
     append(folder, None, "a")
     with open_state(folder, attempt=attempt("b", 0), committed="a-0") as late:
@@ -223,7 +223,7 @@ def test_a_block_that_ends_the_transaction_fails_and_leaves_nothing(folder: Path
     assert added(folder, "a-0") == ["a-0"]
 
 
-def test_a_log_that_an_older_version_left_beside_the_database_is_folded_or_removed(folder: Path) -> None:
+def test_log_of_an_older_version_is_folded_or_removed(folder: Path) -> None:
     append(folder, None, "a")
     path = fold(folder, attempt=attempt("b"), committed="a-0")
     for token in ("c", "d"):
@@ -242,7 +242,7 @@ def test_a_log_that_an_older_version_left_beside_the_database_is_folded_or_remov
     assert not Path(f"{path}-wal").exists()
 
 
-def test_a_database_that_is_not_at_the_committed_attempt_is_refused(folder: Path) -> None:
+def test_database_of_another_attempt_is_refused(folder: Path) -> None:
     append(folder, None, "a")
     append(folder, "a-0", "b")
 
@@ -252,7 +252,7 @@ def test_a_database_that_is_not_at_the_committed_attempt_is_refused(folder: Path
         fold(folder, attempt=attempt("d"), committed="x")
 
 
-def test_a_superseded_run_touches_nothing(folder: Path, tmp_path: Path) -> None:
+def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
     append(folder, None, "a")
     write_epoch(tmp_path, "task", 2)
 
@@ -262,7 +262,7 @@ def test_a_superseded_run_touches_nothing(folder: Path, tmp_path: Path) -> None:
         assert db.execute("SELECT name FROM added").get == "a-0"
 
 
-def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
+def test_epoch_never_decreases(folder: Path, tmp_path: Path) -> None:
     write_epoch(tmp_path, "task", 3)
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
@@ -285,7 +285,7 @@ def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path,
 
 
 @pytest.mark.parametrize("note", [bytes(256), b"[1,9"])
-def test_a_note_that_a_loss_of_power_has_torn_is_none(note: bytes, folder: Path) -> None:
+def test_torn_attempt_record_counts_as_none(note: bytes, folder: Path) -> None:
     append(folder, None, "a")
     (folder / "lock").write_bytes(note)
 

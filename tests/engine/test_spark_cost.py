@@ -41,7 +41,7 @@ def test_spark_starts_where_it_saves_time(cores: int, start: float, waiting: lis
     ("waiting", "cost_model"),
     [([work(0.4)], False), ([work(0.6)], True), ([work(60, parts=1)], False), ([work(60, 1), work(1, 1)], True)],
 )
-def test_a_job_is_worth_less(waiting: list[Work], cost_model: bool) -> None:
+def test_job_needs_less_work_than_a_start(waiting: list[Work], cost_model: bool) -> None:
     assert CostModel(2).is_job(waiting[0], waiting) is cost_model
 
 
@@ -65,7 +65,7 @@ def test_spark_starts_where_it_ends_earlier(cores: int, start: float, waiting: l
 
 
 @pytest.mark.parametrize(("most", "cost_model"), [(999, True), (1_000, False), (1_001, False)])
-def test_a_number_of_documents_goes_before_all_measures(most: int, cost_model: bool) -> None:
+def test_local_documents_option_precedes_the_cost_model(most: int, cost_model: bool) -> None:
     waiting = [work(JOB_SECONDS / 100), work(1_000, 1, documents=0)]
 
     assert CostModel(2, local_documents=most).is_start(waiting) is cost_model

@@ -72,7 +72,7 @@ def loaded(folder: Path, name: str, batch: int = 0, world: World | None = None) 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", ["segment.closed", "state.committed"])
-def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
+def test_l2_worker_killed_anywhere_does_not_change_results(
     failpoint: str, spark: SparkExecutor, tmp_path: Path
 ) -> None:
     expected = loaded(tmp_path, "expected")

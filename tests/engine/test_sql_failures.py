@@ -78,7 +78,7 @@ def published(world: World) -> list[Document]:
          "string or blob too big"),
     ],
 )  # fmt: skip
-def test_a_lambda_that_fails_leaves_nothing(sql: str, reason: str, shards: int, tmp_path: Path) -> None:
+def test_failing_lambda_leaves_no_changes(sql: str, reason: str, shards: int, tmp_path: Path) -> None:
     world = world_of(tmp_path, sql)
     ingest(world, *({"id": each} for each in range(1, 11)))
     world.step(shards=shards)
@@ -127,7 +127,7 @@ def test_triggers_made_by_a_lambda_cannot_touch_forbidden_tables(tmp_path: Path)
     assert "(by way of 't')" in caught.value.message
 
 
-def test_the_tables_of_a_shard_that_are_the_runtimes_are_known(tmp_path: Path) -> None:
+def test_runtime_tables_of_a_shard_are_all_listed(tmp_path: Path) -> None:
     world = world_of(tmp_path, "SELECT $id, (SELECT json_group_array(name) FROM sqlite_schema) AS names;")
     ingest(world, {"id": 1})
     world.step()

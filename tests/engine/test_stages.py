@@ -94,7 +94,7 @@ def wait_for(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not come to that within a minute")
 
 
-def test_a_new_task_starts_while_one_that_the_same_edit_changes_is_in_a_transaction(
+def test_new_task_starts_while_a_changed_task_is_in_a_transaction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(COPIES, ("gone", "numbers", 1))), wall=BASE)

@@ -365,7 +365,7 @@ def go_on(scene: Scene, after: Act, outcome: dict[str, Any]) -> None:
         ("changed and created again", "materialize.committed", 2),
     ],
 )
-def test_a_switch_is_made_once_wherever_its_run_is_killed(
+def test_switch_is_made_once_after_any_kill(
     scenario: str, point: str, step: int, server: CrashServer, tmp_path: Path
 ) -> None:
     assert sweep(tmp_path, server, scenario, point, step) > 1
@@ -374,7 +374,7 @@ def test_a_switch_is_made_once_wherever_its_run_is_killed(
 @pytest.mark.torture
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("point", FILES)
-def test_a_switch_is_made_once_wherever_a_file_is_written(
+def test_switch_is_made_once_after_a_kill_at_any_file(
     scenario: str, point: str, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
     sweep(tmp_path, server, scenario, point, 1, address)
@@ -383,15 +383,13 @@ def test_a_switch_is_made_once_wherever_a_file_is_written(
 @pytest.mark.torture
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("point", COMMITS)
-def test_a_switch_is_made_once_wherever_something_is_committed(
+def test_switch_is_made_once_after_a_kill_at_any_commit(
     scenario: str, point: str, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
     assert sweep(tmp_path, server, scenario, point, int(os.environ.get("FLOW_KILL_STEP", "1")), address) > 1
 
 
-def test_l5_a_switch_takes_back_rows_that_a_superseded_run_has_stored(
-    server: CrashServer, address: str, tmp_path: Path
-) -> None:
+def test_l5_switch_retracts_rows_of_a_fenced_run(server: CrashServer, address: str, tmp_path: Path) -> None:
     """A superseded run commits nothing to the data folder, but may still store rows in an endpoint that has not heard."""
     scene = begun(tmp_path / "begun", server, address)
     with closing((first := scene.world()).store), closing((second := scene.world()).store):
@@ -428,9 +426,7 @@ def test_l5_a_switch_takes_back_rows_that_a_superseded_run_has_stored(
         older.close()
 
 
-def test_l5_a_superseded_run_leaves_the_files_of_a_switch_alone(
-    server: CrashServer, address: str, tmp_path: Path
-) -> None:
+def test_l5_fenced_run_keeps_the_files_of_a_switch(server: CrashServer, address: str, tmp_path: Path) -> None:
     scene = begun(tmp_path / "begun", server, address)
     one_created_again(scene)
     with closing((first := scene.world()).store), closing((second := scene.world()).store):

@@ -96,7 +96,7 @@ def reduced(world: World, name: str) -> list[dict[str, object]]:
     return [document for rows in parts for document in rows.documents()]
 
 
-def test_rows_are_documents_and_those_taken_away_say_so(world: World) -> None:
+def test_table_rows_are_documents_and_deleted_rows_have_a_marker(world: World) -> None:
     world.step()  # the catalog may be run before there is a table
     table = world.store.tables.create(ORDERS, COLUMNS)
     append(world, table, ((1, 2.5), 1), ((2, 4.0), 2))
@@ -144,7 +144,7 @@ def test_catalog_key_of_a_table_must_match_the_stored_one(world: World) -> None:
         max_size=6,
     )
 )
-def test_l1_whatever_becomes_of_rows_the_same_is_derived(
+def test_l1_maintenance_of_rows_does_not_change_derived_documents(
     commits: list[tuple[list[tuple[int, float, int]], int, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("worlds")
@@ -272,7 +272,7 @@ def test_damaged_source_is_found_by_counting_waiting_documents(tmp_path: Path) -
     assert isinstance(run.tasks["d/late"].error, SegmentError)
 
 
-def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path: Path) -> None:
+def test_source_reset_before_counting_is_read_again(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.step()
     spec = world.catalog.derivations["d/late"]
@@ -302,7 +302,7 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
     assert looks == 2
 
 
-def test_a_source_that_is_reset_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:
+def test_source_reset_during_a_read_is_read_again(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.step()
     world.wall += 2 * HOUR

@@ -21,7 +21,7 @@ def messages(root: Path) -> list[str]:
     return [each["message"] for each in entries(root)]
 
 
-def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_entries_survive_a_round_trip(tmp_path: Path) -> None:
     assert entries(tmp_path) == []
     TaskLog(tmp_path, TASK).write("info", "begun")
     TaskLog(tmp_path, TASK).write("warn", "ä\nb", documents=3)
@@ -34,7 +34,7 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert log_file(tmp_path, TASK) == tmp_path / "logs" / "acme" / "b c@.jsonl"
 
 
-def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+def test_truncated_line_is_skipped(tmp_path: Path) -> None:
     log = TaskLog(tmp_path, TASK)
     log.write("info", "a")
     file = log_file(tmp_path, TASK)
@@ -55,7 +55,7 @@ def test_a_log_keeps_the_last_two_files(tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "logs" / "acme").iterdir()) == ["b c@.jsonl", "b c@.jsonl.1"]
 
 
-def test_writers_do_not_tear_each_other_apart(tmp_path: Path) -> None:
+def test_concurrent_writers_keep_lines_whole(tmp_path: Path) -> None:
     def write(name: str) -> None:
         for _ in range(200):
             TaskLog(tmp_path, TASK, most_bytes=300_000).write("info", name * 500)
@@ -71,7 +71,7 @@ def test_writers_do_not_tear_each_other_apart(tmp_path: Path) -> None:
     assert {(text[0], len(set(text)), len(text)) for text in found} == {(name, 1, 500) for name in "abcd"}
 
 
-def test_a_full_disk_stops_no_task(tmp_path: Path) -> None:
+def test_full_disk_does_not_stop_a_task(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     TaskLog(tmp_path, TASK).write("info", "lost")
     assert (tmp_path / "logs").read_text() == "a file where the folder should be"
@@ -87,7 +87,7 @@ def test_a_reader_continues_where_it_stopped(tmp_path: Path) -> None:
         assert reader.read() == []
 
 
-def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+def test_incomplete_line_is_read_later(tmp_path: Path) -> None:
     TaskLog(tmp_path, TASK).write("info", "a")
     file = log_file(tmp_path, TASK)
     whole = file.read_bytes()

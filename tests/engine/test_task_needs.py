@@ -73,7 +73,7 @@ def totals(world: World) -> dict[str, int]:
     return found
 
 
-def test_history_goes_once_it_is_processed_and_what_is_derived_stays_the_same(tmp_path: Path) -> None:
+def test_processed_history_is_compacted_without_changing_results(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "compacted").mkdir()
     plain, compacted = world_of(tmp_path / "plain"), world_of(tmp_path / "compacted")
@@ -117,7 +117,7 @@ def test_new_transform_begins_with_compacted_documents(tmp_path: Path) -> None:
     assert since_of(world, 1_000_000_000) == 14_000_000
 
 
-def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Path) -> None:
+def test_task_absent_during_compaction_is_reported(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for number in range(8):
         second(world, {"k": "a", "n": number})
@@ -155,7 +155,7 @@ EDITS_THAT_STOP = [
 
 
 @pytest.mark.parametrize(("after", "shards"), EDITS_THAT_STOP)
-def test_a_task_with_an_edit_that_stops_it_keeps_what_it_needed_before(after: str, shards: int, tmp_path: Path) -> None:
+def test_task_stopped_by_an_edit_keeps_its_capabilities(after: str, shards: int, tmp_path: Path) -> None:
     """The history that the task needed is there when the edit is undone."""
     before = ONE.replace("readDelay: 5s, ", "").replace(
         "name: later, source: n/changes", "name: later, source: n/others"
@@ -182,7 +182,7 @@ def test_a_task_with_an_edit_that_stops_it_keeps_what_it_needed_before(after: st
     assert since_of(world, 1_000_000_000) > 11_000_000
 
 
-def test_a_reset_task_needs_all_there_is(tmp_path: Path) -> None:
+def test_reset_task_needs_the_whole_history(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for number in range(8):
         second(world, {"k": "a", "n": number})
@@ -193,7 +193,7 @@ def test_a_reset_task_needs_all_there_is(tmp_path: Path) -> None:
     assert since_of(world, 1_000_000_000) == 11_000_000
 
 
-def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Path) -> None:
+def test_fenced_run_does_not_change_capabilities_of_its_task(tmp_path: Path) -> None:
     """With an older catalog it would give up what a transform of the newer one has yet to read."""
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
@@ -216,7 +216,7 @@ def test_task_of_an_older_version_receives_its_capability(tmp_path: Path) -> Non
     assert since_of(world, 1_000_000_000) == 6_000_000
 
 
-def test_a_bound_that_is_taken_back_after_a_compaction_says_so(tmp_path: Path) -> None:
+def test_removed_bound_after_compaction_is_reported(tmp_path: Path) -> None:
     """Compaction folded excluded documents of `notBefore` with processed ones."""
     delayed = "{name: later, source: n/changes,"
     bounded = delayed.replace("n/changes", "{name: n/changes, notBefore: 1970-01-01T00:00:17Z}")
@@ -339,7 +339,7 @@ def test_processed_segments_are_not_opened_again(shards: int, tmp_path: Path) ->
     assert seen(world) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
-def test_a_segment_that_is_needed_is_missed(tmp_path: Path) -> None:
+def test_missing_needed_segment_is_reported(tmp_path: Path) -> None:
     world = skipping_world(tmp_path, "partitions: {include: {p: [x]}}")
     load_batch(world, 0)
     assert remove(world, [1, 2]) == 1

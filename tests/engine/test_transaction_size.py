@@ -101,7 +101,7 @@ SECOND = """        - {name: two, source: size/others, READ shuffle: any, lambda
     [("", ""), ("readDelay: 1h,", ""), ("", "readDelay: 20m,"), ("", "backfill: 1,")],
     ids=["new", "shorter", "longer", "backfill"],
 )
-def test_transforms_at_different_places_never_step_back(before: str, after: str, tmp_path: Path) -> None:
+def test_transforms_at_different_positions_never_step_back(before: str, after: str, tmp_path: Path) -> None:
     """A transform that has far to go shares transactions with one that is ahead of it only where both have to go."""
     documents = [{"n": n, "at": format_rfc3339(BASE + n * 1_000_000)} for n in range(300)]
     first = TWO + (SECOND.replace("READ", before) if before or "backfill" in after else "")

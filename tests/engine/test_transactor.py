@@ -111,7 +111,7 @@ def second(world: World, run: Run, *numbers: int) -> None:
     run.step()
 
 
-def test_a_task_that_writes_no_collection_continues_where_it_was(tmp_path: Path) -> None:
+def test_task_without_output_collection_resumes(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     first = ledger_of(world)
     run = run_of(world, first)

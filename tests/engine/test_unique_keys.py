@@ -81,7 +81,7 @@ def test_a_second_row_of_a_key_is_reported_with_both_rows_and_the_time(world: Wo
     assert second == 3_000_001
 
 
-def test_a_row_that_takes_the_place_of_another_one_is_the_only_one_of_its_key(world: World) -> None:
+def test_row_that_replaces_another_is_unique(world: World) -> None:
     table = world.store.tables.create(ITEMS, COLUMNS)
     append(world, table, ((1, 2.5), 1))
     begin = append(world, table, ((1, 3.5), 1), ((1, 2.5), -1))
@@ -98,7 +98,7 @@ def test_a_row_that_takes_the_place_of_another_one_is_the_only_one_of_its_key(wo
     cuts=st.sets(st.integers(0, 8)),
     skipped=st.integers(0, 3),
 )
-def test_a_key_with_two_rows_is_reported_whenever_it_has_them(
+def test_key_with_two_rows_is_reported_at_any_time(
     commits: list[list[tuple[int, int, bool]]],
     cuts: set[int],
     skipped: int,

@@ -57,7 +57,7 @@ BASE = 1_700_000_000_000_000
     "without",
     [lambda text: text.replace("using: {sqlite: {}}", "using: {sqlite: {}}\n      shards: {disable: true}", 1), None],
 )
-def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without: Callable[[str], str] | None) -> None:
+def test_tasks_of_a_cycle_do_not_run_ahead(tmp_path: Path, without: Callable[[str], str] | None) -> None:
     """Wherever it is disabled or left out, what it derives later has earlier clocks than the present."""
     (tmp_path / "whole").mkdir()
     whole = loop_of(tmp_path / "whole")
@@ -79,7 +79,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
     assert part.digest() == whole.digest()
 
 
-def test_until_idle_ends_where_others_do_not_continue(tmp_path: Path) -> None:
+def test_until_idle_ends_if_other_tasks_are_stopped(tmp_path: Path) -> None:
     world = loop_of(tmp_path)
     run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
     naps: list[float] = []
@@ -94,7 +94,7 @@ def test_until_idle_ends_where_others_do_not_continue(tmp_path: Path) -> None:
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
 
 
-def test_until_idle_does_not_wait_for_what_comes_after_it_began(tmp_path: Path) -> None:
+def test_until_idle_does_not_wait_for_later_documents(tmp_path: Path) -> None:
     world = loop_of(tmp_path)
     run = world.run()
     later = [{"n": 9, "at": format_rfc3339(world.wall + 30_000_000)}]
@@ -132,7 +132,7 @@ collections:
 """
 
 
-def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(tmp_path: Path) -> None:
+def test_until_idle_ends_if_a_run_of_another_catalog_has_failed(tmp_path: Path) -> None:
     """It has failed, and keeps the right to write what it derives."""
     world = loop_of(tmp_path)
     executor = FailsFirst(times=0)
@@ -179,5 +179,5 @@ def test_tasks_are_blamed_on_their_stopped_sources(stopped: list[str], expected:
     assert find_blamed(stopped, SOURCES) == expected
 
 
-def test_tasks_that_read_one_another_wait_for_the_same_one() -> None:
+def test_tasks_of_a_cycle_are_blamed_on_the_same_task() -> None:
     assert find_blamed(["a"], {"ping": ["pong", "a"], "pong": ["ping"]}) == {"a": "a", "ping": "a", "pong": "a"}

@@ -69,7 +69,7 @@ def test_first_send_is_the_first_of_each_direction() -> None:
         ("02T12:00:00.5", []),  # and both
     ],
 )
-def test_window_is_the_24_hours_before(at: str, window: list[int]) -> None:
+def test_window_covers_the_preceding_24_hours(at: str, window: list[int]) -> None:
     earlier = [
         _transfer(9, "01T12:00:00", "a", "b", 2),
         _transfer(7, "01T12:00:00.000001", "a", "b", 1),
@@ -129,13 +129,13 @@ def test_expected_outcomes_break_no_rule(given_transfers: list[dict[str, Any]]) 
 
 
 @given(transfers())
-def test_no_money_is_made_or_lost(given_transfers: list[dict[str, Any]]) -> None:
+def test_transfers_neither_create_nor_lose_money(given_transfers: list[dict[str, Any]]) -> None:
     balances = expected_balances(expected_outcomes(given_transfers))
     assert sum(each["balance"] for each in balances.values()) == 0
 
 
 @given(transfers().filter(bool), st.data())
-def test_any_other_outcome_breaks_a_rule(given_transfers: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_changed_outcome_breaks_a_rule(given_transfers: list[dict[str, Any]], data: st.DataObject) -> None:
     outcomes = expected_outcomes(given_transfers)
     changed = outcomes[data.draw(st.sampled_from(sorted(outcomes)))]
     changed["outcome"] = "deny" if changed["outcome"] == "approve" else "approve"
@@ -143,7 +143,7 @@ def test_any_other_outcome_breaks_a_rule(given_transfers: list[dict[str, Any]], 
 
 
 @given(transfers().filter(bool), st.data())
-def test_any_other_balance_breaks_a_rule(given_transfers: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_changed_balance_breaks_a_rule(given_transfers: list[dict[str, Any]], data: st.DataObject) -> None:
     outcomes = expected_outcomes(given_transfers)
     outcomes[data.draw(st.sampled_from(sorted(outcomes)))]["sender_balance"] += 0.25
     assert len(violations(given_transfers, outcomes)) == 1
@@ -169,12 +169,12 @@ def test_times_ascend_from_the_start() -> None:
     ]
 
 
-def test_a_seed_gives_the_same_transfers_again_and_another_seed_others() -> None:
+def test_seed_determines_the_transfers() -> None:
     assert _transfers(100, seed=7) == _transfers(100, seed=7)
     assert _transfers(100, seed=7) != _transfers(100, seed=8)
 
 
-def test_ids_count_up_and_more_transfers_begin_with_the_fewer() -> None:
+def test_ids_ascend_and_longer_histories_extend_shorter_ones() -> None:
     many = _transfers(50)
     assert [each["id"] for each in many] == list(range(1, 51))
     assert _transfers(20) == many[:20]

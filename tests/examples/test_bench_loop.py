@@ -40,25 +40,25 @@ def derived(task: str, documents: list[Document], folder: Path) -> list[Document
     return [orjson.loads(line) for line in (folder / f"{task}.jsonl").read_bytes().splitlines()]
 
 
-def test_the_filter(transfers: list[Document], tmp_path: Path) -> None:
+def test_loop_filters_transfers(transfers: list[Document], tmp_path: Path) -> None:
     sent = derived("last-large-send", transfers, tmp_path)
 
     assert {document["sender"]: document for document in sent} == expected_last_large_sends(transfers)
 
 
-def test_first_occurrences(transfers: list[Document], tmp_path: Path) -> None:
+def test_loop_finds_first_occurrences(transfers: list[Document], tmp_path: Path) -> None:
     sent = derived("first-send", transfers, tmp_path)
 
     assert {document["id"]: document for document in sent} == expected_first_sends(transfers)
 
 
-def test_the_window(transfers: list[Document], tmp_path: Path) -> None:
+def test_loop_groups_a_window(transfers: list[Document], tmp_path: Path) -> None:
     sent = derived("grouped-transfers", transfers, tmp_path)
 
     assert {document["id"]: document for document in sent} == expected_grouped_transfers(transfers)
 
 
-def test_outcomes_and_the_balances_that_follow(transfers: list[Document], tmp_path: Path) -> None:
+def test_loop_computes_outcomes_and_balances(transfers: list[Document], tmp_path: Path) -> None:
     outcomes = derived("transfer-outcomes", transfers, tmp_path)
     balances = derived("balances", outcomes, tmp_path)
 

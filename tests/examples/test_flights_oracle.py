@@ -202,7 +202,7 @@ def test_a_flight_that_landed_elsewhere_is_diverted_and_not_cancelled() -> None:
 
 
 @pytest.mark.torture  # `make test` loads two days
-def test_the_whole_year_is_there_in_order_of_time_with_unique_keys(year: list[dict[str, Any]]) -> None:
+def test_year_of_flights_is_ordered_with_unique_keys(year: list[dict[str, Any]]) -> None:
     keys = {(each["carrier"], each["flight"], each["origin"], each["scheduled"]) for each in year}
     times = [each["scheduled"] for each in year]
     assert len(year) == len(keys) == 336_776
@@ -210,7 +210,7 @@ def test_the_whole_year_is_there_in_order_of_time_with_unique_keys(year: list[di
 
 
 @pytest.mark.torture
-def test_the_years_sums(year: list[dict[str, Any]]) -> None:
+def test_year_of_flights_has_the_published_sums(year: list[dict[str, Any]]) -> None:
     stats = expected_daily_stats(year).values()
     assert sum(each["flights"] for each in stats) == 336_776
     assert sum(each["cancelled"] for each in stats) == 8_255
@@ -223,6 +223,6 @@ def test_weather_has_one_observation_for_each_airport_and_hour() -> None:
     assert len(found) == len({(each["origin"], each["hour"]) for each in found}) == 26_115
 
 
-def test_the_first_days_are_the_beginning_of_the_year() -> None:
+def test_first_days_are_a_prefix_of_the_year() -> None:
     found = load.weather(load.data_folder(), 2)
     assert (found[0]["hour"], found[-1]["hour"]) == ("2013-01-01T06:00:00Z", "2013-01-03T04:00:00Z")

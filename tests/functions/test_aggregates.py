@@ -116,7 +116,7 @@ def same(ours: Datum, theirs: Datum, greatest: float, symbol: str) -> bool:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(calls(), st.booleans())
-def test_aggregates(
+def test_aggregates_equal_postgresql(
     call: tuple[AggregateFunction, tuple[Type, ...], list[list[str | None]]], is_distinct: bool
 ) -> None:
     function, kinds, texts = call
@@ -158,7 +158,9 @@ def test_aggregates(
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(calls(), st.data())
-def test_states(call: tuple[AggregateFunction, tuple[Type, ...], list[list[str | None]]], data: st.DataObject) -> None:
+def test_accumulator_states_equal_aggregates(
+    call: tuple[AggregateFunction, tuple[Type, ...], list[list[str | None]]], data: st.DataObject
+) -> None:
     """Rows come and go in several ticks; the state gives what the rows that are left give at once."""
     function, kinds, texts = call
     aggregate = aggregate_of(function, kinds)
@@ -202,7 +204,7 @@ def test_windows_slide() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("min", Type.BOOLEAN), ("max", Type.JSONB), ("sum", Type.TEXT), ("nothing", Type.TEXT)]
 )
-def test_aggregates_that_are_not_there(name: str, kind: Type) -> None:
+def test_unknown_aggregates_are_refused(name: str, kind: Type) -> None:
     with pytest.raises(SqlError) as raised:
         resolve_aggregate(name, (kind,), 3)
     assert (raised.value.sqlstate, raised.value.offset) == ("42883", 3)

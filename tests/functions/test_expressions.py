@@ -126,7 +126,7 @@ def case(condition: Written, results: list[Written]) -> Written:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(st.data())
-def test_expressions(data: st.DataObject) -> None:
+def test_random_expressions_equal_postgresql(data: st.DataObject) -> None:
     row = Row([])
     written = data.draw(expressions(row, 3))
     ours, theirs = of_ours(written.expression, tuple(row.data)), of_postgres(written.sql)

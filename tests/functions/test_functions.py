@@ -69,13 +69,13 @@ def check(function: Function, texts: list[tuple[str | None, Type]]) -> None:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(st.data())
-def test_functions(data: st.DataObject) -> None:
+def test_functions_equal_postgresql(data: st.DataObject) -> None:
     function = data.draw(st.sampled_from(FUNCTIONS))
     check(function, data.draw(arguments_of(function)))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS if EACH else FUNCTIONS[:1], ids=lambda function: function.name)
-def test_every_function(function: Function) -> None:
+def test_functions_are_all_tested(function: Function) -> None:
     @settings(max_examples=EACH or 1, database=None)
     @given(arguments_of(function))
     def holds(texts: list[tuple[str | None, Type]]) -> None:

@@ -27,7 +27,7 @@ T, N, J = Type.TEXT, Type.INTEGER, Type.JSONB
         (Type.DATE, f"{MANY}-01-01", "22007"),
     ],
 )
-def test_texts(kind: Type, text: str, sqlstate: str) -> None:
+def test_text_functions_survive_hostile_arguments(kind: Type, text: str, sqlstate: str) -> None:
     with pytest.raises(SqlError) as raised:
         datum_of_text(kind, text)
     assert raised.value.sqlstate == sqlstate
@@ -47,7 +47,7 @@ def test_texts(kind: Type, text: str, sqlstate: str) -> None:
         ("regexp_replace", [("a", T), ("(" * 5000, T), ("b", T)], "2201B"),
     ],
 )
-def test_functions(function: str, arguments: list[tuple[Datum, Type]], sqlstate: str) -> None:
+def test_functions_survive_hostile_arguments(function: str, arguments: list[tuple[Datum, Type]], sqlstate: str) -> None:
     resolution = resolve_function(function, [kind for _, kind in arguments])
     call = Call(resolution.function, tuple(Literal(*argument) for argument in arguments), resolution.result_type)
     with pytest.raises(SqlError) as raised:
@@ -55,7 +55,7 @@ def test_functions(function: str, arguments: list[tuple[Datum, Type]], sqlstate:
     assert raised.value.sqlstate == sqlstate
 
 
-def test_a_path_beyond_all_arrays_leads_nowhere() -> None:
+def test_json_path_beyond_an_array_returns_null() -> None:
     resolution = resolve_operator("#>", (J, Type.TEXT_ARRAY))
     path = Literal(array_of(T, [MANY]), Type.TEXT_ARRAY)
 

@@ -80,11 +80,11 @@ def test_missing_names_are_refused() -> None:
         ((Type.DATE, Type.TIMESTAMPTZ), Type.TIMESTAMPTZ),
     ],
 )
-def test_common_types(types: tuple[Type, ...], common: Type) -> None:
+def test_common_type_is_resolved(types: tuple[Type, ...], common: Type) -> None:
     assert common_type(types) is common
 
 
-def test_no_common_type() -> None:
+def test_missing_common_type_is_refused() -> None:
     with pytest.raises(SqlError, match="UNION types integer and text cannot be matched"):
         common_type((I, T), "UNION")
 
@@ -103,7 +103,7 @@ def test_no_common_type() -> None:
         (B, L, "explicit", None),
     ],
 )
-def test_casts(source: Type, target: Type, context: str, name: str | None) -> None:
+def test_casts_are_resolved(source: Type, target: Type, context: str, name: str | None) -> None:
     assert resolve_cast(source, target, context) == name  # type: ignore[arg-type]
 
 
@@ -134,7 +134,7 @@ def big(value: Datum) -> Literal:
         ("%", (-(1 << 63), -1), 0),
     ],
 )
-def test_values_of_integers(symbol: str, operands: tuple[Datum, Datum], value: Datum | str) -> None:
+def test_integer_expressions_are_evaluated(symbol: str, operands: tuple[Datum, Datum], value: Datum | str) -> None:
     expression = call(symbol, *map(big, operands))
     of_columns = call(symbol, Column(0, L), Column(1, L))
 

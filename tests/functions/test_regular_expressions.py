@@ -104,7 +104,7 @@ def _assert_alike(name: str, *arguments: Argument) -> None:
 @example(r"^((a|)((b)|)){0,3}?$", "abba", "")
 @example(r".((\w+[^:]){0,3}?){0,2}(\D)", "a_a1Ä", "")
 @given(EXPRESSIONS, TEXTS, FLAGS)
-def test_matches_and_their_parts_are_those_of_postgresql(expression: str, text: str, flags: str) -> None:
+def test_matches_and_groups_equal_postgresql(expression: str, text: str, flags: str) -> None:
     replacement = r"<\&|\1|\2|\3|\4>"
     _assert_alike("regexp_replace", text, expression, replacement, f"g{flags}")
     _assert_alike("regexp_substr", text, expression, 1, 2, flags, 1)
@@ -112,7 +112,7 @@ def test_matches_and_their_parts_are_those_of_postgresql(expression: str, text: 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(EXPRESSIONS, TEXTS, FLAGS, st.integers(0, 5), st.integers(0, 3), st.integers(0, 2))
-def test_functions_are_those_of_postgresql(
+def test_regexp_functions_equal_postgresql(
     expression: str, text: str, flags: str, begin: int, which: int, group: int
 ) -> None:
     _assert_alike("regexp_like", text, expression, flags)
@@ -140,7 +140,7 @@ def test_invalid_expressions_fail_as_in_postgresql(expression: str, text: str) -
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.text(st.sampled_from(r'ab%_|()*+?[]{}1,\#"^$.'), max_size=8), TEXTS, st.sampled_from(["\\", "#", ""]))
-def test_patterns_of_similar_to(pattern: str, text: str, escape: str) -> None:
+def test_similar_to_equals_postgresql(pattern: str, text: str, escape: str) -> None:
     ours = of_ours(
         Call("matches_text", (Literal(text, Type.TEXT), _call("similar_to_escape", pattern, escape)), Type.BOOLEAN)
     )
@@ -151,7 +151,7 @@ def test_patterns_of_similar_to(pattern: str, text: str, escape: str) -> None:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "%", "_", "(a|b)", "[ab]", "ab*", '#"']), max_size=8), TEXTS)
-def test_substrings_of_patterns_of_similar_to(pieces: list[str], text: str) -> None:
+def test_substring_similar_equals_postgresql(pieces: list[str], text: str) -> None:
     pattern = "".join(pieces)
     ours = of_ours(_call("substring", text, pattern, "#"))
     theirs = of_postgres(f"substring({_quoted(text)} similar {_quoted(pattern)} escape '#')")
@@ -160,7 +160,7 @@ def test_substrings_of_patterns_of_similar_to(pieces: list[str], text: str) -> N
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.text(st.sampled_from("aAbÄä%_\\\n"), max_size=8), st.text(st.sampled_from("aAbÄä%_\\\n"), max_size=12))
-def test_patterns_of_like(pattern: str, text: str) -> None:
+def test_like_equals_postgresql(pattern: str, text: str) -> None:
     for symbol in ("~~", "!~~", "~~*", "!~~*"):
         ours, theirs = _outcomes(symbol, text, pattern)
         if ours.sqlstate != "22025":  # which PostgreSQL notices in some texts only
@@ -191,7 +191,7 @@ def test_patterns_of_like(pattern: str, text: str) -> None:
         ("((a{200}){200}){200}", "2201B"),
     ],
 )
-def test_expressions_that_are_refused(expression: str, sqlstate: str) -> None:
+def test_unsupported_expressions_are_refused(expression: str, sqlstate: str) -> None:
     with pytest.raises(SqlError) as raised:
         regular_expression(expression)
     assert raised.value.sqlstate == sqlstate
@@ -204,7 +204,7 @@ def test_overlong_expressions_are_refused() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a_" * 20_000, "_" + "a" * 100_000])
-def test_long_patterns_of_like(pattern: str) -> None:
+def test_long_like_patterns_are_matched(pattern: str) -> None:
     assert LikePattern("a" * 1_000_000 + "%").matches("a" * 1_000_001)
     with pytest.raises(SqlError) as raised:
         LikePattern(pattern)
@@ -257,7 +257,7 @@ def test_many_matches_in_one_text_can_be_cancelled() -> None:
     assert raised.value.sqlstate == "57014"
 
 
-def test_characters_that_are_distinguished_may_be_many() -> None:
+def test_expression_may_distinguish_many_characters() -> None:
     letters = string.ascii_letters + string.digits
 
     assert evaluate(_call("regexp_replace", f"ä{letters}ö", f"({letters})", "<>")) == "ä<>ö"
@@ -282,7 +282,7 @@ def same(symbol: str, texts: list[tuple[str, Type]]) -> None:
 
 
 @pytest.mark.parametrize("template", NUMBER_TEMPLATES)
-def test_numbers_are_written(template: str) -> None:
+def test_to_char_formats_numbers(template: str) -> None:
     for number in NUMBERS:
         same("to_char", [(number, Type.NUMERIC), (template, Type.TEXT)])
     same("to_char", [("-12", Type.BIGINT), (template, Type.TEXT)])
@@ -292,7 +292,7 @@ def test_numbers_are_written(template: str) -> None:
     ("text", "template"),
     [("12,454.8-", "99G999D9S"), ("-12.5", "99.9"), ("  7", "99"), ("1,234", "9,999"), ("$12.50", "$99.99")],
 )
-def test_numbers_are_read(text: str, template: str) -> None:
+def test_to_number_parses_numbers(text: str, template: str) -> None:
     same("to_number", [(text, Type.TEXT), (template, Type.TEXT)])
 
 
@@ -314,6 +314,6 @@ def test_numbers_are_read(text: str, template: str) -> None:
         ("2020-01-01 00:00:00.123456", "YYYY-MM-DD HH24:MI:SS.US"),
     ],
 )
-def test_timestamps_are_read(text: str, template: str) -> None:
+def test_to_timestamp_parses_timestamps(text: str, template: str) -> None:
     same("to_timestamp", [(text, Type.TEXT), (template, Type.TEXT)])
     same("to_date", [(text, Type.TEXT), (template, Type.TEXT)])

@@ -120,7 +120,7 @@ def cases() -> list[tuple[str, str, tuple[Type, ...]]]:
     ]
 
 
-def test_calls_are_resolved_as_by_postgresql() -> None:
+def test_calls_resolve_as_in_postgresql() -> None:
     different = []
     for kind, symbol, types in Random(1).sample(cases(), min(COUNT, len(cases()))):
         nulls = ["NULL" if argument is Type.UNKNOWN else f"NULL::{argument.value}" for argument in types]

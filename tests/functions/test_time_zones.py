@@ -138,12 +138,12 @@ def of_ours(function: str, *arguments: tuple[object, Type]) -> int:
     return value
 
 
-def test_time_zones_are_many_with_many_changes() -> None:
+def test_test_zones_have_many_changes() -> None:
     assert len(zone_names()) > 300
     assert sum(len(changes(name)) for name in zone_names()) > 15_000
 
 
-def test_at_time_zone_around_all_changes() -> None:
+def test_at_time_zone_equals_postgresql_around_changes() -> None:
     """Local times of timestamps, and timestamps of local times, equal those of PostgreSQL."""
     for name in zone_names():
         near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
@@ -161,7 +161,7 @@ def test_at_time_zone_around_all_changes() -> None:
         assert back == theirs, name
 
 
-def test_date_trunc_around_all_changes() -> None:
+def test_date_trunc_equals_postgresql_around_changes() -> None:
     """A timestamp is truncated to each field in each zone as in PostgreSQL."""
     for index, name in enumerate(zone_names()):
         near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
@@ -181,7 +181,7 @@ def test_date_trunc_around_all_changes() -> None:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME, deadline=None)
 @given(st.data())
-def test_intervals_in_a_zone(data: st.DataObject) -> None:
+def test_intervals_in_a_zone_equal_postgresql(data: st.DataObject) -> None:
     """Months and days are those of the zone's clocks, hours are hours."""
     name = data.draw(st.sampled_from(zone_names()))
     near = data.draw(st.sampled_from(changes(name) or (0,)))
@@ -199,7 +199,7 @@ def test_intervals_in_a_zone(data: st.DataObject) -> None:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME, deadline=None)
 @given(st.data())
-def test_texts_with_a_zone(data: st.DataObject) -> None:
+def test_texts_with_a_zone_equal_postgresql(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(zone_names()))
     near = data.draw(st.sampled_from(changes(name) or (0,)))
     local = data.draw(st.sampled_from(timestamps_near(near + offset_at(zone_named(name), near - 1))))
@@ -244,7 +244,7 @@ def test_texts_with_a_zone(data: st.DataObject) -> None:
         *("localtime", " UTC", "", "posix/Europe/Berlin", "../UTC", "Europe", "allballs"),
     ],
 )
-def test_names_of_zones(zone: str) -> None:
+def test_zone_names_equal_postgresql(zone: str) -> None:
     """A name means the zone that PostgreSQL means, or none."""
     for timestamp in ("2024-01-15 10:00:00+00", "1900-01-01 00:00:00+00", "2024-07-15 10:00:00+00"):
         theirs = of_postgres(f"timestamptz '{timestamp}' AT TIME ZONE '{zone}'")
@@ -258,7 +258,7 @@ def test_names_of_zones(zone: str) -> None:
             assert of_ours("timezone_text_timestamptz", *arguments) == theirs.datum
 
 
-def test_abbreviations_are_those_of_postgresql() -> None:
+def test_abbreviations_equal_postgresql() -> None:
     rows = connection().execute("SELECT abbrev FROM pg_timezone_abbrevs").fetchall()
     known = [name for (name,) in rows if name in datetime_type._ABBREVIATIONS]
     assert len(known) == len(datetime_type._ABBREVIATIONS)
@@ -283,7 +283,7 @@ def test_abbreviations_are_those_of_postgresql() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Type.TIMESTAMP, Type.TIMESTAMPTZ, Type.DATE])
-def test_texts_that_people_write(kind: Type, text: str) -> None:
+def test_timestamp_texts_equal_postgresql(kind: Type, text: str) -> None:
     theirs = of_postgres(f"CAST('{text}' AS {kind.value})")
     if theirs.sqlstate:
         with pytest.raises(SqlError) as raised:

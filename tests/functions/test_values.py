@@ -31,7 +31,7 @@ def typed_texts(draw: st.DrawFn, count: int = 1) -> tuple[Type, list[str]]:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(typed_texts())
-def test_text_and_binary_forms(typed: tuple[Type, list[str]]) -> None:
+def test_text_and_binary_forms_equal_postgresql(typed: tuple[Type, list[str]]) -> None:
     kind, (text,) = typed
     datum = datum_of_text(kind, text)
     sql = f"SELECT {literal_sql(text, kind)}"
@@ -50,7 +50,7 @@ def test_text_and_binary_forms(typed: tuple[Type, list[str]]) -> None:
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(st.data())
-def test_data_sort_as_values(data: st.DataObject) -> None:
+def test_data_sort_as_their_values(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(SORTED))
     texts = data.draw(st.lists(usual_texts(kind), min_size=2, max_size=5))
     values = ", ".join(f"({literal_sql(text, kind)})" for text in texts)
@@ -119,7 +119,7 @@ def test_data_sort_as_values(data: st.DataObject) -> None:
         (Type.INTERVAL, ""),
     ],
 )
-def test_texts_that_people_write(kind: Type, text: str) -> None:
+def test_unusual_texts_are_parsed(kind: Type, text: str) -> None:
     from postgres_oracle import of_postgres
 
     theirs = of_postgres(literal_sql(text, kind))
@@ -134,18 +134,18 @@ def test_texts_that_people_write(kind: Type, text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "data"), [(Type.BIGINT, b"1"), (Type.NUMERIC, b""), (Type.BOOLEAN, b""), (Type.JSONB, b"\2{}")]
 )
-def test_malformed_binary_values(kind: Type, data: bytes) -> None:
+def test_malformed_binary_values_are_refused(kind: Type, data: bytes) -> None:
     with pytest.raises(SqlError) as raised:
         datum_of_binary(kind, data)
     assert raised.value.sqlstate == "22P03"
 
 
-def test_text_that_is_not_utf8() -> None:
+def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(SqlError) as raised:
         datum_of_binary(Type.TEXT, b"\xff")
     assert raised.value.sqlstate == "22021"
 
 
-def test_every_type_has_its_properties() -> None:
+def test_types_all_have_type_info() -> None:
     assert set(INFO_OF) == set(Type)
     assert all(info.decode is None or info.encode or kind is Type.JSONB for kind, info in INFO_OF.items())

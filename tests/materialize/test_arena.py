@@ -32,7 +32,7 @@ def _parts(message_arena: bytes, slices: list[flow.Slice]) -> list[bytes]:
 
 
 @given(ROWS, st.integers(0, 300), st.integers(0, 2))
-def test_stores(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, skipped: int) -> None:
+def test_stores_survive_the_wire(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, skipped: int) -> None:
     keys, values, texts, exists, deleted = (
         list(column) for column in zip(*[(b"", b"", "", False, False)] * skipped, *rows, strict=True)
     )
@@ -54,7 +54,7 @@ def test_stores(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, 
     assert read == rows
 
 
-def test_messages_have_so_many_bytes_and_documents() -> None:
+def test_messages_are_limited_in_bytes_and_documents() -> None:
     count = stream.MOST_ROWS + 5
     keys = pa.array([b"k" * (stream.ARENA_BYTES + 1 if number == 2 else 1) for number in range(count)], pa.binary())
     loads = [pb.TransactionRequest.FromString(request).load for request in write_loads(1, keys)]

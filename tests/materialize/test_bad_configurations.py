@@ -102,7 +102,7 @@ def status(project: Project) -> str:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FAULTS)
-def test_bad_configurations_are_reported_and_mended_during_a_run(name: str, tmp_path: Path) -> None:
+def test_bad_configurations_can_be_corrected_during_a_run(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     project = Project(tmp_path / "project", fault.break_it(postgres()))
     project.ingest(sales(0, 300))
@@ -132,7 +132,7 @@ def own_server() -> Iterator[PostgresServer]:
         started.stop()
 
 
-def test_a_server_that_is_not_there_is_waited_for(own_server: PostgresServer, tmp_path: Path) -> None:
+def test_run_waits_for_an_unreachable_server(own_server: PostgresServer, tmp_path: Path) -> None:
     project = Project(tmp_path / "project", postgres(own_server))
     project.ingest(sales(0, 300))
     own_server.stop()
@@ -145,7 +145,9 @@ def test_a_server_that_is_not_there_is_waited_for(own_server: PostgresServer, tm
 
 
 @pytest.mark.parametrize("count", [150, 3000], ids=["few", "many"])
-def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer, tmp_path: Path, count: int) -> None:
+def test_run_resumes_after_a_server_is_killed_in_a_commit(
+    own_server: PostgresServer, tmp_path: Path, count: int
+) -> None:
     """A lock that somebody else has keeps the commit waiting until the server is killed."""
     project = Project(tmp_path / "project", postgres(own_server))
     project.ingest(sales(0, count, customers=count // 2))
@@ -170,7 +172,7 @@ def waits_for_a_lock(server: PostgresServer) -> bool:
         return connection.execute(query).fetchall() == [(1,)]
 
 
-def test_names_of_any_kind(tmp_path: Path) -> None:
+def test_names_of_any_kind_are_materialized(tmp_path: Path) -> None:
     tables = ["select", 'a "quoted" table', "Größe; DROP TABLE x --", "%s {} $1 ?", "'"]
     bindings = [{"source": "shop/sales", "resource": {"table": table}} for table in tables]
     project = Project(tmp_path / "project", postgres(), bindings=bindings)

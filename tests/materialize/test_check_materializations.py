@@ -34,7 +34,7 @@ def test_right_materializations_pass_the_check(address: str) -> None:
     assert checked(AddressEndpoint(address, config(), AT)) == []
 
 
-def test_an_image_that_is_not_ours_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_image_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "derive.materialize.connector.installed_materialize_connectors", lambda: {"materialize-sqlite": "x:Y"}
     )
@@ -54,14 +54,14 @@ def test_disabled_materializations_are_not_checked() -> None:
     assert checked(AddressEndpoint("127.0.0.1:9", config(), AT), disabled=True) == []
 
 
-def test_a_connector_that_is_not_there_is_a_note() -> None:
+def test_unreachable_connector_is_a_note() -> None:
     [(code, message, line, hint)] = checked(AddressEndpoint("127.0.0.1:9", config(), AT))
 
     assert (code, line, hint) == ("N007", 2, "a connector has to serve gRPC at 127.0.0.1:9")
     assert message.startswith("'a/view' is not fully checked: the connector at 127.0.0.1:9 has failed (UNAVAILABLE)")
 
 
-def test_a_program_that_does_not_start_is_a_note() -> None:
+def test_program_that_does_not_start_is_a_note() -> None:
     [(code, message, line, _)] = checked(local(env={"TOY": "fail"}))
 
     assert (code, line) == ("N007", 2)
@@ -70,7 +70,7 @@ def test_a_program_that_does_not_start_is_a_note() -> None:
     )
 
 
-def test_an_endpoint_that_is_gone_is_a_note(address: str) -> None:
+def test_unreachable_endpoint_is_a_note(address: str) -> None:
     [(code, message, line, _)] = checked(AddressEndpoint(address, config(mode="gone", key="s3cret"), AT))
 
     assert (code, line) == ("N007", 2)
@@ -106,7 +106,7 @@ def test_a_refused_field_is_an_issue(address: str) -> None:
     ]
 
 
-def test_without_a_secret_all_else_is_checked(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_continues_without_a_secret(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     endpoint = AddressEndpoint(address, config(mode="${env:NOT_SET}", require=5), AT)
 
@@ -122,7 +122,7 @@ def test_without_a_secret_all_else_is_checked(address: str, monkeypatch: pytest.
     ]
 
 
-def test_no_connector_is_started_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connectors_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     begin = Connectors.connect
 

@@ -40,7 +40,7 @@ def compact(project: Project) -> None:
 
 
 @pytest.mark.parametrize("shards", ["1", "2"])
-def test_compaction_changes_nothing_that_is_stored(project: Project, shards: str) -> None:
+def test_compaction_does_not_change_stored_rows(project: Project, shards: str) -> None:
     project.ingest(sales(0, 250))
     run(project, "--shards", shards)
     compact(project)
@@ -54,7 +54,7 @@ def test_compaction_changes_nothing_that_is_stored(project: Project, shards: str
     assert project.is_stored()
 
 
-def test_compaction_beside_a_run(project: Project) -> None:
+def test_compaction_during_a_run_does_not_change_rows(project: Project) -> None:
     with project.run() as running:
         for begin in range(0, 900, 300):
             project.ingest(sales(begin, begin + 150), sales(begin + 150, begin + 300))
@@ -95,7 +95,7 @@ def deletions(project: Project) -> None:
 
 
 @pytest.mark.parametrize("shards", ["1", "3"])
-def test_other_shards_after_a_reset_delete_what_those_before_had(project: Project, shards: str) -> None:
+def test_reset_with_other_shards_deletes_former_rows(project: Project, shards: str) -> None:
     """Customers who came after the split, and were gone after the reset, are in no row."""
     deletions(project)
     project.ingest(sales(0, 50))
@@ -163,7 +163,7 @@ def test_bindings_of_one_source_store_their_own_selections(project: Project) -> 
     assert both == project.expected()
 
 
-def test_times_bound_what_is_stored(project: Project) -> None:
+def test_not_before_and_not_after_bound_stored_rows(project: Project) -> None:
     def total(table: str) -> int:
         return sum(orjson.loads(text)["sales"] for text in project.endpoint.documents(table))
 
@@ -186,7 +186,7 @@ def test_times_bound_what_is_stored(project: Project) -> None:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_delta_updates_are_not_turned_on_or_off_under_a_table(tmp_path: Path, *, before: bool) -> None:
+def test_delta_updates_cannot_change_for_an_existing_table(tmp_path: Path, *, before: bool) -> None:
     def bindings(*, delta: bool, table: str = "sales") -> list[dict[str, Any]]:
         return [{"source": "shop/sales", "resource": {"table": table, "delta_updates": delta}}]
 

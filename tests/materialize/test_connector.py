@@ -75,7 +75,7 @@ def failed(connectors: Connectors, spec: MaterializationSpec) -> FlowError:
     return caught.value
 
 
-def test_a_program_is_started_once_for_all_that_it_serves(connectors: Connectors) -> None:
+def test_program_is_started_once_for_all_bindings(connectors: Connectors) -> None:
     first = connectors.connect(local())
 
     assert connectors.connect(local(key="other")) is first
@@ -100,7 +100,7 @@ def test_slow_connector_delays_no_other(connectors: Connectors) -> None:
     slow.join()
 
 
-def test_a_program_that_has_died_is_started_again(connectors: Connectors) -> None:
+def test_dead_program_is_restarted(connectors: Connectors) -> None:
     spec = materialization(local(mode="die", key="t0ken"))
     before = connectors.connect(spec.endpoint)
 
@@ -114,7 +114,7 @@ def test_a_program_that_has_died_is_started_again(connectors: Connectors) -> Non
     assert connectors.connect(spec.endpoint) is not before
 
 
-def test_a_program_that_cannot_be_started(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unstartable_program_is_reported(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOW", "fail: s3cret")
 
     with pytest.raises(TaskError) as caught:
@@ -124,7 +124,7 @@ def test_a_program_that_cannot_be_started(connectors: Connectors, monkeypatch: p
     assert caught.value.message.endswith("ended before it was ready (exit code 7):\ncannot play\nwith ***")
 
 
-def test_where_a_program_runs_and_what_it_is_given(connectors: Connectors, tmp_path: Path) -> None:
+def test_program_gets_its_folder_and_environment(connectors: Connectors, tmp_path: Path) -> None:
     program = "import os; open('here', 'w').write(os.environ['SECRET']); print('localhost:1', flush=True)"
     env = EndpointConfig({"SECRET": "${file:secret}"}, f"{tmp_path}/flow.yaml", AT)
     (tmp_path / "secret").write_text("t0ken\n")
@@ -134,7 +134,7 @@ def test_where_a_program_runs_and_what_it_is_given(connectors: Connectors, tmp_p
     assert (tmp_path / "here").read_text() == "t0ken"
 
 
-def test_no_program_is_left_behind() -> None:
+def test_close_ends_all_programs() -> None:
     with Connectors() as connectors:
         connector = connectors.connect(local())
     assert connector.has_ended
@@ -163,7 +163,7 @@ def test_uninstalled_image_is_reported(connectors: Connectors, monkeypatch: pyte
     assert not_installed(local()) is None
 
 
-def test_a_connector_that_is_not_at_its_address(connectors: Connectors) -> None:
+def test_unreachable_address_is_reported(connectors: Connectors) -> None:
     error = failed(connectors, materialization(AddressEndpoint("127.0.0.1:9", config(), AT)))
 
     assert isinstance(error, EndpointGoneError)
@@ -192,7 +192,7 @@ def test_a_materialization_is_prepared(connectors: Connectors, address: str) -> 
     assert ready.apply(connectors.connect(endpoint)).description == "created rows, more in a.db by ***"
 
 
-def test_messages_say_what_other_connectors_ask_for(connectors: Connectors, address: str) -> None:
+def test_messages_have_all_parts_for_other_connectors(connectors: Connectors, address: str) -> None:
     fields = FieldsSpec(AT, include={"sum": {"digits": 2}})
     spec = materialization(AddressEndpoint(address, config(), AT), binding(0, {"table": "rows"}, fields))
 
@@ -230,7 +230,7 @@ def test_messages_say_what_other_connectors_ask_for(connectors: Connectors, addr
     assert shuffle.source_schema_uri == bound.collection.schema_uri
 
 
-def test_a_schema_may_have_large_numbers_and_any_characters() -> None:
+def test_schema_message_keeps_large_numbers_and_any_characters() -> None:
     schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 2**70, "title": "№ \u0000 😀"}}}
     shape = infer(schema)
     spec = replace(COLLECTION, read_schema=schema, projections=project(shape, ("/id",), {}))
@@ -242,7 +242,7 @@ def test_a_schema_may_have_large_numbers_and_any_characters() -> None:
     assert {each.field: each.inference.title for each in message.projections}["id"] == "№ \u0000 😀"
 
 
-def test_a_version_is_another_for_every_change_but_of_secrets(connectors: Connectors, address: str) -> None:
+def test_version_changes_with_every_edit_except_secrets(connectors: Connectors, address: str) -> None:
     def version(resource: Any = None, **values: Any) -> str:
         spec = materialization(
             AddressEndpoint(address, config(**values), AT), binding(0, resource or {"table": "rows"})
@@ -255,7 +255,7 @@ def test_a_version_is_another_for_every_change_but_of_secrets(connectors: Connec
     assert len({first, version(key="s3cret", path="b.db"), version({"table": "other"}, key="s3cret"), version()}) == 4
 
 
-def test_a_configuration_is_held_against_the_connector_s_schema(connectors: Connectors, address: str) -> None:
+def test_configuration_is_checked_by_the_connectors_schema(connectors: Connectors, address: str) -> None:
     spec = materialization(
         AddressEndpoint(address, config(path="A DB", pth="x", key=5, mode="play"), AT), binding(0, {"tabel": "x"})
     )
@@ -281,7 +281,7 @@ def test_a_configuration_is_held_against_the_connector_s_schema(connectors: Conn
     ]
 
 
-def test_fields_that_the_connector_refuses(connectors: Connectors, address: str) -> None:
+def test_fields_refused_by_the_connector_are_issues(connectors: Connectors, address: str) -> None:
     fields = FieldsSpec(AT, include={"who": {}}, positions={"who": Position("flow.yaml", 31, 5)})
     spec = materialization(AddressEndpoint(address, config(mode="forbid"), AT), binding(0, {"table": "rows"}, fields))
 
@@ -290,7 +290,7 @@ def test_fields_that_the_connector_refuses(connectors: Connectors, address: str)
     ]
 
 
-def test_bindings_that_go_to_the_same_place(connectors: Connectors, address: str) -> None:
+def test_bindings_of_one_resource_are_issues(connectors: Connectors, address: str) -> None:
     spec = materialization(
         AddressEndpoint(address, config(mode="same"), AT), binding(0, {"table": "a"}), binding(1, {"table": "b"})
     )
@@ -316,14 +316,14 @@ def test_connector_messages_show_no_secrets(connectors: Connectors, address: str
         ready.apply(connectors.connect(denied.endpoint))
 
 
-def test_a_connector_that_answers_nonsense(connectors: Connectors, address: str) -> None:
+def test_nonsensical_answers_are_reported(connectors: Connectors, address: str) -> None:
     error = failed(connectors, materialization(AddressEndpoint(address, config(mode="few"), AT)))
 
     assert isinstance(error, ProtocolError)
     assert error.message == f"'a/view': the connector at {address} has validated 0 of 1 bindings"
 
 
-def test_a_secret_that_is_not_there(connectors: Connectors, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_secret_is_reported(connectors: Connectors, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     error = failed(connectors, materialization(AddressEndpoint(address, config(key="${env:NOT_SET}"), AT)))
 
@@ -331,7 +331,7 @@ def test_a_secret_that_is_not_there(connectors: Connectors, address: str, monkey
     assert error.position == Position("flow.yaml", 6, 9)
 
 
-def test_an_encrypted_configuration(connectors: Connectors, address: str) -> None:
+def test_encrypted_configuration_is_reported(connectors: Connectors, address: str) -> None:
     error = failed(connectors, materialization(AddressEndpoint(address, config(sops={"mac": "x"}), AT)))
 
     assert error.message == "the configuration is encrypted by sops, which is not supported"
@@ -418,7 +418,7 @@ def test_connector_that_is_never_ready_is_reported_with_its_output() -> None:
     assert caught.value.message == "the toy did not print its address within 2.5 s:\nstill thinking"
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_missing_program_is_reported() -> None:
     with pytest.raises(TaskError, match="the toy cannot be started: No such file or directory"):
         start(["/no/such/program"])
     with pytest.raises(TaskError, match=r"exit code 127\):\ncannot run /no/such/program: No such file or directory"):
@@ -437,7 +437,7 @@ def test_error_of_a_connector_has_the_last_lines_of_output() -> None:
     assert max(map(len, lines)) == 500
 
 
-def test_a_guarded_program_ends_with_its_guard_and_says_how() -> None:
+def test_guarded_program_ends_with_its_guard_and_reports_its_exit_code() -> None:
     program = "import sys, time; print('localhost:1', flush=True); time.sleep(0.3); print('enough', file=sys.stderr); sys.exit(5)"
     process = start(guarded_command([sys.executable, "-c", program]))
     until(lambda: process.ended is not None)
@@ -446,7 +446,7 @@ def test_a_guarded_program_ends_with_its_guard_and_says_how() -> None:
     process.close()
 
 
-def test_a_program_that_hears_nothing_is_ended_all_the_same() -> None:
+def test_program_that_ignores_its_input_is_killed() -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEPER[2]
     process = start([sys.executable, "-c", deaf])
 
@@ -494,14 +494,14 @@ def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
     process.close()
 
 
-def test_connector_that_is_not_needed_any_more_is_not_awaited() -> None:
+def test_start_of_an_unneeded_connector_is_not_awaited() -> None:
     asked = iter((True, False))
     silent = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(TaskError, match="did not print its address"):
         ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, should_wait=lambda: next(asked))
 
 
-def test_a_forked_process_has_no_threads_of_grpc() -> None:
+def test_forked_process_has_no_grpc_threads() -> None:
     """Threads would abort it where it closes descriptors before it starts another program, as PySpark starts Java."""
     env = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
 

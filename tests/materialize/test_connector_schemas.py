@@ -51,12 +51,12 @@ def test_unknown_schema_dialect_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["{", '{"type": 5}', '{"$ref": "https://nowhere.example/x.json"}', '{"$ref": "#/none"}']
 )
-def test_a_schema_that_is_none(text: str) -> None:
+def test_invalid_schema_is_reported(text: str) -> None:
     with pytest.raises(ProtocolError, match="what it gives as the schema of its resource is none: "):
         parse_schemas("it", pb.SpecResponse(resource_spec_schema_json=text))
 
 
-def test_faults_lie_at_their_places() -> None:
+def test_faults_have_positions() -> None:
     schema = {
         "properties": {
             "a/b": {

@@ -93,7 +93,7 @@ def wanted(
         (wanted("a/b"), {"a_of_b": UNSATISFIABLE}, ("Id",), ("a/b/c",), "flow_document"),
     ],
 )  # fmt: skip
-def test_selections(
+def test_fields_are_selected_by_the_rules(
     spec: FieldsSpec,
     changes: dict[str, ConstraintType],
     keys: tuple[str, ...],
@@ -121,11 +121,13 @@ def test_selections(
         (wanted(), {"id": UNSATISFIABLE, "Id": FORBIDDEN}, [("the connector cannot take the field 'id' any longer: why id", 1)]),
     ],
 )  # fmt: skip
-def test_issues(spec: FieldsSpec, changes: dict[str, ConstraintType], issues: list[tuple[str, int]]) -> None:
+def test_field_conflicts_are_issues(
+    spec: FieldsSpec, changes: dict[str, ConstraintType], issues: list[tuple[str, int]]
+) -> None:
     assert select(spec, **changes) == issues
 
 
-def test_a_field_that_the_connector_is_silent_about_is_not_materialized() -> None:
+def test_field_without_a_constraint_is_not_materialized() -> None:
     constraints = {"id": Constraint(NEEDED, "")}
 
     assert select_fields(["/id"], FIELDS, constraints, FieldsSpec(AT)) == FieldSelection(("id",), ())
@@ -166,7 +168,7 @@ def problems(draw: st.DrawFn) -> tuple[list[ProjectionSpec], dict[str, Constrain
 
 
 @given(problems())
-def test_laws(problem: tuple[list[ProjectionSpec], dict[str, Constraint], FieldsSpec]) -> None:
+def test_selection_obeys_its_laws(problem: tuple[list[ProjectionSpec], dict[str, Constraint], FieldsSpec]) -> None:
     projections, constraints, spec = problem
     pointers = {each.field: each.pointer for each in projections}
     kind = {name: constraints[name].type if name in constraints else FORBIDDEN for name in pointers}

@@ -36,7 +36,7 @@ def many(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.sampled(1)
-def test_a_table_has_as_many_columns_as_it_can(endpoint: Endpoint) -> None:
+def test_table_gets_as_many_columns_as_permitted(endpoint: Endpoint) -> None:
     """It is stored, and goes on; what is added later finds no room, and what is there stays."""
     endpoint.edit({"o": many(2500)})
     endpoint.ingest("o", [{"k": 1, "v": 2, "w0000": 3, "w2499": 4}])
@@ -109,7 +109,7 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("sql", "hint"), LIMITS)
-def test_each_limit_of_postgresql_has_its_hint(sql: str, hint: str) -> None:
+def test_limits_of_postgresql_have_hints(sql: str, hint: str) -> None:
     with server().connect() as connection, pytest.raises(psycopg.Error) as raised:
         connection.execute(sql.encode())
     error = explain("here", raised.value)

@@ -47,7 +47,7 @@ def written(token: str, **positions: int) -> bytes:
         (b"", written("b", b0=40, b1=40), "c", {"b0": 40, "b1": 40}, set(), {}),
     ],
 )
-def test_where_a_shard_continues(
+def test_resume_returns_the_position_of_a_shard(
     opened: bytes, kept: bytes, token: str | None, positions: dict[str, int], empty: set[str], largest: dict[str, bytes]
 ) -> None:
     resumed = resume(opened, ShardData(kept), BINDINGS, KNOWN, token)
@@ -77,7 +77,7 @@ def test_checkpoint_of_another_program_is_refused(text: bytes) -> None:
         ({"a": "foo"}, "bar", "bar"),
     ],
 )
-def test_merge_patches(value: Any, patch: Any, merged: Any) -> None:
+def test_driver_checkpoint_applies_merge_patches(value: Any, patch: Any, merged: Any) -> None:
     assert merge_patch(value, patch) == merged
 
 
@@ -104,7 +104,7 @@ def test_reset_marker_decides_which_bindings_are_cleared(
     assert resumed.is_new is bool(clearing)
 
 
-def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
+def test_reset_marker_records_progress_of_bindings(tmp_path: Path) -> None:
     places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
     first = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
     announce(tmp_path, "a/view", first)
@@ -124,7 +124,7 @@ def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
     ("state", "counts"),
     [(None, True), (TaskState("a/view", 1, {}, {}), True), (TaskState("a/view", 1, {"b0": 50}, {}), False)],
 )
-def test_a_restart_counts_if_nothing_is_stored_since_it_was_announced(
+def test_announced_reset_is_valid_if_nothing_was_stored_since(
     tmp_path: Path, state: TaskState | None, *, counts: bool
 ) -> None:
     first, second = ResetMarker("first"), ResetMarker("second", {"b0": ("c/one", 40)})

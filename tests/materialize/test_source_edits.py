@@ -78,7 +78,7 @@ CASES = [(kind, before) for kind in ENDPOINTS for before in BEFORE if kind not i
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(("endpoint", "before"), CASES, indirect=["endpoint"])
-def test_a_column_has_what_its_field_has_or_the_task_stops(before: str, endpoint: Endpoint) -> None:
+def test_column_equals_its_field_or_the_task_stops(before: str, endpoint: Endpoint) -> None:
     """A field that may have another type: what is new is stored; or nothing is, and it can be excluded."""
     schema, old = BEFORE[before]
     names = {f"o{number}": more for number, more in enumerate(VALUES)}
@@ -162,7 +162,7 @@ def test_an_edited_reduction_waits_until_rows_are_stored_again(before: str, tabl
     assert {name: table.rows(name) for name in afters} == {name: table.contents(name) for name in afters}
 
 
-def test_an_accepted_reduction_holds_from_now_on_and_is_remembered(table: Endpoint) -> None:
+def test_accepted_reduction_applies_and_is_recorded(table: Endpoint) -> None:
     table.edit({"o": reduced("sum")})
     table.ingest("o", [{"k": 1, "v": 5}, {"k": 1, "v": 3}])
     assert table.run() == {"o": None}
@@ -210,7 +210,7 @@ ONWARD = {
 
 
 @pytest.mark.parametrize("what", ONWARD)
-def test_other_edits_of_a_schema_continue(what: str, table: Endpoint) -> None:
+def test_other_schema_edits_do_not_stop_the_task(what: str, table: Endpoint) -> None:
     table.edit({"o": reduced("sum")})
     table.ingest("o", [{"k": 1, "v": 5}])
     assert table.run() == {"o": None}
@@ -241,7 +241,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("what", WAITING)
-def test_edits_that_leave_rows_behind_wait(what: str, table: Endpoint) -> None:
+def test_edits_that_leave_outdated_rows_wait(what: str, table: Endpoint) -> None:
     schema, message = WAITING[what]
     table.edit({"o": reduced("sum")})
     table.ingest("o", [{"k": 1, "v": 5}])
@@ -257,7 +257,7 @@ def test_edits_that_leave_rows_behind_wait(what: str, table: Endpoint) -> None:
     assert table.rows("o") == {1: 8}
 
 
-def test_a_key_is_not_edited_under_documents(table: Endpoint) -> None:
+def test_key_of_stored_documents_cannot_change(table: Endpoint) -> None:
     table.edit({"o": reduced("sum")})
     table.ingest("o", [{"k": 1, "v": 5}])
     assert table.run() == {"o": None}

@@ -147,7 +147,7 @@ STEPS = st.lists(
     STEPS,
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_any_cuts_and_crashes_give_the_table_of_one_fold(
+def test_stream_with_any_cuts_and_crashes_equals_one_fold(
     schemas: list[str], documents: list[tuple[int, int, Any]], steps: list[tuple[int, int, int, bool, bool]]
 ) -> None:
     world = World(schemas, documents, Endpoint())

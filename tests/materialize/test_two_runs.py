@@ -67,7 +67,7 @@ def divide(project: Project) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_split", [False, True])
-def test_the_later_one_continues_and_the_earlier_ends(project: Project, is_split: bool) -> None:
+def test_later_run_continues_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
         project.wait_until_stored()
         if is_split:
@@ -103,7 +103,7 @@ def test_superseded_run_stores_nothing_after_a_pause(project: Project, failpoint
     assert project.is_stored()
 
 
-def test_over_a_copy_of_the_data_folder_the_endpoint_fences(project: Project) -> None:
+def test_endpoint_fences_a_run_over_a_copied_data_folder(project: Project) -> None:
     """Two data folders know nothing of each other; their endpoint does."""
     copy = Project(project.folder.with_name("copy"), project.endpoint)
     shutil.copytree(project.folder / "data", copy.folder / "data")

@@ -75,7 +75,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_arrives_as_it_was_raised(error: FlowError) -> None:
+def test_error_survives_the_wire(error: FlowError) -> None:
     with serving(Raising(error)) as client:
         with pytest.raises(grpc.RpcError) as unary:
             client.spec(pb.SpecRequest())
@@ -98,7 +98,7 @@ CODES = [
 
 
 @pytest.mark.parametrize(("kind", "code"), CODES)
-def test_codes_are_those_that_other_clients_and_connectors_mean(kind: type[FlowError], code: grpc.StatusCode) -> None:
+def test_status_codes_have_their_standard_meaning(kind: type[FlowError], code: grpc.StatusCode) -> None:
     assert status_of(kind("it would not"))[:2] == (code, "it would not")
 
     with serving(Raising(None, code)) as client, pytest.raises(grpc.RpcError) as caught:
@@ -127,7 +127,7 @@ def test_a_very_long_message_is_shortened() -> None:
     assert metadata == ()
 
 
-def test_a_connector_that_is_not_there() -> None:
+def test_unreachable_connector_is_reported() -> None:
     with open_channel("127.0.0.1:1") as channel, pytest.raises(grpc.RpcError) as caught:
         DriverClient(channel).spec(pb.SpecRequest(), timeout=60)
 

@@ -96,7 +96,7 @@ def test_order_tracks_whether_a_transaction_is_storing() -> None:
 
 
 @given(st.lists(st.sampled_from([*get_args(Request), *(f"<{name}" for name in get_args(Response))]), max_size=12))
-def test_an_order_that_is_taken_is_that_of_each_direction(messages: list[str]) -> None:
+def test_order_tracks_each_direction_separately(messages: list[str]) -> None:
     try:
         play(messages)
     except ProtocolError:

@@ -37,7 +37,9 @@ def revealed(value: object, url: str = "/catalog/flow.yaml") -> object:
         (["${env:HOST}", 1, None, {"of": ["${env:HOST}"]}], ["db", 1, None, {"of": ["db"]}]),
     ],
 )
-def test_references_to_the_environment(written: object, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_references_are_resolved(
+    written: object, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("USER_NAME", "ann")
     monkeypatch.setenv("HOST", "db")
     monkeypatch.delenv("UNSET", raising=False)
@@ -54,7 +56,7 @@ def test_revealed_references_are_not_resolved_again(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("content", "expected"), [("a\n", "a"), ("a\r\n", "a"), ("a", "a"), ("a\n\n", "a\n"), (" ä ", " ä ")]
 )
-def test_a_file_without_its_last_line_s_end(content: str, expected: str, tmp_path: Path) -> None:
+def test_file_reference_omits_the_last_line_break(content: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(content.encode())
 
     assert revealed("${file:password}", f"{tmp_path}/flow.yaml") == expected
@@ -72,7 +74,7 @@ def test_a_variable_that_is_not_set_is_reported_where_it_is_written(monkeypatch:
     assert caught.value.hint == "set it for whoever runs this, or write '${env:DB_PASSWORD:-…}' with a default"
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_secret_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
 
     with pytest.raises(TaskError, match="cannot read the secret in .*/absent: No such file or directory"):
@@ -84,14 +86,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "large"])
-def test_a_file_that_is_too_large_holds_no_secret(name: str, tmp_path: Path) -> None:
+def test_oversized_secret_file_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
 
     with pytest.raises(TaskError, match="it has more than 1 MiB, the limit of a file that a catalog names"):
         revealed(f"${{file:{name}}}", f"{tmp_path}/flow.yaml")
 
 
-def test_the_references_of_a_text() -> None:
+def test_references_of_a_text_are_found() -> None:
     assert references("$${env:A} ${env:B}:${file:c/d.txt} ${E}") == ["${env:B}", "${file:c/d.txt}"]
 
 
@@ -119,7 +121,7 @@ def test_secret_texts_are_found(config: object, secrets: set[str], monkeypatch: 
     assert secret_texts(config, "/catalog/flow.yaml") == secrets
 
 
-def test_a_message_in_which_secrets_are_hidden() -> None:
+def test_secrets_are_hidden_in_messages() -> None:
     assert hide("user=ann password=hunter2 or hunter", {"hunter", "hunter2"}) == "user=ann password=*** or ***"
 
 
@@ -147,12 +149,12 @@ def test_a_message_in_which_secrets_are_hidden() -> None:
         ("  name: token", "  name: token"),
     ],
 )
-def test_a_line_in_which_secrets_are_hidden(line: str, shown: str) -> None:
+def test_secrets_are_hidden_in_lines(line: str, shown: str) -> None:
     assert hide_in_line(line) == shown
     assert len(shown) == len(line)
 
 
-def test_a_configuration_shows_as_stars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_repr_shows_stars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "t0k3n")
     config = EndpointConfig({"host": "${env:TOKEN}", "password": "hunter2"}, "/catalog/flow.yaml", AT)
     endpoint = ConnectorEndpoint("materialize-postgres", config, AT)
@@ -183,7 +185,7 @@ def test_a_configuration_is_revealed_for_another_process(monkeypatch: pytest.Mon
         ("a/b:dev@sha256:0123", "b"),
     ],
 )
-def test_an_image_is_a_connector_by_the_last_of_its_name(image: str, connector: str) -> None:
+def test_image_names_a_connector_by_its_last_part(image: str, connector: str) -> None:
     assert ConnectorEndpoint(image, EndpointConfig({}, "", AT), AT).connector == connector
 
 

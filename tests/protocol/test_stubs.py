@@ -118,18 +118,18 @@ def type_of(field: FieldDescriptor) -> str:
 
 
 @pytest.mark.parametrize("line", MESSAGES)
-def test_numbers_and_types_are_those_of_the_protocol(line: str) -> None:
+def test_stub_fields_have_the_numbers_and_types_of_the_protocol(line: str) -> None:
     name, _, fields = line.partition(":")
     declared = declared_messages()[name].fields
 
     assert ", ".join(f"{field.name}={field.number} {type_of(field)}" for field in declared) == fields.strip()
 
 
-def test_all_messages_are_there() -> None:
+def test_stubs_have_all_messages() -> None:
     assert sorted(declared_messages()) == sorted(line.partition(":")[0] for line in MESSAGES)
 
 
-def test_numbers_of_enumerations() -> None:
+def test_stub_enumerations_have_the_numbers_of_the_protocol() -> None:
     assert dict(materialize_pb2.Constraint.Type.items()) == {
         "FIELD_REQUIRED": 0,
         "LOCATION_REQUIRED": 1,
@@ -151,7 +151,7 @@ def test_numbers_of_enumerations() -> None:
     }
 
 
-def test_methods_are_those_that_are_called_and_served() -> None:
+def test_methods_are_called_and_served_under_one_path() -> None:
     (service,) = materialize_pb2.DESCRIPTOR.services_by_name.values()
 
     assert service.full_name == SERVICE == "materialize.Driver"
@@ -207,11 +207,11 @@ def test_materialization_is_a_task() -> None:
     assert task.sources == {"a/source": COLLECTION}
 
 
-def test_a_binding_is_named_as_its_input() -> None:
+def test_binding_has_the_name_of_its_input() -> None:
     assert materialization().bindings[0].name == "a/source -> rows"
 
 
-def test_a_field_is_where_it_is_named() -> None:
+def test_field_position_is_that_of_its_name() -> None:
     fields = materialization().bindings[0].fields
 
     assert (fields.position_of("id"), fields.position_of("other")) == (PLACE, AT)

@@ -40,17 +40,17 @@ def schema_of(**strategies: dict[str, Any]) -> dict[str, Any]:
         ({"strategy": "merge", "key": ["/k"]}, [[{"k": 1}, {"k": 3}], [{"k": 2}]], [{"k": 1}, {"k": 2}, {"k": 3}]),
     ],
 )
-def test_strategies(annotation: dict[str, Any], values: list[Any], expected: Any) -> None:
+def test_strategies_reduce_values(annotation: dict[str, Any], values: list[Any], expected: Any) -> None:
     combiner = Combiner(schema_of(v=annotation))
 
     assert combiner.full([{"v": value} for value in values]) == {"v": expected}
 
 
-def test_without_annotations_the_last_document_stands_alone() -> None:
+def test_last_document_replaces_others_without_annotations() -> None:
     assert Combiner({"type": "object"}).full([{"a": 1}, {"b": 2}]) == {"b": 2}
 
 
-def test_delete_removes_in_full_and_stays_a_tombstone_in_part() -> None:
+def test_delete_is_a_tombstone_until_a_full_reduction() -> None:
     combiner = Combiner(schema_of(v={"strategy": "lastWriteWins", "delete": True}))
 
     assert combiner.full([{"k": 1, "v": 1}]) == {"k": 1}
@@ -80,7 +80,7 @@ def test_partial_reductions_keep_non_associative_documents_separate() -> None:
         ({"strategy": "merge"}, [{}, 1], "while reducing '/v': 'merge' strategy expects objects or arrays"),
     ],
 )
-def test_values_that_do_not_fit(annotation: dict[str, Any], values: list[Any], message: str) -> None:
+def test_unsuitable_values_are_refused(annotation: dict[str, Any], values: list[Any], message: str) -> None:
     with pytest.raises(ReductionError, match=message):
         Combiner(schema_of(v=annotation)).full([{"v": value} for value in values])
 
@@ -97,7 +97,7 @@ def test_values_that_do_not_fit(annotation: dict[str, Any], values: list[Any], m
         ),
     ],
 )
-def test_annotations_that_make_no_sense(schema: dict[str, Any], message: str) -> None:
+def test_invalid_annotations_are_refused(schema: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Combiner(schema, name="a/b")
 
@@ -143,9 +143,7 @@ def naive(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @given(DOCUMENTS, st.data())
-def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
-    documents: list[dict[str, Any]], data: st.DataObject
-) -> None:
+def test_l6_partial_reductions_in_order_equal_one_fold(documents: list[dict[str, Any]], data: st.DataObject) -> None:
     cut = sorted(data.draw(st.sets(st.integers(1, len(documents)))) | {0, len(documents)})
     parts = [documents[begin:end] for begin, end in pairwise(cut)]
     partial = [each for part in parts for each in COMBINER.partial(part)]

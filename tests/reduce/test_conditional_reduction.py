@@ -56,7 +56,7 @@ def reset(value: float) -> dict[str, Any]:
         ([reset(5), summed(2), reset(0), summed(-1)], reset(-1)),
     ],
 )
-def test_sum_then_reset(documents: list[Any], expected: Any) -> None:
+def test_conditional_schema_sums_and_resets(documents: list[Any], expected: Any) -> None:
     combiner = Combiner(SUM_THEN_RESET)
 
     assert combiner.full(documents) == expected
@@ -83,7 +83,7 @@ def test_sum_then_reset(documents: list[Any], expected: Any) -> None:
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_json_merge_patch(original: Any, patch: Any, expected: Any) -> None:
+def test_conditional_schema_applies_merge_patches(original: Any, patch: Any, expected: Any) -> None:
     assert Combiner(MERGE_PATCH).full([original, patch]) == expected
 
 
@@ -94,7 +94,7 @@ def test_a_schema_may_have_a_name_of_its_own() -> None:
         }
 
 
-def test_patches_are_combined_before_there_is_what_they_patch() -> None:
+def test_patches_are_combined_without_a_base_document() -> None:
     combiner = Combiner(MERGE_PATCH)
 
     assert combiner.partial([{"a": 1, "b": {"c": 2}}, {"a": None}, {"b": {"c": None}}]) == [
@@ -103,7 +103,7 @@ def test_patches_are_combined_before_there_is_what_they_patch() -> None:
     assert combiner.partial([{"a": None}, {"a": {"x": 1}}]) == [{"a": None}, {"a": {"x": 1}}]  # an object, of x alone
 
 
-def test_changes_are_combined_up_to_a_deletion_and_not_over_it() -> None:
+def test_changes_are_not_combined_across_a_deletion() -> None:
     combiner = Combiner(CHANGES)
     create, update, delete = {"op": "c", "a": 1}, {"op": "u", "b": 2}, {"op": "d"}
 
@@ -120,7 +120,7 @@ def test_partial_reductions_keep_documents_that_choose_strategies_separate() -> 
     assert combiner.partial([1, 1, 1]) == [1, 1, 1]  # 2 would replace what came before it
 
 
-def test_a_reset_keeps_what_is_to_be_deleted_or_removed_later_apart() -> None:
+def test_reset_is_not_combined_with_later_removals() -> None:
     schema = {
         "if": {"required": ["reset"]},
         "else": {"reduce": {"strategy": "merge"}, "properties": {"a": {"$ref": "#/x-gone"}}},
@@ -144,7 +144,7 @@ def test_deleted_documents_need_not_match_a_branch() -> None:
     assert Combiner(schema).partial([3, None, 2]) == [None, 2]
 
 
-def test_values_that_do_not_fit_their_own_strategy_fail_in_part_too() -> None:
+def test_unsuitable_values_fail_in_partial_reductions() -> None:
     combiner = Combiner({"if": True, "then": {"reduce": {"strategy": "sum"}}})
 
     with pytest.raises(ReductionError, match="while reducing '': 'sum' strategy expects numbers"):
@@ -207,7 +207,7 @@ def test_values_that_do_not_fit_their_own_strategy_fail_in_part_too() -> None:
         ),
     ],
 )
-def test_where_annotations_apply(schema: Any, documents: list[Any], expected: Any) -> None:
+def test_annotations_apply_by_conditions(schema: Any, documents: list[Any], expected: Any) -> None:
     assert Combiner(schema).full(documents) == expected
 
 
@@ -246,7 +246,7 @@ MAXIMIZE: Any = {"reduce": {"strategy": "maximize"}}
         ({"allOf": [{"$ref": "#/$defs/count", **MAXIMIZE}]}, [3, None, 5, 4], 5),
     ],
 )
-def test_an_annotation_beside_a_reference_stands_for_those_it_leads_to(
+def test_annotation_beside_a_reference_replaces_those_of_its_target(
     value: Any, values: list[Any], expected: Any
 ) -> None:
     combiner = Combiner({"reduce": {"strategy": "merge"}, "properties": {"v": value}, "$defs": SHARED})
@@ -314,7 +314,7 @@ def test_strategies_that_conflict_for_some_values_fail_with_those_values() -> No
         ({"oneOf": [{"type": 1, "reduce": {"strategy": "sum"}}]}, "the schema of 'a/b' is not a JSON Schema: at "),
     ],
 )
-def test_annotations_where_they_make_no_sense(schema: Any, message: str) -> None:
+def test_annotations_without_effect_are_refused(schema: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Combiner(schema, name="a/b")
 
@@ -332,6 +332,6 @@ def test_annotations_where_they_make_no_sense(schema: Any, message: str) -> None
         ({"strategy": "merge", "delete": 1}, "'delete' is 1, and must be true or false"),
     ],
 )
-def test_annotations_that_are_none(annotation: Any, message: str) -> None:
+def test_malformed_annotations_are_refused(annotation: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Combiner({"reduce": annotation}, name="a/b")

@@ -56,12 +56,12 @@ MERGE = Combiner({"reduce": {"strategy": "jsonSchemaMerge"}})
         ),
     ],
 )
-def test_unions(schemas: list[Any], expected: Any) -> None:
+def test_schemas_merge_to_their_union(schemas: list[Any], expected: Any) -> None:
     assert MERGE.full(schemas) == expected
 
 
 @pytest.mark.parametrize("value", [True, None, {"type": "text"}, {"properties": 1}])
-def test_values_that_are_no_schemas(value: Any) -> None:
+def test_values_that_are_no_schemas_are_refused(value: Any) -> None:
     with pytest.raises(ReductionError, match="'jsonSchemaMerge' strategy expects objects that are JSON Schemas"):
         MERGE.full([{"type": "object"}, value])
 
@@ -96,7 +96,7 @@ def test_union_accepts_values_of_every_schema(schemas: list[Any], values: list[A
 
 
 @given(st.lists(SCHEMAS, min_size=3, max_size=3))
-def test_l6_any_two_may_be_merged_first(schemas: list[Any]) -> None:
+def test_l6_schema_merges_are_associative(schemas: list[Any]) -> None:
     first, second, third = schemas
 
     assert MERGE.full([first, *MERGE.partial([second, third])]) == MERGE.full(schemas)

@@ -48,7 +48,7 @@ def test_arrays_are_joined_by_natural_order(left: list[Any], right: list[Any], e
     assert Combiner({"reduce": {"strategy": "merge", "key": [""]}}).full([left, right]) == expected
 
 
-def test_tombstones_are_taken_out_of_keyed_arrays() -> None:
+def test_full_reduction_removes_tombstones_of_keyed_arrays() -> None:
     item = {
         "if": {"required": ["gone"]},
         "then": {"reduce": {"strategy": "merge", "delete": True}},
@@ -60,14 +60,14 @@ def test_tombstones_are_taken_out_of_keyed_arrays() -> None:
     assert combiner.partial([[{"k": 1}], [{"k": 1, "gone": 1}]]) == [[{"k": 1, "gone": 1}]]
 
 
-def test_a_missing_key_comes_before_null() -> None:
+def test_missing_key_sorts_before_null() -> None:
     combiner = Combiner({"reduce": {"strategy": "merge", "key": ["/k"]}})
 
     assert combiner.full([[{"k": None}], [{"a": 1}]]) == [{"a": 1}, {"k": None}]
 
 
 @pytest.mark.parametrize("items", [[{"k": 2, "l": 1}, {"k": 1, "l": 1}], [{"k": 1, "l": 1}, {"k": 1, "l": 1}]])
-def test_arrays_that_are_not_sorted_and_unique(items: list[Any]) -> None:
+def test_unsorted_arrays_are_refused(items: list[Any]) -> None:
     with pytest.raises(
         ReductionError, match="while reducing '': 'merge' strategy with a key expects arrays sorted .* LHS: nothing"
     ):
@@ -81,7 +81,7 @@ def test_an_item_that_does_not_fit_is_named() -> None:
         combiner.full([[0, 1], [-1, 1]])
 
 
-def test_strategies_by_place_keep_keyed_arrays_apart() -> None:
+def test_strategies_by_index_keep_keyed_arrays_separate() -> None:
     first = {"reduce": {"strategy": "merge"}, "properties": {"n": {"reduce": {"strategy": "sum"}}}}
     combiner = Combiner({"reduce": {"strategy": "merge", "key": ["/k"]}, "prefixItems": [first]})
 
@@ -89,7 +89,7 @@ def test_strategies_by_place_keep_keyed_arrays_apart() -> None:
     assert combiner.partial([[], [{"k": 1}]]) == [[{"k": 1}]]
 
 
-def test_tombstones_in_arrays_by_place_keep_them_apart() -> None:
+def test_tombstones_in_arrays_by_index_keep_them_separate() -> None:
     combiner = Combiner(
         {
             "reduce": {"strategy": "merge"},
@@ -113,21 +113,21 @@ def test_tombstones_in_arrays_by_place_keep_them_apart() -> None:
         ([5, {"n": 1}], {"n": 1}),
     ],
 )
-def test_the_greatest_by_key(documents: list[Any], expected: Any) -> None:
+def test_maximize_selects_the_greatest_key(documents: list[Any], expected: Any) -> None:
     assert GREATEST.full(documents) == expected
 
 
-def test_the_least_by_key() -> None:
+def test_minimize_selects_the_least_key() -> None:
     combiner = Combiner({"reduce": {"strategy": "minimize", "key": ["/k", "/l"]}})
 
     assert combiner.full([{"k": 1, "l": 2}, {"k": 1, "l": 1, "a": 0}, {"k": 2, "l": 0}]) == {"k": 1, "l": 1, "a": 0}
 
 
-def test_tombstones_of_the_greatest_stay_in_part() -> None:
+def test_tombstones_of_the_greatest_stay_in_partial_reductions() -> None:
     assert GREATEST.partial([{"k": 1, "gone": 0}, {"k": 1, "n": 2}]) == [{"k": 1, "gone": 0, "n": 2}]
 
 
-def test_a_key_that_is_itself_reduced_keeps_values_apart() -> None:
+def test_reduced_key_keeps_values_separate() -> None:
     schema = {"reduce": {"strategy": "maximize", "key": ["/k"]}, "properties": {"k": {"reduce": {"strategy": "sum"}}}}
 
     assert Combiner(schema).partial([{"k": 1}, {"k": 1}]) == [{"k": 1}, {"k": 1}]
@@ -142,7 +142,7 @@ def test_a_key_that_is_itself_reduced_keeps_values_apart() -> None:
         ("minimize", [{"a": 2}, {"a": 1, "b": 0}, {"a": 1}], {"a": 1}),
     ],
 )
-def test_extremes_of_whole_values(strategy: str, values: list[Any], expected: Any) -> None:
+def test_extremes_compare_whole_values(strategy: str, values: list[Any], expected: Any) -> None:
     found = Combiner({"reduce": {"strategy": strategy}}).full(values)
 
     assert found == expected

@@ -35,7 +35,7 @@ def oracle(schema: Any, documents: list[Any]) -> str | None:
 
 @PATIENT
 @given(histories(fitting=True), st.data())
-def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
+def test_l6_random_partial_reductions_in_order_equal_one_fold(
     history: tuple[Any, list[Any]], data: st.DataObject
 ) -> None:
     schema, documents = history

@@ -46,7 +46,7 @@ NAMES = Combiner(
         ([{"add": ["a"], "remove": ["b"]}, {}], {"add": ["a"]}, {"add": ["a"], "remove": ["b"]}),
     ],
 )
-def test_terms(documents: list[Any], full: Any, partial: Any) -> None:
+def test_set_terms_are_reduced(documents: list[Any], full: Any, partial: Any) -> None:
     assert SCALARS.full(documents) == full
     assert SCALARS.partial(documents) == [partial]
 
@@ -79,7 +79,7 @@ def test_members_are_properties_where_terms_are_objects() -> None:
         [{"add": ["a", "a"]}],  # not unique
     ],
 )
-def test_values_that_are_no_sets(documents: list[Any]) -> None:
+def test_values_that_are_no_sets_are_refused(documents: list[Any]) -> None:
     with pytest.raises(ReductionError, match="while reducing '': 'set' strategy expects objects having only 'add'"):
         SCALARS.full(documents)
 

@@ -35,7 +35,7 @@ SUM = Combiner({"reduce": {"strategy": "sum"}})
         (["1", 0.1], "1.1000000000000000055511151231257827021181583404541015625"),  # all of 0.1, as it is
     ],
 )
-def test_sums(values: list[Any], expected: Any) -> None:
+def test_numbers_are_summed(values: list[Any], expected: Any) -> None:
     found = SUM.full(values)
 
     assert found == expected
@@ -59,7 +59,7 @@ def test_sums(values: list[Any], expected: Any) -> None:
         (["1e" + "9" * 30], "'sum' resulted in numeric overflow"),
     ],
 )
-def test_values_that_have_no_sum(values: list[Any], message: str) -> None:
+def test_values_without_a_sum_are_refused(values: list[Any], message: str) -> None:
     with pytest.raises(ReductionError, match=message):
         SUM.full(values)
 

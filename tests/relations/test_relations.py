@@ -75,7 +75,7 @@ def rows_at(world: World, source: Source, as_of: int) -> Counter[Row]:
     return Counter(row for batch in contents_at(world.store, source, as_of) for row in batch)
 
 
-def test_columns_of_a_catalogs_collection(world: World) -> None:
+def test_collection_has_columns_of_its_fields(world: World) -> None:
     columns = columns_of(world.catalog.collections[NAME])
 
     assert [(column.name, column.type, column.nullable) for column in columns] == [
@@ -136,14 +136,14 @@ def test_only_rows_of_requested_keys_are_read(
         world.store.close()
 
 
-def test_only_requested_columns_are_made(world: World) -> None:
+def test_only_requested_columns_are_computed(world: World) -> None:
     as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
     ((row,),) = contents_at(world.store, world.catalog.collections[NAME], as_of, {0})
 
     assert row == (1, *[None] * 11)
 
 
-def test_times_that_are_not_known_are_refused(world: World) -> None:
+def test_unknown_times_are_refused(world: World) -> None:
     as_of = ingest(world, {"b": 1, "a": "x"})
 
     with pytest.raises(FrontierError, match="not yet"):
@@ -159,9 +159,7 @@ def test_times_that_are_not_known_are_refused(world: World) -> None:
         ("x", '"x", which is no bigint'),
     ],
 )
-def test_a_value_that_its_column_cannot_hold_is_an_error_that_names_the_document(
-    world: World, value: Any, reason: str
-) -> None:
+def test_unfit_value_error_names_the_document(world: World, value: Any, reason: str) -> None:
     rows = compile_rows(columns_of(world.catalog.collections[NAME]))
 
     with pytest.raises(SqlError) as caught:
@@ -171,7 +169,7 @@ def test_a_value_that_its_column_cannot_hold_is_an_error_that_names_the_document
     assert caught.value.message.startswith(f'\'b\' is {reason}, in {{"a":"x","b":')
 
 
-def test_other_columns_of_a_document_with_such_a_value_can_be_read(world: World) -> None:
+def test_columns_beside_an_unfit_value_are_readable(world: World) -> None:
     columns = columns_of(world.catalog.collections[NAME])
     index = next(index for index, column in enumerate(columns) if column.name == "a")
 
@@ -300,7 +298,7 @@ def full_row() -> Row:
     return tuple(datum_of_text(Type(column.type), text) for column, text in zip(COLUMNS, TEXTS, strict=True))
 
 
-def test_rows_of_a_table_are_documents_and_rows_again(store: Store) -> None:
+def test_table_rows_survive_conversion_to_documents(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     rows = [full_row(), (None,) * len(COLUMNS), (-1, 0, "NaN", None, "", b"", "null", 0, 0, None, '"')]
     convert = TableRows(table)
@@ -314,7 +312,7 @@ def test_rows_of_a_table_are_documents_and_rows_again(store: Store) -> None:
     assert Counter(row for batch in contents_at(store, table, BASE + 5) for row in batch) == Counter(rows)
 
 
-def test_a_table_is_an_input(store: Store) -> None:
+def test_table_is_an_input_of_a_dataflow(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS[:1])
     rows = TableRows(table)
     store.tables.append(BASE + 1, {table.id: rows.changes([((1,), 2), ((None,), 1)])})
@@ -338,7 +336,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(value=JSON_VALUES)
-def test_jsonb_text_is_the_form_of_scalar_functions(value: Any) -> None:
+def test_jsonb_text_equals_the_form_of_scalar_functions(value: Any) -> None:
     assert jsonb_text(value) == jsonb_datum(value)
 
 
@@ -350,13 +348,13 @@ LINE = re.compile(r"\| `([^`]+)` \| `([^`]+)` \| (\w+) \| `([^`]+)` \| `([^`]+)`
 LINES = LINE.findall(PAGE.read_text())
 
 
-def test_all_types_are_on_the_page() -> None:
+def test_types_are_all_documented() -> None:
     known = set(Type) - {Type.UNKNOWN, *ARRAYS, *CATALOG_TYPES} | {Type.NUMERIC_ARRAY}
     assert {Type(name) for name, *_ in LINES} == known
 
 
 @pytest.mark.parametrize(("name", "text", "schema", "document", "arrow"), LINES)
-def test_types_in_documents(name: str, text: str, schema: str, document: str, arrow: str) -> None:
+def test_types_have_document_forms(name: str, text: str, schema: str, document: str, arrow: str) -> None:
     kind = Type(name)
     table = Table(1, "sql/public/t", (TableColumn("v", name),), (), 0, 0)
     datum = datum_of_text(kind, text)

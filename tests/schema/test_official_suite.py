@@ -75,7 +75,7 @@ def refers_elsewhere(schema: JSON) -> bool:
 
 
 @pytest.mark.parametrize("file", sorted(TESTS))
-def test_the_official_suite(file: str) -> None:
+def test_official_suite_passes(file: str) -> None:
     found = [
         each
         for case in TESTS[file]
@@ -87,7 +87,7 @@ def test_the_official_suite(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(TESTS))
-def test_the_official_suite_bundled(file: str) -> None:
+def test_official_suite_passes_after_bundling(file: str) -> None:
     cases = [case for case in TESTS[file] if not is_dynamic(case["schema"])]
     bundled = [(bundle(case["schema"], "http://localhost:1234/root.json", load), case) for case in cases]
     found = [each for schema, case in bundled for each in wrong(file, schema, case)]

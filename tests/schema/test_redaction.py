@@ -60,7 +60,7 @@ def redact(schema: JSON, document: JSON) -> JSON:
     ],
     ids=str,
 )
-def test_a_document_is_redacted(schema: JSON, document: JSON, redacted: JSON) -> None:
+def test_documents_are_redacted_by_annotations(schema: JSON, document: JSON, redacted: JSON) -> None:
     before = dump_exact(document)
 
     assert redact(schema, document) == redacted
@@ -107,7 +107,7 @@ def test_redacted_schema_has_hash_types_and_requires_no_removed_property() -> No
         ),
     ],
 )
-def test_an_annotation_without_sense_is_an_error(schema: JSON, pointer: str, message: str) -> None:
+def test_invalid_redact_annotation_is_an_error(schema: JSON, pointer: str, message: str) -> None:
     with pytest.raises(RedactionError, match=message) as caught:
         redacted_schema(schema)
 
@@ -190,7 +190,7 @@ def annotated(draw: st.DrawFn, depth: int = 3) -> tuple[JSON, JSON]:
 
 
 @given(annotated().filter(lambda drawn: drawn[0].get("type") == "object"))
-def test_no_redacted_value_is_left(drawn: tuple[Any, Any]) -> None:
+def test_redaction_leaves_no_redacted_value(drawn: tuple[Any, Any]) -> None:
     """A redacted document has no byte of a redacted value, is valid as stored, and stays as it is."""
     schema, document = drawn
     stored = redact(schema, document)

@@ -21,7 +21,7 @@ def bundled(schema: JSON) -> JSON:
     return bundle(schema, "/c/flow.yaml", FILES.__getitem__)
 
 
-def test_a_schema_that_is_only_a_file_is_that_file() -> None:
+def test_reference_to_a_file_bundles_to_that_file() -> None:
     assert bundled({"$ref": "bank.yaml"})["type"] == "object"
 
 
@@ -32,21 +32,21 @@ def test_documents_that_refer_to_one_another_validate() -> None:
     assert not validator.is_valid({"next": {"id": 1, "next": {"id": "2"}}})
 
 
-def test_siblings_of_a_reference_stay() -> None:
+def test_keywords_beside_a_reference_stay() -> None:
     found = bundled({"properties": {"x": {"$ref": "bank.yaml#/$defs/id", "reduce": {"strategy": "sum"}}}})
 
     assert found["properties"]["x"] == {"$ref": "#/$defs/bank.yaml/$defs/id", "reduce": {"strategy": "sum"}}
     assert found["$defs"]["bank.yaml"]["$defs"]["id"] == {"type": "integer"}
 
 
-def test_anchors_of_other_files() -> None:
+def test_anchors_of_other_files_are_resolved() -> None:
     validator = compile_validator(bundled({"properties": {"x": {"$ref": "anchored.yaml#Here"}}}), name="x")
 
     assert validator.is_valid({"x": "text"})
     assert not validator.is_valid({"x": 1})
 
 
-def test_anchors_that_name_a_type_stay_once() -> None:
+def test_type_anchors_stay_unique() -> None:
     found = bundled(
         {
             "properties": {"x": {"$ref": "anchored.yaml#Here"}, "$anchor": {"$anchor": "other"}},
@@ -67,7 +67,7 @@ def test_properties_named_like_keywords_are_properties() -> None:
     assert found["properties"]["$ref"] == {"type": "string"}
 
 
-def test_values_are_not_schemas() -> None:
+def test_keyword_values_are_not_treated_as_schemas() -> None:
     found = bundled({"const": {"$ref": "gone.yaml"}, "default": {"$ref": "gone.yaml"}})
 
     assert found == {"const": {"$ref": "gone.yaml"}, "default": {"$ref": "gone.yaml"}}
@@ -76,7 +76,7 @@ def test_values_are_not_schemas() -> None:
 @pytest.mark.parametrize(
     "reference", ["#/$defs/a b", "#/$defs/a%20b", "#named", "inner.json", "/c/inner.json", "inner.json#named"]
 )
-def test_a_schema_may_be_named_in_many_ways(reference: str) -> None:
+def test_schema_is_found_under_each_of_its_names(reference: str) -> None:
     found = bundled(
         {
             "properties": {"x": {"$ref": reference}},
@@ -92,7 +92,7 @@ def test_a_schema_may_be_named_in_many_ways(reference: str) -> None:
     assert "$id" not in found["$defs"]["in"]
 
 
-def test_tuples_of_the_draft_before() -> None:
+def test_tuple_keywords_of_draft_2019_09_are_converted() -> None:
     found = bundled(
         {
             "items": [{"type": "string"}, {"$ref": "#/items/0"}],
@@ -124,7 +124,7 @@ def test_tuples_of_the_draft_before() -> None:
         ("/properties/y/items/type", ("/c/flow.yaml", "/properties/y/additionalItems/type")),
     ],
 )
-def test_where_a_part_of_a_bundle_was_written(pointer: str, origin: tuple[str, str]) -> None:
+def test_bundle_knows_the_origin_of_each_part(pointer: str, origin: tuple[str, str]) -> None:
     schema = {
         "properties": {
             "x": {"$ref": "bank.yaml"},
@@ -135,7 +135,7 @@ def test_where_a_part_of_a_bundle_was_written(pointer: str, origin: tuple[str, s
     assert bundle_documents(schema, "/c/flow.yaml", FILES.__getitem__).origin(pointer) == origin
 
 
-def test_files_are_found_beside_the_file_where_an_id_names_no_place() -> None:
+def test_fictitious_id_resolves_beside_the_file() -> None:
     files = {"/c/a.yaml": {"type": "integer"}}
     asked = []
 
@@ -154,7 +154,7 @@ def test_files_are_found_beside_the_file_where_an_id_names_no_place() -> None:
         bundle({"properties": {"x": {"$ref": "gone.yaml"}}}, "/c/flow.yaml", load)
 
 
-def test_a_file_known_by_its_place_is_not_loaded_by_an_id() -> None:
+def test_file_loaded_by_path_is_not_loaded_by_id() -> None:
     schema = {
         "properties": {
             "x": {"$ref": "bank.yaml"},
@@ -177,7 +177,7 @@ def test_files_of_one_name_are_distinguished() -> None:
     assert (found["$defs"]["x_y.yaml-2"], found["$defs"]["x_y.yaml"]) == ({"type": "integer"}, True)
 
 
-def test_two_references_at_one_location_both_count() -> None:
+def test_references_at_one_location_both_apply() -> None:
     schema = {"$ref": "#/$defs/a", "$recursiveRef": "#/$defs/b", "$defs": {"a": {"minimum": 1}, "b": {"maximum": 2}}}
 
     found = bundled(schema)
@@ -193,14 +193,14 @@ def test_a_dynamic_reference_with_a_choice_is_refused() -> None:
         bundled({"$recursiveAnchor": True, "$ref": "tree", "$defs": {"tree": tree}})
 
 
-def test_the_schema_of_schemas_needs_no_loading() -> None:
+def test_meta_schema_is_not_loaded() -> None:
     meta = "https://json-schema.org/draft/2020-12/schema"
     found = bundled({"properties": {"schema": {"$ref": meta}, "type": {"$ref": f"{meta}#/$defs/x"}}})
 
     assert found["properties"] == {"schema": {"$ref": meta}, "type": {"$ref": f"{meta}#/$defs/x"}}
 
 
-def test_names_behind_unknown_keywords_are_none() -> None:
+def test_names_below_unknown_keywords_are_ignored() -> None:
     found = bundled({"x-y": {"$id": "/d/other.json", "properties": {"x": {"$ref": "bank.yaml"}}}})
 
     assert found["x-y"]["properties"]["x"] == {"$ref": "#/$defs/bank.yaml"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.schema.dialect import subschemas
 
 
-def test_schemas_inside_a_schema() -> None:
+def test_subschemas_are_found_by_keyword() -> None:
     schema = {
         "$defs": {"a/b": {"items": {"type": "null"}}},
         "not": False,

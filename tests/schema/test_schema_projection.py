@@ -28,7 +28,7 @@ SCHEMA = {
 }
 
 
-def test_fields_of_a_collection() -> None:
+def test_projections_cover_declared_key_and_inferred_fields() -> None:
     fields = project(infer(SCHEMA), ["/id"], {"part": Declared("/far/a~1b", partition=True)})
 
     assert [(each.field, each.pointer, sorted(each.types), each.exists) for each in fields] == [
@@ -84,7 +84,7 @@ def test_a_declared_root_and_a_declared_key_replace_the_inferred_ones() -> None:
         ({"type": "null", "$ref": "#twice"}, ["null"]),
     ],
 )
-def test_types(schema: JSON, types: list[str]) -> None:
+def test_projections_have_types(schema: JSON, types: list[str]) -> None:
     named = {
         "named": {"$anchor": "there", "type": "boolean"},
         "n m": {"type": "boolean"},
@@ -96,13 +96,13 @@ def test_types(schema: JSON, types: list[str]) -> None:
     assert sorted(infer(root).properties["x"].types) == types
 
 
-def test_a_recursive_reference_says_nothing() -> None:
+def test_recursive_reference_infers_nothing() -> None:
     shape = infer({"type": "object", "properties": {"child": {"$ref": "#"}, "id": {"type": "integer"}}})
 
     assert sorted(shape.properties["child"].properties) == ["child", "id"]
 
 
-def test_references_in_a_schema_of_several_documents_say_nothing() -> None:
+def test_references_between_embedded_documents_infer_nothing() -> None:
     inner = {"$id": "inner", "properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "null"}}}
     shape = infer({"properties": {"in": inner}, "$defs": {"a": {"type": "string"}}})
 
@@ -210,7 +210,7 @@ OBJECT: dict[str, Any] = {
         ),  # draft 2019-09
     ],
 )
-def test_locations(schema: JSON, path: str, exists: str, types: list[str] | str) -> None:
+def test_projections_have_existence_of_locations(schema: JSON, path: str, exists: str, types: list[str] | str) -> None:
     found = locate(infer(schema), tuple(path.split("/")) if path else ())
 
     assert (found[1], sorted(found[0].types)) == (exists, sorted(ALL) if types == "ANY" else types)

@@ -31,7 +31,7 @@ def test_inferred_shapes_are_serialized_unchanged(schema: dict[str, Any]) -> Non
     assert serialize(infer(schema)) == schema
 
 
-def test_fractional_numbers_alone_are_numbers() -> None:
+def test_fractional_numbers_are_serialized_as_numbers() -> None:
     assert serialize(infer({"const": 0.5})) == {"type": "number"}
 
 

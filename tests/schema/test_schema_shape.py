@@ -134,7 +134,7 @@ def test_union_and_intersection_have_neutral_and_absorbing_shapes(shape: Shape) 
 
 
 @given(SHAPES, SHAPES, SHAPES)
-def test_union_and_intersect_are_associative_in_what_is_not_nested(a: Shape, b: Shape, c: Shape) -> None:
+def test_union_and_intersect_are_associative_without_nesting(a: Shape, b: Shape, c: Shape) -> None:
     # Where one side knows a property by name and another by pattern, the bound depends on the order, and stays a bound.
     flat = [
         replace(each, properties={}, patterns={}, rest=None, required=frozenset(), prefix=(), items=None)
@@ -190,9 +190,7 @@ def test_a_valid_document_matches_the_shape(schema: JSON, documents: list[JSON])
 
 
 @given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
-def test_a_valid_document_matches_one_of_the_alternatives_that_are_kept_apart(
-    schema: JSON, documents: list[JSON]
-) -> None:
+def test_valid_document_matches_a_separate_alternative(schema: JSON, documents: list[JSON]) -> None:
     shape = Inference(schema, {}).define(schema)
     validator = compile_validator(schema, name="x")
 
@@ -202,7 +200,7 @@ def test_a_valid_document_matches_one_of_the_alternatives_that_are_kept_apart(
             assert allows(shape, document)
 
 
-def test_alternatives_that_are_objects_stay_apart_only_if_names_are_asked_for() -> None:
+def test_object_alternatives_stay_separate_only_with_names() -> None:
     schema: JSON = {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"type": "null"}]}
     found = Inference(schema, {}).define(schema)
 
@@ -210,7 +208,7 @@ def test_alternatives_that_are_objects_stay_apart_only_if_names_are_asked_for() 
     assert infer(schema) == replace(found, alternatives=())
 
 
-def test_more_alternatives_than_anyone_reads_become_one() -> None:
+def test_excess_alternatives_become_one() -> None:
     def either(names: str) -> JSON:
         return {"oneOf": [{"type": "object", "required": [name]} for name in names]}
 
@@ -221,14 +219,14 @@ def test_more_alternatives_than_anyone_reads_become_one() -> None:
     assert Inference(many, {}).define(many) == infer(many)
 
 
-def test_alternatives_of_which_none_is_left_are_nothing() -> None:
+def test_empty_alternatives_allow_no_value() -> None:
     found = Shape(types=frozenset({"object"}), alternatives=(Shape(types=frozenset({"object"})),) * 2)
 
     assert intersect(found, Shape(types=frozenset({"string"}))) == NOTHING
 
 
 @given(SCHEMAS, DOCUMENTS, st.lists(st.sampled_from(["a", "b", "0", "1"]), min_size=1, max_size=2))
-def test_locations_exist_as_promised(schema: JSON, document: JSON, path: list[str]) -> None:
+def test_existence_of_locations_holds_for_documents(schema: JSON, document: JSON, path: list[str]) -> None:
     if not compile_validator(schema, name="x").is_valid(document):
         return
     shape, exists = locate(infer(schema), tuple(path))
@@ -257,7 +255,7 @@ def test_annotations_survive_a_union_only_if_equal() -> None:
     assert union(left, infer({"type": "string", "format": "uuid"})).format is None
 
 
-def test_annotations_of_the_left_count_in_an_intersection() -> None:
+def test_left_annotations_win_in_an_intersection() -> None:
     found = intersect(
         infer({"title": "left", "secret": False}), infer({"title": "right", "description": "both", "secret": True})
     )
@@ -273,7 +271,7 @@ def test_annotations_of_the_left_count_in_an_intersection() -> None:
         ({"strategy": "merge"}, {"strategy": "merge", "key": ["/a"]}, MULTIPLE),
     ],
 )
-def test_reductions_of_a_union(left: JSON, right: JSON, found: JSON) -> None:
+def test_union_has_reductions_of_both_sides(left: JSON, right: JSON, found: JSON) -> None:
     assert union(Shape(reduction=left), Shape(reduction=right)).reduction == found
 
 
@@ -312,7 +310,7 @@ def test_string_is_kept_where_a_location_has_several_types(other: JSON, order: i
         ({"enum": ["a"]}, {"type": "string"}, None),
     ],
 )
-def test_values_of_a_union(left: JSON, right: JSON, values: tuple[JSON, ...] | None) -> None:
+def test_union_has_values_of_both_sides(left: JSON, right: JSON, values: tuple[JSON, ...] | None) -> None:
     assert infer({"anyOf": [left, right]}).values == values
 
 
@@ -346,14 +344,14 @@ def test_values_of_a_union(left: JSON, right: JSON, values: tuple[JSON, ...] | N
         ({"type": ["string"], "const": 1, "title": "none"}, {"title": None, "types": frozenset()}),  # impossible
     ],
 )
-def test_facets(schema: JSON, facets: dict[str, Any]) -> None:
+def test_shapes_infer_facets(schema: JSON, facets: dict[str, Any]) -> None:
     found = infer(schema)
 
     assert {name: getattr(found, name) for name in facets} == facets
 
 
 @given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
-def test_another_validator_agrees(schema: JSON, documents: list[JSON]) -> None:
+def test_shape_agrees_with_another_validator(schema: JSON, documents: list[JSON]) -> None:
     assume("format" not in repr(schema))  # which that one only annotates
     ours, other = compile_validator(schema, name="x"), jsonschema.Draft202012Validator(schema)
 
@@ -366,7 +364,7 @@ def test_another_validator_agrees(schema: JSON, documents: list[JSON]) -> None:
 
 
 @given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
-def test_a_bundle_means_the_same(schema: JSON, documents: list[JSON]) -> None:
+def test_bundled_schema_has_the_same_shape(schema: JSON, documents: list[JSON]) -> None:
     others: dict[str, JSON] = {}
     bundled = bundle(schema, "/flow.yaml", others.__getitem__)
 

@@ -62,7 +62,7 @@ def test_validator_accepts_valid_documents_only(document: object, valid: bool) -
         ),
     ],
 )
-def test_a_violation_names_all_there_is_to_know(document: object, message: str) -> None:
+def test_violation_names_document_location_and_keyword(document: object, message: str) -> None:
     assert str(compile_validator(SCHEMA, name="a/b").violation(document, key="[1]")) == message
 
 
@@ -105,9 +105,7 @@ KINDS = {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "object", "re
         ),
     ],
 )
-def test_a_violation_of_alternatives_is_that_of_the_one_that_was_meant(
-    schema: object, document: object, where: str
-) -> None:
+def test_violation_of_alternatives_is_that_of_the_matching_type(schema: object, document: object, where: str) -> None:
     assert str(compile_validator(schema, name="a/b").violation(document)).endswith(where)
 
 
@@ -165,7 +163,7 @@ def test_a_part_of_a_schema_refers_to_the_whole(pointer: str) -> None:
     assert (is_valid("x"), is_valid(1)) == (True, False)
 
 
-def test_a_part_of_no_schema() -> None:
+def test_part_of_an_invalid_schema_is_refused() -> None:
     with pytest.raises(SchemaError, match="the schema of 'a/b' is not a JSON Schema"):
         compile_part({"$defs": {"a": {"type": "objekt"}}}, "/$defs/a", name="a/b")
     with pytest.raises(SchemaError, match="the schema of 'a/b' is not a JSON Schema: at '', .*/gone' does not exist"):
@@ -247,7 +245,7 @@ def test_a_violation_names_the_keyword_that_was_written() -> None:
         ("color", "anything", None),  # not one the project knows: an annotation
     ],
 )
-def test_formats(name: str, good: str, bad: str | None) -> None:
+def test_formats_accept_and_refuse_values(name: str, good: str, bad: str | None) -> None:
     is_valid = compile_validator({"format": name}, name="a/b").is_valid
 
     assert is_valid(good)

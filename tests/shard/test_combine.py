@@ -77,7 +77,7 @@ def cut(documents: Documents, sizes: Sequence[int]) -> list[Documents]:
     return [documents[begin:end] for begin, end in pairwise(borders) if begin < end]
 
 
-def test_documents_of_a_key_and_tick_become_one_with_the_clock_of_the_last() -> None:
+def test_documents_of_a_key_and_tick_combine_at_the_last_timestamp() -> None:
     documents = [
         (1, {"k": 2, "n": 1}),
         (3, {"k": 1, "n": 1}),
@@ -94,7 +94,7 @@ def test_documents_of_a_key_and_tick_become_one_with_the_clock_of_the_last() -> 
     assert shown(shuffled(documents, [0, 1, 0, 1], 1 << 20, 100)) == expected
 
 
-def test_documents_that_stay_apart_are_numbered_and_have_the_clock_of_the_last() -> None:
+def test_separate_documents_are_numbered_at_the_last_timestamp() -> None:
     documents: Documents = [(1, {"k": 1, "list": [0]}), (2, {"k": 1, "list": [7]}), (3, {"k": 1, "n": 1})]
     expected = [(3, 0, pack([1]), '{"k":1,"list":[0]}'), (3, 1, pack([1]), '{"k":1,"list":[7],"n":1}')]
 
@@ -103,7 +103,7 @@ def test_documents_that_stay_apart_are_numbered_and_have_the_clock_of_the_last()
     assert shown(shuffled(documents, [1, 0, 1], 1 << 20, 100)) == expected
 
 
-def test_rows_of_a_tick_are_there_when_documents_of_another_come() -> None:
+def test_rows_of_a_tick_are_yielded_at_the_next_tick() -> None:
     first, second, last = in_order([[(1, {"k": 1})], [(2, {"k": 2}), (10, {"k": 1})]])
 
     assert shown(first) == []
@@ -128,7 +128,7 @@ def test_documents_that_cannot_be_combined_are_reported() -> None:
     st.sampled_from([1, 300, 1 << 20]),
     st.integers(1, 30),
 )
-def test_a_shuffle_or_a_lack_of_memory_changes_nothing(
+def test_shuffles_and_spilling_do_not_change_results(
     documents: Documents, sizes: list[int], senders: list[int], memory: int, most_bytes: int, fewest: int
 ) -> None:
     plain = shown(rows for parts in in_order([documents] if documents else []) for rows in parts)

@@ -76,7 +76,7 @@ def test_feedback_is_read_a_tick_later() -> None:
     assert (member.counter.total, member.positions, member.upper) == (4, {0: 1000, 1: 1000}, 1000)
 
 
-def test_feedback_due_behind_the_end_is_left_to_the_next_transaction() -> None:
+def test_feedback_due_after_the_end_is_left_to_the_next_transaction() -> None:
     rows, lambdas, member = run([(1, {"k": 1}), (5, {"k": 2})], end=10)
 
     assert shown(rows) == [(1, 0, pack([1]), '{"k":1,"n":1}'), (5, 0, pack([2]), '{"k":2,"n":1}')]
@@ -96,7 +96,7 @@ def test_clocks_below_upper_are_moved_up_to_it_and_read_a_tick_after_that() -> N
     st.sampled_from([0, 2000, 10_000]),
     st.sampled_from([0, 17]),
 )
-def test_a_lack_of_memory_changes_nothing(clocks: list[tuple[int, int]], memory: int, clamp: int) -> None:
+def test_spilled_feedback_is_unchanged(clocks: list[tuple[int, int]], memory: int, clamp: int) -> None:
     documents: list[tuple[int, Document]] = [(clock, {"k": key}) for clock, key in clocks]
     plain, _, member = run(documents, 1000, clamp=clamp)
     frugal, _, frugal_member = run(documents, 1000, memory, clamp)
@@ -135,7 +135,7 @@ def order(part: TickPart) -> list[tuple[int, int, int, bytes]]:
     st.integers(1, 30),
     st.booleans(),
 )
-def test_the_parts_of_a_tick_hold_all_its_documents_in_order(
+def test_parts_of_a_tick_have_all_documents_in_order(
     stored: list[list[int]], fed_back: list[list[tuple[int, int]]], few: int, is_spilled: bool
 ) -> None:
     """Few documents come as runs, whose batch has them in the order that rows have."""
@@ -175,9 +175,7 @@ def test_the_parts_of_a_tick_hold_all_its_documents_in_order(
     st.integers(1, 10),
     st.sampled_from([0, 5000, 1 << 20]),
 )
-def test_the_queue_gives_each_document_in_the_tick_in_which_it_is_due(
-    published: list[tuple[int, int]], cut: int, memory: int
-) -> None:
+def test_queue_returns_documents_in_their_due_tick(published: list[tuple[int, int]], cut: int, memory: int) -> None:
     numbered = [(clock, number, bytes([key])) for number, (clock, key) in enumerate(published)]
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
         queue = FeedbackQueue(SPEC, SPEC.inputs[1:], READING, 40, spill)

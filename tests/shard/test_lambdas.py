@@ -121,7 +121,7 @@ def run(ticks: list[list[SourceRow]], shards: int, *, flushes: bool) -> tuple[li
     st.integers(2, 5),
     st.booleans(),
 )
-def test_several_shards_publish_the_documents_of_one(
+def test_several_shards_publish_the_same_as_one(
     ticks: list[list[tuple[int, int, int]]], shards: int, flushes: bool
 ) -> None:
     rows = [
@@ -139,7 +139,7 @@ def test_several_shards_publish_the_documents_of_one(
     assert published == expected
 
 
-def test_a_shard_is_opened_when_there_is_a_document_for_it() -> None:
+def test_shard_is_opened_at_its_first_document() -> None:
     rows: list[SourceRow] = [(1, 0, 0, pack([1]), {"id": 1, "k": 1, "times": 1})]
 
     published, opened = run([rows, [(11, 0, 1, pack([2]), {"id": 2, "k": 1, "times": 1})]], 3, flushes=True)
@@ -155,7 +155,7 @@ NUMBERS, TEXTS = ({"type": "object", "properties": {"k": {"type": kind}}} for ki
 
 
 @pytest.mark.parametrize("read", [NUMBERS, TEXTS])
-def test_feedback_is_validated_where_its_read_schema_differs(read: object) -> None:
+def test_feedback_is_validated_if_the_read_schema_differs(read: object) -> None:
     sources = {name: replace(collection(name, read), write_schema=NUMBERS) for name in ("s/in", "s/out")}
     spec = replace(derivation("s/in", "s/out"), sources=sources)
     reading = reading_of_documents(spec)

@@ -74,7 +74,7 @@ def test_messages_come_before_rows() -> None:
     st.integers(1, 40),
     st.sampled_from([1, 200, 1 << 20]),
 )
-def test_merged_batches_hold_whole_ticks_in_order_or_parts_of_a_large_one(
+def test_gathered_batches_have_whole_ticks_or_parts_of_a_large_one(
     senders: list[list[int]], tick: int, cut: int, merge_rows: int, most_bytes: int
 ) -> None:
     packets = []

@@ -112,7 +112,7 @@ def test_columns_are_published_as_documents_are(
     assert published(Lambdas(publish), read, SPEC, sizes, memory) == one_by_one
 
 
-def test_rows_of_columns() -> None:
+def test_columns_convert_to_rows() -> None:
     read: list[tuple[int, list[Document]]] = [
         (13, [{"k": 2, "n": 1.5, "group": "a"}, {"k": 1, "n": 1, "group": "b"}]),
         (14, [{"k": 2, "n": 2, "group": "a"}]),
@@ -138,7 +138,7 @@ def test_rows_of_columns() -> None:
         ({"k": 1 << 255 * 8}, DocumentError, "published a document without a key: an integer of 256 bytes"),
     ],
 )
-def test_errors_are_the_same(document: Document, error: type[FlowError], message: str) -> None:
+def test_columns_report_the_same_errors(document: Document, error: type[FlowError], message: str) -> None:
     read: list[tuple[int, list[Document]]] = [(1, [{"k": 1, "n": 1}]), (2, [document])]
     reported = []
     for lambdas, many in ((Lambdas(publish), FAR_MORE), (Lambdas(publish), 0), (ColumnLambdas(publish), 0)):

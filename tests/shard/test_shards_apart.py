@@ -127,7 +127,7 @@ def is_published_twice(keys: Sequence[int], shards: int) -> bool:
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
 @example([1, 2, 3, 4, 1, 2, 3, 4], 2)  # keys come again in another second
 @example([1, 1, 1, 1, 1, 1, 1, 1], 3)
-def test_the_same_comes_out_as_of_a_single_shard(keys: list[int], shards: int) -> None:
+def test_conflict_free_shards_publish_the_same_as_one(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         alone, plan = plan_of(Path(first), keys, 1), plan_of(Path(second), keys, shards)
         shuffle = Shuffle()
@@ -196,7 +196,7 @@ def shared(shards: Sequence[Sequence[tuple[int, bytes]]], tick: int) -> bool:
     return are_shared(gather_ticks(iter(packets), tick, most_bytes=1 << 20), tick)
 
 
-def test_documents_that_stay_apart_count_as_one_of_their_key() -> None:
+def test_separate_documents_of_a_key_count_once() -> None:
     clocks, seqs, keys = [5, 5, 6], [0, 1, 0], [pack([1]), pack([1]), pack([2])]
     rows = WrittenRows.of(clocks, seqs, keys, pa.array(["{}"] * 3), ["[]"] * 3)
 
@@ -216,7 +216,7 @@ class Records(InProcessExecutor):
 
 
 @pytest.mark.parametrize(("keys", "after"), [([1, 2, 3, 4], True), ([1, 1, 1, 1], False)])
-def test_a_run_counts_on_it_until_it_was_wrong(keys: list[int], after: bool, tmp_path: Path) -> None:
+def test_run_assumes_conflict_freedom_until_a_conflict(keys: list[int], after: bool, tmp_path: Path) -> None:
     timed = """
 collections:
   w/in:

@@ -82,7 +82,7 @@ def published(plan: Plan, segments: tuple[Segment, ...]) -> list[tuple[int, int,
     return [row for rows in read_sorted(plan.root, [SourceRead(0, 0, 0, plan.end, segments)]) for row in rows.tuples()]
 
 
-def test_a_single_shard_writes_what_is_combined_and_prepares_its_state(plan_of: MakePlan) -> None:
+def test_single_shard_writes_combined_documents_and_prepares_state(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8, 7, 7, 7])
 
     message = run_single(plan, 5)
@@ -97,7 +97,7 @@ def test_a_single_shard_writes_what_is_combined_and_prepares_its_state(plan_of: 
     assert message.error is None
 
 
-def test_a_slice_reads_its_span_and_keeps_no_state(plan_of: MakePlan) -> None:
+def test_slice_reads_its_interval_without_state(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8, 7, 7, 7], "slices")
 
     first, second = (run_slice(plan, number, 1) for number in (0, 1))
@@ -120,7 +120,7 @@ def test_worker_failure_is_reported_and_leaves_no_file(plan_of: MakePlan) -> Non
     assert not list((plan.root / "collections" / "w" / "out@").glob("*"))
 
 
-def test_an_attempt_that_is_outdated_says_nothing(plan_of: MakePlan) -> None:
+def test_outdated_attempt_reports_nothing(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8])
     later = run_single(plan, 2)
 
@@ -129,7 +129,7 @@ def test_an_attempt_that_is_outdated_says_nothing(plan_of: MakePlan) -> None:
     assert published(plan, later.segments) != []
 
 
-def test_a_run_that_was_superseded_is_reported(plan_of: MakePlan) -> None:
+def test_fenced_run_is_reported(plan_of: MakePlan) -> None:
     plan = plan_of([7, 8])
     with publish_epoch(plan.root, "w/out", 2):
         pass
@@ -142,7 +142,7 @@ def test_a_run_that_was_superseded_is_reported(plan_of: MakePlan) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(2, 4))
-def test_several_shards_write_the_documents_of_one(keys: list[int], shards: int) -> None:
+def test_several_shards_write_the_same_as_one(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         alone = plan(derivation(Path(first)), Path(first), keys, "single", 1)
         shared = plan(derivation(Path(second)), Path(second), keys, "sharded", shards)
@@ -158,7 +158,7 @@ def test_several_shards_write_the_documents_of_one(keys: list[int], shards: int)
     assert sum(message.documents_out for message in messages) == single.documents_out
 
 
-def test_a_message_is_json() -> None:
+def test_message_survives_json() -> None:
     segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400, checksum="5e")
     reached = Reached("w/out", {0: 50}, 60)
     message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached, {"b": 5}, True)
@@ -195,7 +195,7 @@ DOCUMENTS = st.lists(st.dictionaries(st.sampled_from(["k", "a", "b"]), VALUES), 
 
 
 @given(DOCUMENTS, st.integers(0, 8), st.integers(1, 8))
-def test_a_frame_of_texts_is_a_frame_of_documents(documents: list[dict[str, Any]], begin: int, count: int) -> None:
+def test_frame_of_texts_equals_a_frame_of_documents(documents: list[dict[str, Any]], begin: int, count: int) -> None:
     size, clocks = len(documents), list(range(len(documents)))
     columns = ([0, *clocks], [0] * (size + 1), [0] * (size + 1), [b""] * (size + 1))
     rows = ReadRows.of(*columns, write_texts([{"k": "another"}, *documents]))

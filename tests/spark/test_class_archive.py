@@ -56,7 +56,7 @@ def test_remains_of_a_killed_preparation_are_removed_by_the_next(tmp_path: Path)
     assert [path.name for path in left.parent.iterdir()] == ["prepare.lock"]
 
 
-def test_an_archive_that_does_not_fit_is_passed_over_in_silence(tmp_path: Path) -> None:
+def test_unsuitable_archive_is_ignored_silently(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     assert archive_options(archive) == ()
     archive.write_bytes(b"of another Java" * 10_000)

@@ -47,7 +47,7 @@ executor.close()
 
 @pytest.mark.parametrize("when", ["early", "late"])
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_a_start_is_ended(when: str, how: str, tmp_path: Path) -> None:
+def test_start_of_spark_can_be_ended(when: str, how: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path), when, how],
         capture_output=True,

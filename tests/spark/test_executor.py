@@ -75,7 +75,7 @@ def test_the_host_and_the_cause_are_read_from_spark(text: str, message: str) -> 
     assert not error.heals
 
 
-def test_other_failures_are_not_of_unfit_workers() -> None:
+def test_other_failures_are_not_reported_as_unfit_workers() -> None:
     assert find_unfit(f"{LOST}ExecutorLostFailure (executor 1 exited): Command exited with code 137") is None
 
 
@@ -100,7 +100,7 @@ def test_workers_that_do_not_see_the_data_folder_do_nothing(
 
 
 @pytest.mark.spark
-def test_a_run_whose_workers_have_no_python_stops_and_says_so(tmp_path: Path) -> None:
+def test_run_with_workers_without_python_stops_with_the_reason(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     (tmp_path / "numbers.jsonl").write_text('{"n": 1}\n')
     flowctl = [sys.executable, "-m", "derive.cli.main"]

@@ -141,7 +141,7 @@ def test_shares_of_tables_have_all_types(world: World) -> None:
     assert [*updates_of_share(published)] == [[(row, 1)]]
 
 
-def test_shares_are_the_contents_together(world: World) -> None:
+def test_shares_add_up_to_the_contents(world: World) -> None:
     for number in range(3):
         ingest(world, *({"who": f"w{index}", "amount": number} for index in range(20)))
     spec = world.catalog.collections[NAME]
@@ -244,7 +244,7 @@ SELECT timestamp_micros(253402300799999999) AS last, timestamp_micros(-621355968
 
 
 @pytest.mark.spark
-def test_times_that_spark_writes_are_read(
+def test_timestamps_of_spark_options_are_parsed(
     spark: SparkExecutor, catalog_of: Callable[..., CatalogSpec], tmp_path: Path
 ) -> None:
     session, folder = spark.session, tmp_path / "written"

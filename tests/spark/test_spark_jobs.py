@@ -33,7 +33,7 @@ def raises(error: Exception) -> Stage:
     return stage
 
 
-def test_all_messages_of_all_tasks_come_back(spark: SparkExecutor) -> None:
+def test_job_returns_messages_of_all_tasks(spark: SparkExecutor) -> None:
     messages = spark._run(spark.session, Stages(3, 1, (counts(),)))
 
     assert sorted(message.documents_in for message in messages) == [0, 0, 0, 0, 1, 2]
@@ -48,7 +48,7 @@ def test_all_messages_of_all_tasks_come_back(spark: SparkExecutor) -> None:
         (OutdatedError("a newer attempt has begun"), LostError, "a newer attempt has begun"),
     ],
 )
-def test_an_error_of_a_worker(
+def test_error_of_a_worker_is_reported(
     error: Exception, kind: type[FlowError], message: str, count: int, spark: SparkExecutor
 ) -> None:
     with pytest.raises(kind, match=f"the Spark job of 'x' failed: .*{message}"), spark.explained("of 'x'"):

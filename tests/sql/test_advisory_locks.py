@@ -33,7 +33,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_locks_are_those_of_a_model(steps: list[tuple[str, str, int, bool, bool]]) -> None:
+def test_locks_equal_a_model(steps: list[tuple[str, str, int, bool, bool]]) -> None:
     """The model counts who has what: nobody has a key that somebody else has, unless both share it."""
     locks = AdvisoryLocks()
     held: Counter[tuple[str, int, bool, bool]] = Counter()
@@ -53,7 +53,7 @@ def test_locks_are_those_of_a_model(steps: list[tuple[str, str, int, bool, bool]
         held = +held
 
 
-def test_locks_are_given_in_the_order_in_which_they_are_asked_for() -> None:
+def test_locks_are_granted_in_the_order_of_requests() -> None:
     async def work() -> None:
         locks = AdvisoryLocks()
         given_to: list[str] = []

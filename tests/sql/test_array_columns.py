@@ -16,7 +16,7 @@ from derive.functions.types.type_info import datum_of_text
 from derive.sql.coordinator import Coordinator
 
 
-def test_tables_and_views(world: SqlWorld) -> None:
+def test_tables_and_views_have_array_columns(world: SqlWorld) -> None:
     rows = [
         ("1", "{1,NULL,2}", '{a,"b c"}', "{1.5,2}", '{"{\\"k\\": 1}",null}', "{t,f}", '{"2020-01-01 00:00:00+00"}'),
         ("2", "{}", None, "{NaN}", "{}", "{}", "{}"),
@@ -48,7 +48,7 @@ def test_tables_and_views(world: SqlWorld) -> None:
     world.within(second)
 
 
-def test_elements_are_rows(world: SqlWorld) -> None:
+def test_unnest_returns_elements_as_rows(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (id int, tags text[])")

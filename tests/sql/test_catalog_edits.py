@@ -121,7 +121,7 @@ def failures(asked: dict[str, object]) -> dict[str, str]:
 AMOUNT = "amount: {type: number}"
 
 
-def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
+def test_changed_column_type_fails_dependent_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
     reason = 'column "amount" would be jsonb, and was double precision when it was created'
     asked = failures(reported(world))
@@ -167,7 +167,7 @@ def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, change
     assert world.within(listed) == dict.fromkeys(every)
 
 
-def test_another_process_says_why_a_view_is_known_no_further(world: SqlWorld) -> None:
+def test_status_reports_why_a_view_does_not_advance(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
 
     async def ask(server: Coordinator) -> None:
@@ -183,7 +183,7 @@ def test_another_process_says_why_a_view_is_known_no_further(world: SqlWorld) ->
     world.within(ask)
 
 
-def test_a_field_vanishes(world: SqlWorld) -> None:
+def test_removed_field_fails_dependent_views(world: SqlWorld) -> None:
     edited(
         world,
         lambda text: (
@@ -198,18 +198,18 @@ def test_a_field_vanishes(world: SqlWorld) -> None:
     assert 'collection "shop/orders" has no column "amount"' in asked["source"]
 
 
-def test_a_field_is_added(world: SqlWorld) -> None:
+def test_added_field_does_not_affect_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, f"aa: {{type: number}}, {AMOUNT}", 1))
     assert failures(reported(world)) == {}
 
 
-def test_a_projection_is_renamed(world: SqlWorld) -> None:
+def test_renamed_projection_fails_dependent_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("    key: [/id]", "    projections: {paid: /amount}\n    key: [/id]", 1))
     asked = reported(world)
     assert {name: rows for name, rows in asked.items() if isinstance(rows, Exception)} == {}
 
 
-def test_projections_that_change_places_change_rows(world: SqlWorld) -> None:
+def test_swapped_projections_change_rows(world: SqlWorld) -> None:
     def projected(first: str, second: str) -> Callable[[str], str]:
         projections = f"    projections: {{x: /{first}, y: /{second}}}\n    key: [/id]"
         return lambda text: text.replace("    key: [/id]", projections, 1)
@@ -231,7 +231,7 @@ def test_projections_that_change_places_change_rows(world: SqlWorld) -> None:
     world.within(ask)
 
 
-def test_collection_is_removed_and_declared_again(world: SqlWorld) -> None:
+def test_removed_collection_is_usable_after_redeclaration(world: SqlWorld) -> None:
     (world.folder / "flow.yaml").write_text("collections: {}\n")
     world.catalog = load(world.folder / "flow.yaml")
 
@@ -251,7 +251,7 @@ def test_collection_is_removed_and_declared_again(world: SqlWorld) -> None:
     assert failures(reported(world)) == {}
 
 
-def test_a_reset_ends_subscriptions_and_nothing_else(tmp_path: Path) -> None:
+def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
 
     async def work(coordinator: Coordinator) -> None:
@@ -328,7 +328,7 @@ def test_documents_of_another_catalog_fail_only_readers_of_differences(world: Sq
     world.within(work)
 
 
-def test_another_key_is_refused(world: SqlWorld) -> None:
+def test_changed_key_is_refused(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("key: [/id]", "key: [/customer]", 1))
     with pytest.raises(StorageError) as caught:
         reported(world)

@@ -154,7 +154,7 @@ def stored(model: Model) -> Iterator[str]:
 
 @settings(max_examples=12)
 @given(histories())
-def test_any_names_change_places(history: list[tuple[str, list[str], Model]]) -> None:
+def test_renamed_relations_equal_a_model(history: list[tuple[str, list[str], Model]]) -> None:
     async def run(folder: Path) -> None:
         coordinator = Coordinator(folder, None)
         for end, texts, model in history:
@@ -184,7 +184,7 @@ SWAP = (
 )
 
 
-def test_a_table_is_swapped_again_and_again(tmp_path: Path) -> None:
+def test_table_can_be_swapped_repeatedly(tmp_path: Path) -> None:
     """As dbt does for each table of each run."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -216,7 +216,7 @@ collections:
 """
 
 
-def test_a_table_whose_name_a_catalog_has_declared_takes_it_whatever_it_says(tmp_path: Path) -> None:
+def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DECLARED)
     store = Store(world.data, durable=False)
     store.create(*world.catalog.collections.values())

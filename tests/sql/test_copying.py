@@ -75,7 +75,7 @@ def stored(postgres: Connection) -> list[Row]:
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 @settings(max_examples=EXAMPLES, derandomize=SAME, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, cuts=st.lists(st.integers(1, 9)))
-def test_rows_are_written_as_postgresql_writes_them_and_read_as_it_reads_them(
+def test_copy_text_and_csv_equal_postgresql(
     form: CopyFormat, postgres: Connection, rows: list[Row], cuts: list[int]
 ) -> None:
     text = written(form, rows)
@@ -123,7 +123,7 @@ def test_invalid_copy_texts_are_refused_as_in_postgresql(form: CopyFormat, postg
     assert actual == expected or (actual in not_text and expected in not_text)
 
 
-def test_an_error_reports_line_and_column() -> None:
+def test_copy_error_reports_line_and_column() -> None:
     with pytest.raises(SqlError) as caught:
         read(CopyFormat("csv", ",", "", has_header=True), [b"a,b,c\nx,1,t\n", b'"y\nz",1O,t\n'])
     assert (caught.value.sqlstate, caught.value.detail) == ("22P02", 'COPY t, line 3, column b c: "1O"')
@@ -215,7 +215,7 @@ def in_postgres(
 
 @LAW
 @given(rows=BINARY_ROWS, cuts=CUTS)
-def test_rows_go_out_and_in(binary_postgres: Connection, rows: list[Row], cuts: list[int]) -> None:
+def test_copied_rows_survive_a_round_trip(binary_postgres: Connection, rows: list[Row], cuts: list[int]) -> None:
     data = binary_written(rows)
     assert binary_read(data, cuts) == rows
     assert in_postgres(binary_postgres, data) == shown(rows)
@@ -244,7 +244,7 @@ def test_damaged_binary_copies_are_refused_as_in_postgresql(
     assert actual == expected or (isinstance(actual, str) and isinstance(expected, str))
 
 
-def test_an_error_reports_row_and_column() -> None:
+def test_binary_copy_error_reports_row_and_column() -> None:
     columns = BINARY_COLUMNS[:2]
     out = BinaryCopyOut(columns)
     data = b"".join(out.lines([("a", 1), ("b", 2)])).replace(b"\0\0\0\x04\0\0\0\x02", b"\0\0\0\x03\0\0\x02")

@@ -78,7 +78,7 @@ def test_rollback_leaves_nothing(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_materialized_view_of_tables_of_the_same_block(world: SqlWorld) -> None:
+def test_materialized_view_may_read_tables_of_its_transaction(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -96,7 +96,7 @@ def test_a_materialized_view_of_tables_of_the_same_block(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_tables_change_places(world: SqlWorld) -> None:
+def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         for name, row in (("a", 1), ("b", 2), ("c", 3)):
@@ -159,9 +159,7 @@ def fail_after_commits(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
     return failures
 
 
-def test_a_commit_stands_though_reading_the_new_names_failed_at_first(
-    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_stands_after_a_failed_read_of_names(world: SqlWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -199,7 +197,7 @@ def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_written(
     world.within(work)
 
 
-def test_a_read_of_a_table_that_was_dropped_behind_the_names_fails(world: SqlWorld) -> None:
+def test_read_of_a_table_dropped_by_another_process_fails(world: SqlWorld) -> None:
     """A session may still have the names from before a DROP that is committed."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -215,7 +213,7 @@ def test_a_read_of_a_table_that_was_dropped_behind_the_names_fails(world: SqlWor
     world.within(work)
 
 
-def test_a_transaction_fails_whole(world: SqlWorld) -> None:
+def test_failed_transaction_leaves_nothing(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("CREATE TABLE t (a int)")
@@ -248,7 +246,9 @@ def test_a_transaction_fails_whole(world: SqlWorld) -> None:
         ("CREATE VIEW v AS SELECT * FROM t", "ALTER TABLE t RENAME TO s", None),
     ],
 )
-def test_conflicts(world: SqlWorld, defined: str, meanwhile: str, sqlstate: str | None) -> None:
+def test_conflicting_definitions_fail_with_40001(
+    world: SqlWorld, defined: str, meanwhile: str, sqlstate: str | None
+) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("CREATE TABLE t (a int)")
@@ -331,7 +331,7 @@ def test_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None
     assert hint in (raised.value.hint or "")
 
 
-def test_columns_of_what_others_depend_on_stay(world: SqlWorld) -> None:
+def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -642,7 +642,7 @@ async def play(bench: Bench) -> list[str]:
     return wrong
 
 
-def test_each_writer_kind_and_reader_is_right_or_refused(tmp_path: Path) -> None:
+def test_combinations_of_writers_and_readers_are_correct_or_refused(tmp_path: Path) -> None:
     endpoint = tmp_path / "endpoint.db"
     derived = {"c/derived": "c/source", **{copy_of(name): KINDS[name].stored for name in sorted(STORED)}}
     server = ConnectorServer(MaterializeSqlite(), "127.0.0.1:0")

@@ -37,9 +37,7 @@ def sqlstate_of(files: FileAccess, path: Path) -> str | bytes:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(links=st.lists(st.tuples(NAMES, PARTS), max_size=4), parts=PARTS)
-def test_access_follows_where_a_path_leads_and_not_how_it_is_written(
-    links: list[tuple[str, list[str]]], parts: list[str]
-) -> None:
+def test_access_depends_on_the_resolved_path(links: list[tuple[str, list[str]]], parts: list[str]) -> None:
     with TemporaryDirectory() as temporary:
         root = Path(temporary).resolve()
         for folder in ("inside/deep", "inside/secret", "outside"):
@@ -64,7 +62,7 @@ def test_access_follows_where_a_path_leads_and_not_how_it_is_written(
     "written",
     ["outside/file", "inside/../outside/file", "inside/link", "inside/folder/file", "inside/circle", "/etc/passwd"],
 )
-def test_paths_that_lead_elsewhere(tmp_path: Path, written: str) -> None:
+def test_paths_out_of_the_folder_are_refused(tmp_path: Path, written: str) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_text("secret")
@@ -122,7 +120,7 @@ def test_users_without_the_mark_name_no_files(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(work)
 
 
-def test_a_source_that_may_not_be_read_any_more_says_so(tmp_path: Path) -> None:
+def test_source_of_a_forbidden_file_reports_the_error(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     (tmp_path / "file").write_text("1\n")
     world.script(f"CREATE SOURCE s FROM FILE '{tmp_path / 'file'}' FORMAT JSON")

@@ -51,7 +51,7 @@ def test_growing_files_yield_each_line_once(
     assert position.offset == path.stat().st_size
 
 
-def test_values_of_json_are_taken_as_a_cast_would(tmp_path: Path) -> None:
+def test_json_values_are_converted_like_casts(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"name": 5, "amount": "1.5", "is big": true, "rest": {"b": 1, "a": [1.0]}}\n\n{"name": null}\n')
     rows, position = poll_all(FileFormat(path, False, False, COLUMNS), FilePosition())
@@ -60,7 +60,7 @@ def test_values_of_json_are_taken_as_a_cast_would(tmp_path: Path) -> None:
     assert poll_all(FileFormat(path, False, False, WHOLE), FilePosition())[0][1] == ('{"name": null}',)
 
 
-def test_an_error_says_file_and_line_and_nothing_is_passed_over(tmp_path: Path) -> None:
+def test_invalid_line_is_reported_and_not_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"amount": 1}\n{"amount": "x"}\n')
     with pytest.raises(SqlError, match="a.jsonl:2: invalid input syntax for type double precision") as caught:
@@ -76,7 +76,7 @@ def test_an_error_says_file_and_line_and_nothing_is_passed_over(tmp_path: Path) 
     assert caught.value.detail == f"COPY {csv}, line 3"
 
 
-def test_another_file_of_that_name_is_not_followed(tmp_path: Path) -> None:
+def test_replaced_file_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     form = FileFormat(path, False, False, WHOLE)
     path.write_text('{"a": 1}\n{"a": 2}\n')
@@ -99,7 +99,7 @@ def test_a_line_longer_than_a_piece_is_read(tmp_path: Path, monkeypatch: pytest.
     assert poll_all(FileFormat(path, False, False, WHOLE), FilePosition())[0] == [('{"a": 1}',), ("[2]",)]
 
 
-def test_columns_of_a_header(tmp_path: Path) -> None:
+def test_header_names_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('name,"a, b"\r\n')
     assert header_of(path) == (("name", Type.TEXT), ("a, b", Type.TEXT))
@@ -114,7 +114,7 @@ def test_columns_of_a_header(tmp_path: Path) -> None:
     lines=st.lists(st.integers(0, 99_999), min_size=1, max_size=2_000),
     data=st.data(),
 )
-def test_a_file_that_was_changed_where_it_begins_or_was_last_read_is_not_followed(
+def test_changed_file_is_not_followed(
     tmp_path_factory: pytest.TempPathFactory, lines: list[int], data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("followed") / "numbers"

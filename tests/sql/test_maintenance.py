@@ -32,7 +32,7 @@ class Broken(Maintenance):
 
 
 @pytest.mark.parametrize("error", [OSError("no space"), ValueError("a defect")])
-def test_work_that_fails_is_tried_again(error: Exception, tmp_path: Path) -> None:
+def test_failed_maintenance_is_retried(error: Exception, tmp_path: Path) -> None:
     tries: list[int] = []
     reports: list[Exception | None] = []
 
@@ -89,7 +89,7 @@ def test_maintenance_failures_of_views_are_reported(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(work)
 
 
-def test_a_commit_names_the_table_that_was_dropped_meanwhile(tmp_path: Path) -> None:
+def test_commit_error_names_a_dropped_table(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client('CREATE TABLE "orders" (a int)')
@@ -116,7 +116,7 @@ READS = {
 }
 
 
-def test_no_read_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_do_not_wait_for_the_next_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next look is an hour away, so that a read which waits for it does not end in time."""
     for module in (storage_clock, worker):
         monkeypatch.setattr(module, "_SECONDS", 3600.0)

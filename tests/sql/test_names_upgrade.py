@@ -67,7 +67,7 @@ def upgraded(data: Path) -> dict[str, list[list[Any]]]:
 
 
 @pytest.mark.parametrize("some", ["prepared", pytest.param("all", marks=pytest.mark.torture)])
-def test_names_of_format_10_are_upgraded_as_they_were_read(some: str, folders: Path) -> None:
+def test_names_of_format_10_are_upgraded_unchanged(some: str, folders: Path) -> None:
     """L1: a commit that was killed has happened or not, as format 10 read it."""
     seen = orjson.loads((folders / "seen.json").read_bytes())
     chosen = {name: rows for name, rows in seen.items() if some == "all" or _is_prepared(folders / name)}
@@ -89,7 +89,7 @@ def _open(data: Path, armed: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_killed_upgrade_is_done_or_done_again(point: str, folders: Path) -> None:
+def test_killed_upgrade_is_completed_by_the_next_start(point: str, folders: Path) -> None:
     seen = orjson.loads((folders / "seen.json").read_bytes())
     name = next(name for name, rows in seen.items() if "table bak" in rows and _is_prepared(folders / name))
     data = shutil.copytree(folders / name, folders / "copy")

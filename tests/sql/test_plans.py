@@ -32,7 +32,7 @@ def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> N
     SqlWorld(tmp_path).within(work)
 
 
-def test_a_transaction_that_defines_something_costs_others_no_plan(tmp_path: Path) -> None:
+def test_ddl_transaction_keeps_plans_of_other_sessions(tmp_path: Path) -> None:
     """An open DDL transaction lets 200 statements of another session reuse their plans."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -81,7 +81,7 @@ def test_cache_keeps_the_last_used_entries(most: int, steps: list[tuple[bool, in
         assert len(cache) == len(used)
 
 
-def test_errors_are_not_remembered(tmp_path: Path) -> None:
+def test_errors_are_not_cached(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         assert await client.fails("SELECT * FROM a") == "42P01"
@@ -102,7 +102,7 @@ def test_prepared_statement_names_belong_to_one_session(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(work)
 
 
-def test_only_short_texts_are_remembered() -> None:
+def test_only_short_texts_are_cached() -> None:
     asked: list[str] = []
 
     @cached_by_text

@@ -23,7 +23,7 @@ def orders(world: SqlWorld) -> CollectionSpec:
     return world.catalog.collections["shop/orders"]
 
 
-def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
+def test_recent_times_stay_readable_during_compaction(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         coordinator.own()
@@ -83,7 +83,7 @@ class Times:
         return self.now
 
 
-def test_holds_follow_the_present_and_pass_no_transaction(tmp_path: Path) -> None:
+def test_capabilities_advance_up_to_the_oldest_transaction(tmp_path: Path) -> None:
     wall = Times()
     store = Store(tmp_path, wall=wall, durable=False)
     table = store.tables.create("sql/public/t", [TableColumn("a", "bigint", nullable=True)])
@@ -122,7 +122,7 @@ def test_holds_follow_the_present_and_pass_no_transaction(tmp_path: Path) -> Non
     store.close()
 
 
-def test_tables_are_looked_after(world: SqlWorld) -> None:
+def test_maintenance_thread_compacts_tables(world: SqlWorld) -> None:
     async def work() -> None:
         coordinator = Coordinator(world.data, world.catalog, retention=0)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from derive.sql.maintenance.recording import FILE, Described, Recording, read_record
 
 
-def test_a_server_that_was_superseded_writes_nothing_more(tmp_path: Path) -> None:
+def test_fenced_server_writes_no_record(tmp_path: Path) -> None:
     superseded = False
     instances: list[Described] = [{"name": "r1"}]
     recording = Recording(tmp_path, lambda: list(instances), lambda: superseded)

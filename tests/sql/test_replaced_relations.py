@@ -63,7 +63,7 @@ ENDS = ("TABLE kept", "INSERT INTO kept VALUES (1)")
 @pytest.mark.parametrize("is_strict", [False, True])
 @pytest.mark.parametrize("last", ENDS)
 @pytest.mark.parametrize(("query", "change", "is_conflict"), CHANGES)
-def test_a_transaction_that_has_read_what_is_no_more_neither_reads_on_nor_commits(
+def test_transaction_fails_after_a_relation_it_read_was_replaced(
     world: SqlWorld, query: str, change: Change, last: str, *, is_conflict: bool, is_strict: bool
 ) -> None:
     isolation = "strict serializable" if is_strict and query != SPENT else "serializable"  # nothing derives here
@@ -92,7 +92,7 @@ def test_a_transaction_that_has_read_what_is_no_more_neither_reads_on_nor_commit
     world.within(work)
 
 
-def test_tables_with_other_columns_are_the_same_tables(world: SqlWorld) -> None:
+def test_altered_table_keeps_its_identity(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (k bigint, v text)")
@@ -122,7 +122,7 @@ def test_tables_with_other_columns_are_the_same_tables(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_rows_of_a_table_that_was_altered_meanwhile_are_not_written(world: SqlWorld) -> None:
+def test_rows_for_an_altered_table_are_refused(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (k bigint, v text)")

@@ -141,7 +141,7 @@ def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: Path) -
     asyncio.run(work())
 
 
-def test_an_index_that_is_dropped_before_it_was_requested_again_is_held_no_more(tmp_path: Path) -> None:
+def test_index_dropped_before_a_restart_releases_its_capabilities(tmp_path: Path) -> None:
     with storage(SqlWorld(tmp_path)) as store:
         table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
         store.task_capabilities.acquire_dataflow_inputs({}, {one: ([table.name], 100) for one in (7, 8, 9)})
@@ -177,7 +177,7 @@ def name_of(store: Store, identifier: int) -> str:
     return name
 
 
-def test_views_made_of_the_same_begin_together(tmp_path: Path) -> None:
+def test_views_of_the_same_sources_begin_together(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     ids: list[int] = []
 

@@ -30,7 +30,7 @@ WRITES = [
 ]
 
 
-def test_maintained_views_are_their_queries(world: SqlWorld) -> None:
+def test_maintained_set_returning_views_equal_their_queries(world: SqlWorld) -> None:
     """A maintained view has the rows of its query, after each write."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -50,7 +50,7 @@ def test_maintained_views_are_their_queries(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_an_error_of_a_row_is_that_of_the_view(world: SqlWorld) -> None:
+def test_row_error_of_a_function_is_an_error_of_the_view(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (j jsonb)")
@@ -74,7 +74,7 @@ def test_an_error_of_a_row_is_that_of_the_view(world: SqlWorld) -> None:
         ("SELECT generate_series(1, generate_series(1, 2))", "Put the inner one in FROM."),
     ],
 )
-def test_hints(world: SqlWorld, query: str, hint: str) -> None:
+def test_unsupported_set_returning_calls_have_hints(world: SqlWorld, query: str, hint: str) -> None:
     async def work(coordinator: Coordinator) -> None:
         with pytest.raises(SqlError) as raised:
             await Client(coordinator)(query)
@@ -83,7 +83,7 @@ def test_hints(world: SqlWorld, query: str, hint: str) -> None:
     world.within(work)
 
 
-def test_statements_that_write(world: SqlWorld) -> None:
+def test_written_set_returning_rows_are_stored(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (n int, word text)")
@@ -126,7 +126,7 @@ def ingest(world: SqlWorld, coordinator: Coordinator, *numbers: tuple[int, float
 
 
 @pytest.mark.parametrize("query", ['SELECT * FROM "shop/sums"', 'SELECT count(*) FROM "shop/sums" WHERE n > 0'])
-def test_a_query_names_the_key(tmp_path: Path, query: str) -> None:
+def test_error_of_a_query_names_the_key(tmp_path: Path, query: str) -> None:
     world = SqlWorld(tmp_path, CATALOG)
 
     async def work(coordinator: Coordinator) -> None:
@@ -137,7 +137,7 @@ def test_a_query_names_the_key(tmp_path: Path, query: str) -> None:
     world.within(work)
 
 
-def test_a_maintained_view_names_the_key(tmp_path: Path) -> None:
+def test_error_of_a_maintained_view_names_the_key(tmp_path: Path) -> None:
     """The error of a view is that of the document that came last."""
     world = SqlWorld(tmp_path, CATALOG)
 

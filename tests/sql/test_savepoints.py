@@ -32,7 +32,7 @@ def test_rollback_to_a_savepoint_undoes_later_statements(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_names_of_savepoints(world: SqlWorld) -> None:
+def test_savepoint_names_may_repeat(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         assert await client.fails("SAVEPOINT s") == "25P01"
@@ -58,7 +58,7 @@ def test_names_of_savepoints(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_cursors_and_settings_go_back(world: SqlWorld) -> None:
+def test_rollback_to_a_savepoint_restores_cursors_and_settings(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("BEGIN")
@@ -80,7 +80,7 @@ STEPS = st.lists(st.sampled_from(["write", "define", "drop", "set", "release", "
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
-def test_a_transaction_is_what_its_savepoints_have_left(
+def test_transaction_commits_statements_kept_by_savepoints(
     steps: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The oracle is a stack of copies of what there should be."""

@@ -11,7 +11,7 @@ from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 
 
-def test_collections_are_relations(world: SqlWorld) -> None:
+def test_collections_are_queried_as_relations(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5), (3, "ann", 1.0)])
@@ -41,7 +41,7 @@ def test_serializable_reads_use_the_frontier_of_underived_collections(world: Sql
     world.within(work)
 
 
-def test_tables(world: SqlWorld) -> None:
+def test_tables_are_written_and_read(world: SqlWorld) -> None:
     rows = world.script(
         "CREATE TABLE t (a int, b text NOT NULL)",
         "INSERT INTO t VALUES (1, 'x'), (2, 'y'), (2, 'y')",
@@ -58,7 +58,7 @@ def test_tables(world: SqlWorld) -> None:
     assert world.script("SELECT count(*) FROM t") == [[("2",)]]
 
 
-def test_views_follow_what_they_were_made_of(world: SqlWorld) -> None:
+def test_views_follow_renamed_relations(world: SqlWorld) -> None:
     rows = world.script(
         "CREATE TABLE t (a int)",
         "CREATE VIEW v AS SELECT a * 2 AS doubled FROM t",
@@ -74,7 +74,7 @@ def test_views_follow_what_they_were_made_of(world: SqlWorld) -> None:
     assert world.script("SELECT * FROM w") == [[("9",)]]
 
 
-def test_names(world: SqlWorld) -> None:
+def test_relation_names_are_resolved(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -123,7 +123,7 @@ def test_set_transaction_keeps_unnamed_settings(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_begin_makes_a_transaction_of_what_came_with_it(world: SqlWorld) -> None:
+def test_begin_includes_earlier_statements_of_its_message(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("CREATE TABLE t (a int)")
@@ -150,7 +150,7 @@ def test_begin_makes_a_transaction_of_what_came_with_it(world: SqlWorld) -> None
     world.within(work)
 
 
-def test_transactions(world: SqlWorld) -> None:
+def test_transactions_read_at_one_time(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)
         await one("CREATE TABLE t (a int)")
@@ -177,7 +177,7 @@ def test_transactions(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_now_is_when_the_transaction_began(world: SqlWorld) -> None:
+def test_now_is_the_start_of_the_transaction(world: SqlWorld) -> None:
     """For each of its statements and rows, also where these are looked up in an index; but each statement begins anew."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -218,7 +218,7 @@ def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_table_is_read_after_its_history_was_forgotten(world: SqlWorld) -> None:
+def test_table_is_readable_after_compaction(world: SqlWorld) -> None:
     """Another process advances a table that was read, and compacts its history."""
 
     async def talk(coordinator: Coordinator) -> None:
@@ -238,7 +238,7 @@ def test_a_table_is_read_after_its_history_was_forgotten(world: SqlWorld) -> Non
     world.within(talk)
 
 
-def test_times(world: SqlWorld) -> None:
+def test_reads_follow_as_of(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -254,7 +254,7 @@ def test_times(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_settings(world: SqlWorld) -> None:
+def test_settings_are_set_and_shown(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
 
@@ -287,7 +287,7 @@ def test_settings(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_an_isolation_that_is_asked_for_is_the_least_strict_that_is_given(world: SqlWorld) -> None:
+def test_isolation_is_at_least_the_requested_level(world: SqlWorld) -> None:
     """Drivers know no stricter one than PostgreSQL has, and set one again when a connection goes back to its pool."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -314,7 +314,7 @@ def test_an_isolation_that_is_asked_for_is_the_least_strict_that_is_given(world:
     world.within(work)
 
 
-def test_columns_that_are_not_read_are_not_made(world: SqlWorld) -> None:
+def test_unread_columns_are_not_computed(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1 << 70, "ann", 10.0)])

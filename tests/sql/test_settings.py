@@ -41,7 +41,7 @@ def test_settings_report_current_values() -> None:
         ("MyApp.User", "ann", "ann"),
     ],
 )
-def test_values(name: str, value: str, now: str) -> None:
+def test_setting_values_are_normalized(name: str, value: str, now: str) -> None:
     settings = Settings({"application_name": "begun"})
     settings.set(name, value)
 
@@ -63,7 +63,7 @@ def test_values(name: str, value: str, now: str) -> None:
         ("nothing", "1", "42704"),
     ],
 )
-def test_values_that_cannot_be(name: str, value: str, sqlstate: str) -> None:
+def test_invalid_setting_values_are_refused(name: str, value: str, sqlstate: str) -> None:
     settings = Settings({})
     with pytest.raises(SqlError) as raised:
         settings.set(name, value)
@@ -83,7 +83,7 @@ def test_dotted_settings_are_unknown_before_they_are_set() -> None:
         settings.get("myapp.user")
 
 
-def test_a_transaction_that_is_rolled_back_has_set_nothing() -> None:
+def test_rollback_undoes_settings() -> None:
     settings = Settings({})
     settings.set("application_name", "kept")
     settings.end_transaction()
@@ -106,7 +106,7 @@ def test_session_settings_replace_earlier_transaction_settings() -> None:
     assert settings.get("application_name") == "session"
 
 
-def test_options_of_a_connection_are_settings() -> None:
+def test_connection_options_set_settings() -> None:
     settings = Settings(
         {
             "options": r"-c statement_timeout=5s -cwork_mem=1MB --lock-timeout=3ms -c application_name=a\ b\\c -B 5",

@@ -282,7 +282,7 @@ async def counted(written: Sequence[object], count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_source_that_does_not_get_on_holds_up_no_other_and_its_successor_waits(tmp_path: Path) -> None:
+def test_stalled_source_delays_only_its_successor(tmp_path: Path) -> None:
     (tmp_path / "numbers").write_text("1\n")
 
     async def work(coordinator: Coordinator) -> None:
@@ -323,7 +323,7 @@ def test_a_source_that_does_not_get_on_holds_up_no_other_and_its_successor_waits
     SqlWorld(tmp_path).within(work)
 
 
-def test_two_hundred_sources_some_of_which_fail(tmp_path: Path) -> None:
+def test_failing_sources_do_not_stop_two_hundred_others(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("BEGIN")

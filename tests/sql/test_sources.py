@@ -19,7 +19,7 @@ async def until(client: Client, query: str, expected: list[tuple[str | None, ...
         await client.session.execute(await client.session.prepare("SELECT 1", ()), ())
 
 
-def test_collections_by_another_name(world: SqlWorld) -> None:
+def test_source_gives_a_collection_another_name(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -30,7 +30,7 @@ def test_collections_by_another_name(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_files_that_grow(world: SqlWorld) -> None:
+def test_source_follows_a_growing_file(world: SqlWorld) -> None:
     path = world.folder / "people.csv"
     path.write_text("id,name\n1,Ann\n2,B")
 
@@ -85,7 +85,7 @@ FIRST = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("isolation", ["strict serializable", "serializable"])
 @pytest.mark.parametrize("read", READS)
-def test_the_first_read_has_what_the_file_had_when_it_was_created(world: SqlWorld, read: str, isolation: str) -> None:
+def test_first_read_has_all_lines_at_creation(world: SqlWorld, read: str, isolation: str) -> None:
     """Two megabytes are read in several pieces, whatever reads them first; the last line has no end yet."""
     path = world.folder / "people.csv"
     path.write_text("id,name\n" + "".join(f"{number},{'x' * 100}\n" for number in range(20_000)) + "20000,half")
@@ -100,7 +100,7 @@ def test_the_first_read_has_what_the_file_had_when_it_was_created(world: SqlWorl
     world.within(work)
 
 
-def test_a_server_that_begins_again_waits_for_what_was_there_at_first(world: SqlWorld) -> None:
+def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
     path = world.folder / "numbers"
     path.write_text("".join(f"{number}\n" for number in range(400_000)))
 
@@ -130,7 +130,7 @@ def test_reads_of_failing_sources_report_the_error(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_counters(world: SqlWorld) -> None:
+def test_counter_source_adds_rows(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '1ms', MAX CARDINALITY 3)")
@@ -139,7 +139,7 @@ def test_counters(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_spans_of_time() -> None:
+def test_counter_intervals_are_parsed() -> None:
     assert [micros_of(text) for text in ("1s", "500 milliseconds", "1 day 00:00:01")] == [
         1_000_000,
         500_000,
@@ -165,7 +165,7 @@ def test_counter_source_has_the_last_rows_for_any_polls(interval: int, most: int
         assert counter.due(position, now + 1_000) == 1_000 + (count + 1) * interval
 
 
-def test_much_that_was_missed_comes_a_part_at_a_time() -> None:
+def test_missed_rows_are_added_in_parts() -> None:
     counter, position = Counter(1), CounterPosition(0, 0)
     changes, position = counter.poll(position, 25_000)
     assert len(changes) == position.added == 10_000

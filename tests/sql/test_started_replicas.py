@@ -95,7 +95,7 @@ def test_a_controller_is_connected_to_processes_that_were_started_before_it(tmp_
     asyncio.run(work())
 
 
-def test_processes_that_no_controller_has_come_to_have_are_ended(tmp_path: Path) -> None:
+def test_processes_without_a_controller_are_ended(tmp_path: Path) -> None:
     async def work() -> None:
         instances = Instances(replicas=1, command=command)
         instances.start(tmp_path)
@@ -200,7 +200,7 @@ def restarted(
     asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_a_query_of_what_was_maintained_waits_for_an_instance(tmp_path: Path) -> None:
+def test_query_of_maintained_relations_waits_for_an_instance(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
         controller, link = coordinator.computing.controller, Link()
         controller.attach("one", link)
@@ -231,7 +231,7 @@ def test_query_is_evaluated_once_an_instance_reports_a_rebuild(tmp_path: Path) -
     restarted(tmp_path, work)
 
 
-def test_a_query_does_not_wait_for_long_for_an_instance_that_does_not_come(tmp_path: Path) -> None:
+def test_query_waits_a_bounded_time_for_an_instance(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
         coordinator.computing.awaited_until = 0.0
         assert await query == [("2",)]
@@ -282,7 +282,7 @@ def rows_of(answer: PeekResponse | None) -> list[Row] | None:
     return answer.result
 
 
-def test_an_answer_in_parts_is_of_one_replica() -> None:
+def test_answer_in_parts_comes_from_one_replica() -> None:
     here, there = Replica("local", FencedLink(is_local=True)), Replica("one", FencedLink(is_local=False))
     peek = Peek(7, Query(RELATION, EVERYTHING), 1)
     begun = PendingPeek(peek, lambda answer: None)
@@ -353,7 +353,7 @@ def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Path) -> 
     asyncio.run(asyncio.wait_for(work(), 120))
 
 
-def test_a_replica_goes_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_replica_is_dropped_completely_or_stays(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, CATALOG)
 
     async def work() -> None:

@@ -42,7 +42,7 @@ class Follower:
         return +counts
 
 
-def test_subscriptions(world: SqlWorld) -> None:
+def test_subscriptions_send_updates(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, follower = Client(coordinator), Follower(Client(coordinator))
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -130,7 +130,7 @@ def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
     assert seen == Counter([("1", "0"), ("2", "1"), ("1", "2"), ("1", "3"), ("-1", "2"), ("1", "4"), ("1", "5")])
 
 
-def test_cancelling_a_subscription(world: SqlWorld) -> None:
+def test_subscription_can_be_cancelled(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -146,7 +146,7 @@ def test_cancelling_a_subscription(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_copy(world: SqlWorld) -> None:
+def test_copy_writes_and_reads_rows(world: SqlWorld) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for piece in (b"1\tone\n2\t", b"\\N\n"):
             yield piece
@@ -171,7 +171,7 @@ def test_copy(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_cursors(world: SqlWorld) -> None:
+def test_cursors_fetch_rows(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
@@ -187,7 +187,7 @@ def test_cursors(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_prepared_statements(world: SqlWorld) -> None:
+def test_prepared_statements_are_executed(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -202,7 +202,7 @@ def test_prepared_statements(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_explain_and_show(world: SqlWorld) -> None:
+def test_explain_and_show_list_objects(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int NOT NULL)")
@@ -220,7 +220,7 @@ def test_explain_and_show(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_old_plans_notice(world: SqlWorld) -> None:
+def test_outdated_plans_are_refused(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -388,14 +388,14 @@ def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
         ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),
     ],
 )
-def test_hints_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
+def test_common_mistakes_get_hints(world: SqlWorld, text: str, hint: str) -> None:
     async def work(coordinator: Coordinator) -> None:
         assert (await Client(coordinator).error(text)).hint == hint
 
     world.within(work)
 
 
-def test_a_function_of_a_first_session(world: SqlWorld) -> None:
+def test_functions_of_common_tools_are_supported(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
         assert str(hint).startswith("Did you mean generate_series? ")
@@ -406,7 +406,7 @@ def test_a_function_of_a_first_session(world: SqlWorld) -> None:
 # Types as PostgreSQL's clients know them.
 
 
-def test_every_type_has_a_number_that_stands_for_its_form() -> None:
+def test_types_all_have_an_oid() -> None:
     forms = {kind: type_of_oid(oid) for kind, oid in OID_OF.items()}
 
     assert set(forms) == set(Type)

@@ -29,7 +29,7 @@ STATEMENTS = [
 ]
 
 
-def test_a_time_in_the_far_future_is_not_waited_for(world: SqlWorld) -> None:
+def test_far_future_time_is_refused(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -45,7 +45,7 @@ def test_a_time_in_the_far_future_is_not_waited_for(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_time_that_comes_soon_is_waited_for(world: SqlWorld) -> None:
+def test_near_future_time_is_awaited(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -59,7 +59,7 @@ def test_a_time_that_comes_soon_is_waited_for(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_time_that_is_forgotten_fails(world: SqlWorld) -> None:
+def test_compacted_time_fails(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -154,7 +154,7 @@ def test_derived_documents_are_known_a_tick_later(world: SqlWorld) -> None:
 # Columns of `numeric(p,s)`, `varchar(n)` and `char(n)`: what they store, refuse and show, as PostgreSQL does.
 
 
-def test_tables_and_views(world: SqlWorld) -> None:
+def test_tables_and_views_have_times(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (n numeric(6,2), v varchar(3), c char(4), i smallint, r real)")

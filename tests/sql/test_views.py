@@ -45,7 +45,7 @@ async def until_maintained(coordinator: Coordinator, name: str) -> None:
         await commit.wait()
 
 
-def test_a_recursion_is_asked_and_not_maintained(world: SqlWorld) -> None:
+def test_recursive_views_are_evaluated_and_not_maintained(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE parts (whole text, part text)")
@@ -73,7 +73,7 @@ def test_a_recursion_is_asked_and_not_maintained(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_indexes(world: SqlWorld) -> None:
+def test_indexed_views_answer_lookups(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int, b text)")
@@ -97,7 +97,7 @@ def test_indexes(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -> None:
+def test_index_is_readable_without_later_writes(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -117,7 +117,7 @@ def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -
     world.within(work)
 
 
-def test_serializable_reads_of_an_index_let_no_time_pass(world: SqlWorld) -> None:
+def test_serializable_reads_of_an_index_do_not_advance_time(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         strict = Client(coordinator)
         client = Client(coordinator, transaction_isolation="serializable")
@@ -142,7 +142,7 @@ def test_serializable_reads_of_an_index_let_no_time_pass(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_serializable_reads_of_a_maintained_join_follow_all_that_is_joined(world: SqlWorld) -> None:
+def test_serializable_reads_of_a_join_follow_all_inputs(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator, transaction_isolation="serializable")
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -160,7 +160,7 @@ def test_serializable_reads_of_a_maintained_join_follow_all_that_is_joined(world
     world.within(work)
 
 
-def test_materialized_views(world: SqlWorld) -> None:
+def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> int:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
@@ -311,7 +311,7 @@ def test_views_continue_after_a_reset(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_views_of_many_rows(world: SqlWorld) -> None:
+def test_views_of_many_rows_are_maintained(world: SqlWorld) -> None:
     """Another process works them out, of tables, collections and other views; also what they keep after a restart."""
     count = 25_000
 
@@ -415,7 +415,7 @@ def test_percentiles_are_maintained(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_views_over_views_over_views(world: SqlWorld) -> None:
+def test_nested_views_are_maintained(world: SqlWorld) -> None:
     """Each reads a column of the one before more than once; SQLite by itself would double the text with each."""
 
     async def work(coordinator: Coordinator) -> None:
@@ -547,7 +547,7 @@ def test_derivation_reads_insertions_after_retractions(tmp_path: Path) -> None:
     world.within(work)
 
 
-def test_a_run_does_not_move_a_view_on(tmp_path: Path) -> None:
+def test_run_does_not_advance_a_view(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DERIVING)
 
     async def first(coordinator: Coordinator) -> None:
@@ -591,7 +591,7 @@ asyncio.run(run())
 """
 
 
-def test_a_view_holds_what_it_is_made_of_as_soon_as_it_is_acknowledged(tmp_path: Path) -> None:
+def test_created_view_holds_capabilities_on_its_inputs(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
 
     async def first(coordinator: Coordinator) -> int:

@@ -77,7 +77,7 @@ def test_writes_do_not_wait_for_ingestions(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_statement_that_follows_from_what_is_ingested_tries_again(world: SqlWorld) -> None:
+def test_statement_that_reads_ingested_documents_retries(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (n bigint)")
@@ -101,7 +101,7 @@ def test_a_statement_that_follows_from_what_is_ingested_tries_again(world: SqlWo
     world.within(work)
 
 
-def test_stale_rows_are_not_taken_out(world: SqlWorld) -> None:
+def test_stale_rows_are_not_deleted(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
@@ -153,7 +153,7 @@ def deriving(world: SqlWorld) -> Iterator[None]:
         thread.join()
 
 
-def test_derived_documents_are_known_up_to_the_write(world: SqlWorld) -> None:
+def test_write_waits_for_derived_documents(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client, other = Client(coordinator), Client(coordinator)
         await client("CREATE TABLE t (n double precision)")
@@ -176,7 +176,7 @@ def test_derived_documents_are_known_up_to_the_write(world: SqlWorld) -> None:
         world.within(work)
 
 
-def test_processes(world: SqlWorld) -> None:
+def test_writers_in_other_processes_conflict(world: SqlWorld) -> None:
     """`flowctl ingest` between a read and the write that follows from it, by clients of `flowctl sql serve`."""
     place = ["--source", str(world.folder / "flow.yaml"), "--data", str(world.data)]
     documents = world.folder / "orders.jsonl"

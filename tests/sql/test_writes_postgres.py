@@ -192,7 +192,7 @@ async def in_ours(coordinator: Coordinator, texts: tuple[str, ...]) -> list[Outc
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_statements_that_write(name: str, postgres: Connection, tmp_path: Path) -> None:
+def test_write_statements_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
     texts = SCRIPTS[name]
     expected = in_postgres(postgres, texts)
     outcomes = SqlWorld(tmp_path).within(lambda coordinator: in_ours(coordinator, texts))

@@ -68,7 +68,7 @@ def test_foreground_failure_is_raised_by_later_calls() -> None:
     assert done == []
 
 
-def test_work_is_done_at_once_where_there_can_be_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_runs_immediately_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
     writer.abort()
 
 
-def test_row_groups_are_in_the_file_in_their_order(tmp_path: Path) -> None:
+def test_row_groups_keep_their_order(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, SPEC, "ordered", WriteSizes(row_group=100))
     for begin in range(0, 1_050, 50):
         writer.write(rows(begin, 50))

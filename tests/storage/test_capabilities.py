@@ -66,7 +66,7 @@ def files(world: World) -> list[str]:
     return sorted(each.name.partition("-")[0] for each in world.root.rglob("*.parquet"))
 
 
-def test_since_goes_no_further_than_upper(world: World) -> None:
+def test_since_never_exceeds_upper(world: World) -> None:
     assert since_of(world, 9_000_000) == 4_000_001
     assert world.store.history.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
 
@@ -94,7 +94,7 @@ def test_compaction_reports_capabilities_that_keep_since(world: World) -> None:
     assert [(each.frontier, each.task) for each in done.held_by] == [(2_500_000, "c/task")]
 
 
-def test_the_past_below_since_cannot_be_read(world: World) -> None:
+def test_times_before_since_cannot_be_read(world: World) -> None:
     since_of(world, 3_000_000)
     spec = spec_of(world)
 
@@ -133,7 +133,7 @@ def test_files_stay_during_reads_though_the_wall_clock_is_set_back(
         assert sum(len(rows) for rows in read_sorted(world.root, [read])) == 4
 
 
-def test_a_task_at_rest_keeps_no_files(world: World) -> None:
+def test_idle_task_keeps_no_replaced_files(world: World) -> None:
     writer, _ = world.store.acquire_task(NAME, 1, [NAME])
     world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 1_000_000)})
 
@@ -144,7 +144,7 @@ def test_a_task_at_rest_keeps_no_files(world: World) -> None:
     assert files(world) == ["compact"]
 
 
-def test_a_task_at_work_is_not_forgotten(world: World) -> None:
+def test_running_task_keeps_its_capabilities(world: World) -> None:
     writer, _ = world.store.acquire_task(NAME, 1, [NAME])
     world.store.task_capabilities.acquire_inputs(NAME, {"one": (NAME, 1_000_000)})
 

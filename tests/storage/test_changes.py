@@ -71,7 +71,7 @@ def another(world: World) -> Store:
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_a_commit_ends_the_wait(world: World, *, is_own: bool) -> None:
+def test_commit_ends_a_wait(world: World, *, is_own: bool) -> None:
     writer = world.store if is_own else another(world)
     mark = world.store.changes.mark()
     told: list[bool] = []
@@ -94,7 +94,7 @@ def test_wait_returns_at_once_for_commits_since_the_mark(world: World) -> None:
     assert not world.store.changes.wait(world.store.changes.mark(), 0)
 
 
-def test_a_run_is_woken_by_commits_that_it_may_have_to_read(world: World) -> None:
+def test_run_wakes_for_commits_to_its_sources(world: World) -> None:
     wakes = world.store.changes.wakes()
     spec, other = world.catalog.collections[NAME], another(world)
 
@@ -137,7 +137,7 @@ def test_no_wakeup_is_lost(steps: list[str]) -> None:
 
 
 @pytest.mark.parametrize("hears", [True, False])
-def test_processes_that_answer_one_another_are_all_heard(world: World, *, hears: bool) -> None:
+def test_processes_receive_notifications_of_each_other(world: World, *, hears: bool) -> None:
     rounds, changes = 100, world.store.changes
     if not hears:
         world.store._metadata.commit_signal = Unheard(world.root / "metadata.db")
@@ -176,13 +176,13 @@ def test_threads_that_wait_at_the_same_time_are_all_woken(world: World) -> None:
     assert told == [True] * 4
 
 
-def test_a_reader_without_a_data_folder_waits_in_vain(tmp_path: Path) -> None:
+def test_wait_without_a_data_folder_times_out(tmp_path: Path) -> None:
     store = Store(tmp_path / "none", reading=True)
 
     assert not store.changes.wait(store.changes.mark(), 0)
 
 
-def test_a_subscription_looks_again_when_another_process_commits_and_not_before(world: World) -> None:
+def test_subscription_polls_only_after_commits(world: World) -> None:
     idle: list[str] = []
     other = World(world.root, world.catalog, wall=world.wall)
 

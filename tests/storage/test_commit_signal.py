@@ -58,7 +58,7 @@ def test_commit_signals_between_listeners_are_received(file: Path) -> None:
     signal.close()
 
 
-def test_writing_does_not_ring(file: Path) -> None:
+def test_writes_alone_send_no_signal(file: Path) -> None:
     signal = CommitSignal(file)
     with signal.listener() as listener, file.open("ab") as stream:
         assert listener is not None

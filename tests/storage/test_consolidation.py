@@ -112,7 +112,7 @@ def test_l3_contents_at_and_after_since_are_the_sum_of_diffs(
         store.close()
 
 
-def test_below_since_rows_of_one_document_are_one_and_those_that_come_to_nothing_are_gone(tmp_path: Path) -> None:
+def test_rows_before_since_are_summed_per_document(tmp_path: Path) -> None:
     store, spec = consolidated(tmp_path)
     changes = [(1, 1, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (3, 2, 0, -1), (3, 1, 2, -1), (6, 1, 0, -1)]
     publish(store, spec, changes, range(9))
@@ -138,7 +138,7 @@ def stored(rows: ReadRows) -> list[tuple[int, int, int, bytes, str]]:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(-127, 127)), max_size=40), st.integers(1, 9)
 )
-def test_a_sum_beyond_a_byte_is_several_rows(changes: list[tuple[int, int, int]], gathered_rows: int) -> None:
+def test_large_diff_becomes_several_rows(changes: list[tuple[int, int, int]], gathered_rows: int) -> None:
     count = len(changes)
     keys = [bytes([key]) for key, _, _ in changes]
     texts = [str(value) for _, value, _ in changes]
@@ -161,7 +161,7 @@ def test_a_sum_beyond_a_byte_is_several_rows(changes: list[tuple[int, int, int]]
     assert places == sorted(set(places))
 
 
-def test_contents_of_a_multiset_hold_each_document_as_often_as_it_is_there(tmp_path: Path) -> None:
+def test_contents_of_a_multiset_repeat_documents_by_count(tmp_path: Path) -> None:
     store, spec = consolidated(tmp_path)
     publish(store, spec, [(1, 2, 0, 1), (1, 1, 0, 2), (2, 1, 2, 1), (3, 1, 0, -1), (4, 2, 0, -2)], range(9))
 

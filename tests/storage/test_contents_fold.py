@@ -61,9 +61,7 @@ def contents(spec: CollectionSpec, updates: Sequence[Update], cut: int) -> list[
         ({"reduce": {"strategy": "lastWriteWins", "delete": True}}, []),
     ],
 )
-def test_documents_that_stay_as_they_are_are_not_parsed(
-    schema: dict[str, object], expected: list[tuple[int, bytes, str]]
-) -> None:
+def test_unchanged_documents_are_not_parsed(schema: dict[str, object], expected: list[tuple[int, bytes, str]]) -> None:
     # No document is stored with spaces: here they tell a text that is handed on from one that is written again.
     texts = ['{"n": 1}', '{"n": 2}', '{"n": 3}', '{"n": 4}', '{"n": 5}']
     keys = [b"a", b"a", b"b", b"c", b"c"]
@@ -88,7 +86,7 @@ def test_documents_of_a_key_are_reduced_or_counted(cut: int) -> None:
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 2), st.integers(-2, 3)), min_size=1, max_size=30),
     st.integers(1, 12),
 )
-def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, int, int]], cut: int) -> None:
+def test_counts_are_independent_of_batches(changes: list[tuple[str, int, int]], cut: int) -> None:
     """In the order of keys and texts, as often as they are there; those that are alone as well as others."""
     counts: Counter[tuple[bytes, str]] = Counter()
     last: dict[bytes, int] = {}
@@ -105,7 +103,7 @@ def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, in
     assert contents(CONSOLIDATED, updates, cut) == expected
 
 
-def test_a_document_that_was_taken_out_too_often_is_reported() -> None:
+def test_document_retracted_too_often_is_reported() -> None:
     with pytest.raises(
         StorageError, match=r"'s/sums' has 1 more retractions than insertions of a document: \{\"n\":7\}"
     ):
@@ -219,7 +217,7 @@ def test_l3_reads_at_and_after_since_are_the_same_bytes(
             world.store.close()
 
 
-def test_fold_keeps_one_document_per_key_at_its_last_place(tmp_path: Path) -> None:
+def test_fold_keeps_one_document_per_key_at_its_last_position(tmp_path: Path) -> None:
     world = world_of(tmp_path, [{"k": 1, "sum": 0.1}, {"k": 2, "sum": 5}, {"k": 1, "sum": 0.2}, {"k": 1, "sum": 1}])
 
     forget(world, 4)
@@ -235,7 +233,7 @@ def test_fold_removes_deleted_keys(tmp_path: Path) -> None:
     assert left(world) == [(2, {"k": 2}), (4, {"k": 3})]
 
 
-def test_a_key_keeps_what_lies_behind_its_first_change_of_partition(tmp_path: Path) -> None:
+def test_key_keeps_documents_after_its_first_change_of_partition(tmp_path: Path) -> None:
     documents = [{"k": 1, "p": "a", "sum": 1}, {"k": 1, "p": "a", "sum": 2}]
     world = world_of(tmp_path, [*documents, {"k": 1, "p": "b", "sum": 4}, {"k": 1, "p": "a", "sum": 8}])
 
@@ -248,7 +246,7 @@ def test_a_key_keeps_what_lies_behind_its_first_change_of_partition(tmp_path: Pa
     ]
 
 
-def test_a_key_that_cannot_be_reduced_or_not_to_the_same_keeps_its_documents(tmp_path: Path) -> None:
+def test_irreducible_key_keeps_its_documents(tmp_path: Path) -> None:
     changes = [{"k": 1, "top": 5}, {"k": 1, "odd": True}]  # alone, what they reduce to would lose its `top`
     invalid = [{"k": 2, "odd": True}, {"k": 2, "even": True}]
     world = world_of(tmp_path, [*changes, *invalid, {"k": 3, "sum": 1}, {"k": 3, "sum": 1}])

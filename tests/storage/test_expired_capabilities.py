@@ -80,7 +80,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_l3_a_killed_run_does_not_hold_what_is_not_derived_any_more(tmp_path: Path) -> None:
+def test_l3_killed_run_releases_removed_collections(tmp_path: Path) -> None:
     source = write_catalog(tmp_path, CATALOG + DERIVED)
     command = [sys.executable, "-c", KILLED, str(source), str(tmp_path / "data")]
     assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
@@ -94,7 +94,7 @@ def test_l3_a_killed_run_does_not_hold_what_is_not_derived_any_more(tmp_path: Pa
     assert world.store.upper(NAME) == 3_000_000
 
 
-def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> None:
+def test_local_running_task_holds_upper_without_a_time_limit(world: World) -> None:
     """A machine that slept over night finds all its leases late."""
     capability, _ = world.store.acquire_task(NAME, 1, [NAME])
     set_lease(world, this_process(), wall_clock() - 1)
@@ -103,7 +103,7 @@ def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> Non
     assert world.store.commit_task(capability, None, [update(5_000_000)]).frontiers == {NAME: 5_000_000}
 
 
-def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_capability(world: World) -> None:
+def test_invisible_task_holds_upper_until_its_capability_expires(world: World) -> None:
     capability, _ = world.store.acquire_task(NAME, 1, [NAME])
 
     set_lease(world, ELSEWHERE, wall_clock() + LIFETIME)

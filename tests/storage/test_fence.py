@@ -54,7 +54,7 @@ def test_an_epoch_is_above_all_earlier_ones(tmp_path: Path) -> None:
     assert epochs == [1, 2, 3]
 
 
-def test_a_superseded_server_releases_what_it_keeps(tmp_path: Path) -> None:
+def test_fenced_server_releases_its_capabilities(tmp_path: Path) -> None:
     """Its capability ends with its process; closing what reads raises no error, so that the rest is closed too."""
     old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
     table = old.tables.create("sql/public/t", [TableColumn("v", "bigint")])

@@ -15,7 +15,7 @@ def test_concurrent_readers_get_one_folder_id(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["folder-id"]
 
 
-def test_folders_differ_and_one_that_is_not_there_has_none(tmp_path: Path) -> None:
+def test_folders_have_distinct_identifiers(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()

@@ -373,7 +373,7 @@ TestFormalism.settings = settings(
 )
 
 
-def test_actions_are_one_commit(tmp_path: Path) -> None:
+def test_actions_run_in_one_commit(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "data", wall=lambda: 1_000, durable=False)) as store:
         read, write = store.capabilities.create("t", COLUMNS)
         store.capabilities.release(read)

@@ -36,7 +36,7 @@ def say_nothing(folder: Path, seconds: float) -> None:
     os.utime(folder / "host.lock", (then, then))
 
 
-def test_a_second_machine_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+def test_second_machine_is_refused_until_the_first_releases(tmp_path: Path) -> None:
     first = use(tmp_path, ALPHA)
     since = json.loads((tmp_path / "host.lock").read_bytes())["since"]
 
@@ -127,7 +127,7 @@ def test_silent_machine_renews_no_capabilities(tmp_path: Path) -> None:
     asleep.close()
 
 
-def test_a_machine_that_was_asleep_continues_if_nobody_took_over(tmp_path: Path) -> None:
+def test_suspended_machine_continues_with_an_untaken_lock(tmp_path: Path) -> None:
     store = use(tmp_path, ALPHA)
     say_nothing(tmp_path, 2 * SILENT_SECONDS)
     assert store._lock is not None
@@ -139,7 +139,7 @@ def test_a_machine_that_was_asleep_continues_if_nobody_took_over(tmp_path: Path)
     store.close()
 
 
-def test_a_process_says_that_it_is_there_while_it_does_nothing(tmp_path: Path) -> None:
+def test_idle_process_touches_the_lock(tmp_path: Path) -> None:
     lock = HostLock(tmp_path, ALPHA)
     say_nothing(tmp_path, SILENT_SECONDS + 1)
 
@@ -149,7 +149,7 @@ def test_a_process_says_that_it_is_there_while_it_does_nothing(tmp_path: Path) -
     lock.release()
 
 
-def test_a_killed_process_does_not_keep_the_folder_when_others_of_its_machine_are_done(tmp_path: Path) -> None:
+def test_killed_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from derive.storage.store import Store;"
         "Store(Path(sys.argv[1]), durable=False); os._exit(1)"
@@ -164,7 +164,7 @@ def test_a_killed_process_does_not_keep_the_folder_when_others_of_its_machine_ar
 
 
 @pytest.mark.parametrize("content", [b"", b'{"name": "al', b"[]", b"null"])
-def test_a_lock_file_that_a_loss_of_power_left_says_nothing(tmp_path: Path, content: bytes) -> None:
+def test_torn_lock_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "host.lock").write_bytes(content)
 
     first = use(tmp_path, ALPHA)

@@ -73,7 +73,7 @@ def zstd(content: bytes) -> bytes:
         ("x.jsonl.gz", gz(BOM + JSONL)),
     ],
 )
-def test_json_lines_are_read_packed_or_not(name: str, content: bytes) -> None:
+def test_json_lines_are_read_compressed_or_plain(name: str, content: bytes) -> None:
     assert list(json_lines(unpacked(stream(content), name))) == [
         (1, b'{"id":1,"name":"a"}\n'),
         (3, b'{"id":2,"name":"b"}\n'),
@@ -102,7 +102,7 @@ MANY = b'{"id":1,"name":"a"}\n' * 100_000
         ("x.zst", b"\x28\xb5\x2f\xfdgarbage", "x.zst is damaged zstd data: "),
     ],
 )
-def test_packed_data_that_is_damaged_is_reported(name: str, content: bytes, message: str) -> None:
+def test_damaged_compressed_data_is_reported(name: str, content: bytes, message: str) -> None:
     with pytest.raises(FlowError) as caught:
         list(json_lines(unpacked(stream(content), name)))
 
@@ -139,9 +139,7 @@ def test_csv_rows_are_documents(content: bytes, documents: list[Line], spec: Col
         (b'id,name\n1,"a"b\n', "x.csv:2: the file is not CSV: ',' expected after '\"'"),
     ],
 )
-def test_csv_that_says_too_little_or_too_much_is_reported_once(
-    content: bytes, message: str, spec: CollectionSpec
-) -> None:
+def test_invalid_csv_header_is_reported_once(content: bytes, message: str, spec: CollectionSpec) -> None:
     with pytest.raises(DocumentError) as caught:
         list(csv_rows(stream(content), spec, "x.csv"))
 
@@ -154,7 +152,7 @@ def ingest(spec: CollectionSpec, world: World, lines: Iterator[Line]) -> str:
     return caught.value.message
 
 
-def test_numbers_that_json_does_not_have_are_reported_with_their_place(spec: CollectionSpec, world: World) -> None:
+def test_numbers_without_json_form_are_reported_with_their_position(spec: CollectionSpec, world: World) -> None:
     written = f"{world.catalog.source}:7:72"
     rows = b"id,name,amount\n1,a,NaN\n2,b,Infinity\n3,c,1,2\n"
     assert ingest(spec, world, csv_rows(stream(rows), spec, "x")) == (
@@ -243,7 +241,7 @@ class InterruptedStore(Store):
         raise KeyboardInterrupt
 
 
-def test_ctrl_c_behind_the_commit_takes_nothing_back(world: World, spec: CollectionSpec) -> None:
+def test_ctrl_c_after_the_commit_undoes_nothing(world: World, spec: CollectionSpec) -> None:
     store = InterruptedStore(world.root, wall=lambda: world.wall, durable=False)
     with pytest.raises(KeyboardInterrupt):
         Ingestion(store, spec).load("rows", [(1, {"id": 1, "name": "a"})])

@@ -110,7 +110,7 @@ def test_input_without_an_end_of_a_line_is_read_up_to_the_limit(head: bytes, spe
     assert raw.given < 2 * MIB
 
 
-def test_a_packed_line_beyond_the_limit_is_not_unpacked_whole(world: World, spec: CollectionSpec) -> None:
+def test_oversized_compressed_line_is_not_decompressed_completely(world: World, spec: CollectionSpec) -> None:
     packed = gzip.compress(b'{"k":1}\n{"k":2,"v":"' + bytes(64 * MIB) + b'"}\n', mtime=0)
     stream: Any = io.BufferedReader(io.BytesIO(packed))
 
@@ -139,7 +139,7 @@ def test_all_invalid_documents_are_counted(world: World, spec: CollectionSpec) -
     assert caught.value.message.endswith("… and 11,991 more")
 
 
-def test_times_that_are_wrong_are_counted_in_all_batches(world: World, spec: CollectionSpec) -> None:
+def test_wrong_times_are_counted_in_all_batches(world: World, spec: CollectionSpec) -> None:
     lines = [(number, b'{"k":1,"at":"no"}') for number in range(1, 12_002)]
 
     with pytest.raises(DocumentError, match="x: 12,001 documents are not valid"):
@@ -157,7 +157,7 @@ def texts(kind: str, rows: int, mib: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["flat", "list", "struct"])
-def test_rows_of_parquet_are_read_by_their_bytes(kind: str, spec: CollectionSpec, tmp_path: Path) -> None:
+def test_parquet_batches_are_limited_in_bytes(kind: str, spec: CollectionSpec, tmp_path: Path) -> None:
     """A small file of large rows needs memory for few of them at once."""
     rows, mib = 3_000, 4
     path = tmp_path / "x.parquet"
@@ -174,7 +174,7 @@ def test_rows_of_parquet_are_read_by_their_bytes(kind: str, spec: CollectionSpec
     assert pa.default_memory_pool().max_memory() - before < 500 * MIB
 
 
-def test_a_row_of_parquet_beyond_the_limit_is_an_error_of_its_row(spec: CollectionSpec, tmp_path: Path) -> None:
+def test_oversized_parquet_row_is_an_error_of_its_row(spec: CollectionSpec, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"k": [1, 2, 3], "s": ["a", "x" * 3 * MIB, "b"]}), path)
 

@@ -83,7 +83,7 @@ def test_starting_a_task_over_leaves_the_state_of_a_longer_name(tmp_path: Path) 
 
 
 @given(st.from_regex(r"[a-z0-9_.@=-]{1,9}(/[a-z0-9_.@=-]{1,9}){0,2}", fullmatch=True).filter(is_name), st.data())
-def test_no_path_of_a_name_is_on_the_way_to_one_of_another(name: str, data: st.DataObject) -> None:
+def test_collection_paths_do_not_contain_each_other(name: str, data: st.DataObject) -> None:
     longer = name + data.draw(st.sampled_from(["/a", "/epoch", "/00000000-ffffffff", ".jsonl/a", ".jsonl.1", "/a/b"]))
     root = Path("data")
     assert is_name(longer)

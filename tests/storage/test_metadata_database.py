@@ -8,7 +8,7 @@ from threading import Event, Thread
 from derive.storage.metadata.database import Metadata
 
 
-def test_a_connection_is_closed_once_no_thread_is_at_work_with_it(tmp_path: Path) -> None:
+def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
     metadata = Metadata(tmp_path / "metadata.db")
     begun, values = Event(), []
 

@@ -158,7 +158,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "door"), CASES)
-def test_a_door_that_is_not_the_owners_is_closed_and_harmless(kind: str, door: str, tmp_path: Path) -> None:
+def test_writers_other_than_the_owner_are_refused(kind: str, door: str, tmp_path: Path) -> None:
     make, owner, is_open = KINDS[kind]
     world, name = make(tmp_path)
     assert world.store.owner(name) is owner
@@ -198,9 +198,7 @@ def test_collection_is_owned_from_its_first_write_capability(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("make", [table, view, source])
-def test_a_name_of_sql_belongs_to_tables_once_its_relation_is_dropped(
-    make: Callable[[Path], tuple[World, str]], tmp_path: Path
-) -> None:
+def test_sql_name_belongs_to_tables_after_a_drop(make: Callable[[Path], tuple[World, str]], tmp_path: Path) -> None:
     world, name = make(tmp_path)
     world.define(Definitions(dropped=tuple(table.id for table in world.store.tables.all())))
 
@@ -220,7 +218,7 @@ def test_reset_collections_have_no_owner(tmp_path: Path) -> None:
     assert len(world.rows(name)) == 1
 
 
-def test_a_task_whose_collection_belongs_to_others_stops_alone(tmp_path: Path) -> None:
+def test_task_of_a_foreign_collection_stops_alone(tmp_path: Path) -> None:
     world, _ = ingested(tmp_path)
     text = SOURCE + DERIVED.replace("NAME", "o/x") + DERIVED.replace("NAME", "o/y")
     world.catalog = load(write_catalog(tmp_path, "collections:" + text))

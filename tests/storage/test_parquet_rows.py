@@ -174,7 +174,7 @@ def test_a_value_without_a_json_form_is_reported_with_its_row_and_column(
     assert error.message.startswith(message)
 
 
-def test_the_first_ten_are_listed_and_nothing_is_ingested(
+def test_first_ten_errors_are_listed_and_nothing_is_ingested(
     catalog_of: Callable[..., CatalogSpec], tmp_path: Path
 ) -> None:
     world = World(tmp_path / "data", catalog_of(CATALOG.replace("SCHEMA", "{}")))
@@ -222,7 +222,7 @@ def test_a_type_without_a_json_form_is_reported_once(
         (lambda content: content[:100_000] + b"\x00" * 1000 + content[101_000:], "is damaged behind its row "),
     ],
 )
-def test_a_file_that_is_no_parquet_is_reported(
+def test_file_that_is_not_parquet_is_reported(
     damage: Callable[[bytes], bytes], message: str, spec_of: Callable[[str], CollectionSpec], tmp_path: Path
 ) -> None:
     path = tmp_path / "x.parquet"
@@ -306,9 +306,7 @@ def structure(kind: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[An
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_times_of_int96_are_what_they_were(
-    kind: Any, data: st.DataObject, spec: CollectionSpec, tmp_path: Path
-) -> None:
+def test_times_of_int96_are_exact(kind: Any, data: st.DataObject, spec: CollectionSpec, tmp_path: Path) -> None:
     """A document holds the times that were written, of any year from 1 to 9999 and at any depth."""
     rows = data.draw(st.lists(structure(kind, st.datetimes() | st.just(FAR)), min_size=1, max_size=8))
     path = str(tmp_path / "x.parquet")
@@ -334,7 +332,7 @@ def test_nanoseconds_of_int96_are_kept(spec: CollectionSpec, tmp_path: Path) -> 
     ]
 
 
-def test_a_time_of_int96_beyond_year_9999_is_an_error_of_its_row(spec: CollectionSpec, tmp_path: Path) -> None:
+def test_int96_time_beyond_year_9999_is_an_error_of_its_row(spec: CollectionSpec, tmp_path: Path) -> None:
     path = str(tmp_path / "x.parquet")
     column = pa.array([0, 253_402_300_800_000_000, None], MICROS)
     pq.write_table(pa.table({"v": column}), path, use_deprecated_int96_timestamps=True)

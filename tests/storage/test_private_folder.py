@@ -17,7 +17,7 @@ def usual_mask() -> object:
     os.umask(before)
 
 
-def test_a_new_folder_can_be_entered_by_its_owner_alone_and_those_above_it_as_usual(tmp_path: Path) -> None:
+def test_new_data_folder_is_private_to_its_owner(tmp_path: Path) -> None:
     Store(tmp_path / "above" / "data").close()
 
     assert (tmp_path / "above").stat().st_mode & 0o777 == 0o755
@@ -25,7 +25,7 @@ def test_a_new_folder_can_be_entered_by_its_owner_alone_and_those_above_it_as_us
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o2770])
-def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+def test_existing_folder_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(mode)
 

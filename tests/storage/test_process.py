@@ -20,12 +20,12 @@ def renamed(**parts: str) -> str:
     return ":".join(values[name] for name in names)
 
 
-def test_a_process_at_work_is_here_and_not_dead() -> None:
+def test_running_process_is_local_and_alive() -> None:
     assert is_local(this_process())
     assert not is_dead(this_process())
 
 
-def test_people_are_shown_host_and_number() -> None:
+def test_process_is_shown_as_host_and_number() -> None:
     assert show_process("box:17:3a1c/4026531836:88121") == "box:17"
     assert show_process("box:17") == "box:17"
 
@@ -41,12 +41,12 @@ def test_a_process_that_has_ended_is_dead() -> None:
     assert (is_dead(name), is_dead(old_name)) == (True, True)
 
 
-def test_a_number_that_was_given_again_does_not_keep_a_process_alive() -> None:
+def test_reused_process_number_is_another_process() -> None:
     assert is_dead(renamed(began="1"))
 
 
 @pytest.mark.parametrize("part", ["host", "namespace"])
-def test_a_process_that_cannot_be_seen_is_not_called_dead(part: str) -> None:
+def test_invisible_process_is_not_reported_dead(part: str) -> None:
     """A container has the name of its host, and counts its processes from 1."""
     name = renamed(**{part: "elsewhere"}, pid="4000000")
     assert not is_local(name)

@@ -46,7 +46,7 @@ def read(root: Path, reads: Sequence[SourceRead], most_rows: int = 10_000) -> li
     return [list(zip(*rows.lists(), strict=True)) for rows in read_sorted(root, reads, most_rows=most_rows)]
 
 
-def test_rows_have_their_adjusted_clock_and_transform_and_carry_diff_and_text(tmp_path: Path) -> None:
+def test_read_rows_have_clock_transform_diff_and_text(tmp_path: Path) -> None:
     segments = write(tmp_path, "one", [(3, 0, b"a", 1), (5, 0, b"b", -1), (5, 1, b"a", 1)], WriteSizes())
 
     (rows,) = read_sorted(tmp_path, [SourceRead(2, 100, 0, 10, tuple(segments))])
@@ -68,7 +68,7 @@ def test_transforms_with_delays_are_merged_by_adjusted_clock(tmp_path: Path) -> 
     assert rows == [(3, 1, 0, b"a"), (5, 0, 0, b"a"), (5, 1, 0, b"a"), (7, 0, 0, b"a")]
 
 
-def test_only_clocks_of_the_range_are_read_and_batches_are_no_larger_than_asked_for(tmp_path: Path) -> None:
+def test_reads_are_limited_to_an_interval_and_a_batch_size(tmp_path: Path) -> None:
     segments = tuple(write(tmp_path, "one", [(clock, 0, b"a", 1) for clock in range(9)], WriteSizes(row_group=2)))
 
     batches = read(tmp_path, [SourceRead(0, 0, 2, 7, segments)], most_rows=2)
@@ -77,7 +77,7 @@ def test_only_clocks_of_the_range_are_read_and_batches_are_no_larger_than_asked_
     assert max(map(len, batches)) <= 2
 
 
-def test_a_file_that_is_missing_or_another_is_reported(tmp_path: Path) -> None:
+def test_missing_or_replaced_file_is_reported(tmp_path: Path) -> None:
     (one,), (other,) = (
         write(tmp_path, name, [(1, 0, b"a", 1)] * count, WriteSizes()) for name, count in [("x", 1), ("y", 2)]
     )

@@ -50,7 +50,7 @@ def oracle(store: Store, spec: CollectionSpec, options: ReadOptions) -> Contents
 
 @settings(max_examples=50)
 @given(st.lists(DOCUMENTS, max_size=9), st.integers(1, 10), st.sampled_from(SELECTORS), MEMORY)
-def test_documents_are_reduced_as_the_oracle_does(
+def test_reduced_read_equals_the_oracle(
     documents: list[Document], time: int, selector: SelectorSpec, memory: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -67,7 +67,7 @@ def test_documents_are_reduced_as_the_oracle_does(
 
 @settings(max_examples=50)
 @given(CHANGES, st.integers(1, LAST), MEMORY)
-def test_multisets_are_counted_as_the_oracle_does(changes: list[Change], border: int, memory: int) -> None:
+def test_multiset_read_equals_the_oracle(changes: list[Change], border: int, memory: int) -> None:
     added = [(clock, key, value, abs(diff)) for clock, key, value, diff in changes]
     taken = [(LAST, key, value, -min(diff, 100)) for _, key, value, diff in added[::2]]
     with tempfile.TemporaryDirectory() as name:
@@ -116,7 +116,7 @@ def test_stopped_reduced_read_leaves_neither_files_nor_capability(tmp_path: Path
     world.store.close()
 
 
-def test_a_collection_that_was_reset_meanwhile_is_reported(tmp_path: Path) -> None:
+def test_collection_reset_during_a_read_is_reported(tmp_path: Path) -> None:
     world = plain_world(tmp_path, 3)
     spec = world.catalog.collections["r/plain"]
 

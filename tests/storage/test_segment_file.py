@@ -169,7 +169,7 @@ def test_damaged_files_are_named_in_errors(
         assert caught.value.hint == HINT
 
 
-def test_a_file_that_is_put_back_is_read_again(tmp_path: Path) -> None:
+def test_restored_file_is_read_again(tmp_path: Path) -> None:
     world, file = stored(tmp_path)
     content = file.read_bytes()
     for damage in (truncated, removed, with_another_byte):
@@ -237,7 +237,7 @@ def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["CREATE TABLE format (x)", "DROP TABLE segment"])
-def test_a_database_that_is_not_ours_or_not_whole_is_reported(damage: str, tmp_path: Path) -> None:
+def test_foreign_or_damaged_database_is_reported(damage: str, tmp_path: Path) -> None:
     if damage.startswith("DROP"):
         Metadata(tmp_path / "metadata.db").close()
     other = apsw.Connection(str(tmp_path / "metadata.db"))
@@ -248,7 +248,7 @@ def test_a_database_that_is_not_ours_or_not_whole_is_reported(damage: str, tmp_p
         Store(tmp_path).collection("c/events")
 
 
-def test_columns_are_stored_by_what_neighbours_do_not_have_in_common(tmp_path: Path) -> None:
+def test_columns_use_delta_encodings(tmp_path: Path) -> None:
     _, file = stored(tmp_path)
 
     group = pq.read_metadata(file).row_group(0)
@@ -287,7 +287,7 @@ def write(folder: Path, name: str, clocks: list[int]) -> list[Segment]:
     st.integers(0, 70),
     st.integers(0, 70) | st.just(END_OF_TIME),
 )
-def test_the_first_clock_and_the_count_are_those_of_all_documents(
+def test_first_timestamp_and_count_cover_all_documents(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], begin: int, end: int
 ) -> None:
     folder = tmp_path_factory.mktemp("clocks")
@@ -299,7 +299,7 @@ def test_the_first_clock_and_the_count_are_those_of_all_documents(
     assert count_documents(folder, read) == len(within)
 
 
-def test_a_segment_that_lies_within_is_not_opened(tmp_path: Path) -> None:
+def test_segment_within_the_interval_is_not_opened(tmp_path: Path) -> None:
     segment = Segment("c/events", "there/is/no/such/file.parquet", (), 10, 20, 7, 100)
 
     assert first_clock(tmp_path, SourceRead(0, 0, 10, 21, (segment,))) == 10

@@ -50,7 +50,7 @@ def plain(batches: list[pa.RecordBatch]) -> list[tuple[int, bytes, str]]:
 
 
 @given(BATCHES, st.sampled_from([0, 400, 1 << 20]))
-def test_rows_come_out_in_order(batches: list[list[tuple[int, bytes]]], memory: int) -> None:
+def test_sorter_returns_rows_in_order(batches: list[list[tuple[int, bytes]]], memory: int) -> None:
     rows = numbered(batches)
     with tempfile.TemporaryDirectory() as folder, Counted(Path(folder), memory) as spill:
         sorter = Sorter(ROWS, ORDER, spill)
@@ -65,7 +65,7 @@ def test_rows_come_out_in_order(batches: list[list[tuple[int, bytes]]], memory: 
 
 
 @given(BATCHES, st.sampled_from([0, 400, 1 << 20]), st.lists(st.integers(0, 4)))
-def test_rows_are_taken_up_to_a_bound_while_others_come(
+def test_sorter_returns_rows_up_to_a_bound(
     batches: list[list[tuple[int, bytes]]], memory: int, untils: list[int]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:

@@ -53,7 +53,7 @@ def files(world: World) -> list[str]:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8), st.integers(0, 40))
-def test_contents_stay_what_they_are_at_every_time(batches: list[tuple[int, bool]], as_of: int) -> None:
+def test_compaction_does_not_change_contents_at_any_time(batches: list[tuple[int, bool]], as_of: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "plain").mkdir()
         (Path(name) / "compacted").mkdir()
@@ -138,7 +138,7 @@ class ResetFirst(History):
         return super().replace(name, old, new)
 
 
-def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path) -> None:
+def test_collection_reset_during_compaction_stays_empty(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.claim("c/events")
     spec = world.catalog.collections["c/events"]

@@ -25,7 +25,7 @@ collections:
 """
 
 
-def test_pandas_reads_what_the_metadata_names(
+def test_pandas_reads_the_files_that_the_metadata_names(
     catalog_of: Callable[..., CatalogSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path / ".flow", catalog_of(CATALOG))

@@ -39,7 +39,7 @@ def at(seconds: int) -> str:
     return f"1970-01-01T00:00:{seconds:02d}Z"
 
 
-def test_each_document_gets_a_clock_of_its_own(world: World) -> None:
+def test_documents_get_distinct_timestamps(world: World) -> None:
     world.ingest("s/events", [{"id": 1}, {"id": 2}], None)
     world.ingest("s/events", [{"id": 3}], None)
     world.store.seal(["s/events"], 2_000_000)
@@ -60,7 +60,7 @@ def test_history_below_upper_is_refused(world: World) -> None:
         world.ingest("s/events", [{"id": 2, "at": at(5)}])
 
 
-def test_times_that_descend_are_refused(world: World) -> None:
+def test_descending_times_are_refused(world: World) -> None:
     with pytest.raises(DocumentError, match="test:2: .* times must ascend"):
         world.ingest("s/events", [{"id": 1, "at": at(5)}, {"id": 2, "at": at(4)}])
 
@@ -100,7 +100,7 @@ def test_logical_partitions_are_hive_folders(world: World) -> None:
     assert folders == {"group=a b", "group=__HIVE_DEFAULT_PARTITION__", "group=%2E%2E"}
 
 
-def test_a_live_writer_holds_the_seal_back(world: World) -> None:
+def test_live_writer_delays_a_seal(world: World) -> None:
     world.store.create(world.catalog.collections["s/events"])
     capability = world.store.acquire_write("s/events")
 
@@ -130,7 +130,7 @@ def test_l5_a_superseded_writer_commits_nothing(world: World) -> None:
     assert world.store.commit_task(newer, None, [update]).frontiers == {"s/events": 5_000_000}
 
 
-def test_reading_at_a_time_that_is_not_known_yet(world: World) -> None:
+def test_read_at_a_future_time_is_refused(world: World) -> None:
     world.ingest("s/events", [{"id": 1, "at": at(5)}])
     spec = world.catalog.collections["s/events"]
 
@@ -144,7 +144,7 @@ def other_spec(world: World, catalog_of: Callable[..., CatalogSpec]) -> Collecti
     return catalog_of(text).collections["s/events"]
 
 
-def test_the_key_and_partitions_of_a_collection_that_holds_documents_cannot_change(
+def test_key_and_partitions_of_stored_documents_cannot_change(
     world: World, catalog_of: Callable[..., CatalogSpec]
 ) -> None:
     world.ingest("s/events", [{"id": 1}], None)
@@ -158,7 +158,7 @@ def test_the_key_and_partitions_of_a_collection_that_holds_documents_cannot_chan
     assert caught.value.hint == "use another name, or remove the data folder to start over"
 
 
-def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone_writes(
+def test_key_and_partitions_of_an_empty_collection_can_change_without_writers(
     world: World, catalog_of: Callable[..., CatalogSpec]
 ) -> None:
     world.store.create(world.catalog.collections["s/events"])
@@ -175,7 +175,7 @@ def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone
         world.store.create(world.catalog.collections["s/events"])
 
 
-def test_documents_are_kept_as_they_were(world: World) -> None:
+def test_documents_are_stored_unchanged(world: World) -> None:
     document = {"id": 1, "group": 'q"\\ü\u2028', "at": at(9)}
     world.ingest("s/events", [document])
 

@@ -112,7 +112,7 @@ def test_a_declared_collection_becomes_the_table_and_keeps_its_relation(world: W
     assert store.tables.id_of("sql/public/t") == identifier
 
 
-def test_the_name_of_a_dropped_view_belongs_to_no_dataflow(world: World) -> None:
+def test_name_of_a_dropped_view_has_no_owner(world: World) -> None:
     store = world.store
     table = create(store, 2_000, "t", 1)
     (view,) = store.tables.new_ids(1)

@@ -113,7 +113,7 @@ def test_write_capability_keeps_upper_back(store: Store) -> None:
     assert len(contents(store, table, 2_000)) == 2
 
 
-def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) -> None:
+def test_l4_updates_of_one_time_are_ordered_in_segments_and_metadata(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     capability = store.capabilities.acquire_write(table.id)
     for number in range(4):
@@ -187,7 +187,7 @@ def test_a_commit_has_happened_though_its_rows_cannot_become_a_segment(
     assert store.tables.flush() == MANY_ROWS // 2 * 2
 
 
-def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> None:
+def test_row_count_may_exceed_the_limit_of_a_segment(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1, 300)]})
     store.tables.append(2_001, {table.id: [row(1, 1, -299)]})
@@ -197,7 +197,7 @@ def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> N
     assert contents(store, table, 2_001) == [{"id": 1, "v": 1}]
 
 
-def test_a_dropped_table_ends_and_gives_its_name_to_another(store: Store) -> None:
+def test_dropped_table_frees_its_name(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
     lease = store.capabilities.acquire_read(table.id, 2_000)
@@ -222,7 +222,7 @@ def test_a_dropped_table_ends_and_gives_its_name_to_another(store: Store) -> Non
     assert store.tables.read(table.id, 0, END_OF_TIME).segments == ()
 
 
-def test_a_table_has_another_name(store: Store) -> None:
+def test_renamed_table_keeps_its_rows(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
     store.tables.flush()
@@ -240,9 +240,7 @@ def test_a_table_has_another_name(store: Store) -> None:
         define(store, Definitions(renamed={table.id: "sql/public/t"}))
 
 
-def test_collections_of_a_catalog_have_identifiers_as_well(
-    catalog_of: Callable[..., CatalogSpec], tmp_path: Path
-) -> None:
+def test_catalog_collections_have_identifiers(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000)
     world.store.create(*world.catalog.collections.values())
     table = world.store.tables.create("sql/public/t", COLUMNS)
@@ -277,7 +275,7 @@ ACTIONS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(actions=ACTIONS)
-def test_l3_contents_are_exact_wherever_rows_are(
+def test_l3_contents_are_exact_in_segments_and_metadata(
     actions: list[tuple[str, list[tuple[int, int]]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("data")
@@ -307,7 +305,7 @@ def test_l3_contents_are_exact_wherever_rows_are(
     store.close()
 
 
-def test_a_row_that_is_inserted_and_retracted_at_one_time_was_never_there(store: Store) -> None:
+def test_row_inserted_and_retracted_at_one_time_is_not_stored(store: Store) -> None:
     """A reader is told of retractions first, so it would keep the row."""
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(
@@ -318,7 +316,7 @@ def test_a_row_that_is_inserted_and_retracted_at_one_time_was_never_there(store:
     assert sorted(updates, key=str) == [(1, {"id": key, "v": value}) for key, value in ((1, 9), (2, 1), (3, 1))]
 
 
-def test_a_file_is_written_again_where_its_capability_ran_out_while_the_process_slept(store: Store) -> None:
+def test_file_is_written_again_after_its_capability_expired(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(1_001, {table.id: [row(1, 2.5)]})
     child = os.fork()

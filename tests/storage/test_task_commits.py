@@ -43,7 +43,7 @@ def commit_of(position: int, *, may_step_back: bool = False) -> TaskCommit:
     return TaskCommit({"read": position}, PLACES, {0: f"at-{position}"}, 1, 1, needs, may_step_back)
 
 
-def test_l2_one_commit_moves_a_task_and_all_that_it_writes(world: World) -> None:
+def test_l2_one_commit_advances_a_task_and_its_collections(world: World) -> None:
     capability, _ = world.store.acquire_task(TASK, 2, ["t/one", "t/two"])
     updates = [CollectionUpdate("t/one", [], 5_000_000), CollectionUpdate("t/two", [], 7_000_000)]
 
@@ -69,7 +69,7 @@ def test_l2_if_one_collection_cannot_be_written_nothing_is_committed(world: Worl
     assert world.store.upper("t/one") == 0
 
 
-def test_a_task_that_writes_no_collection_is_at_work_and_holds_no_upper(world: World) -> None:
+def test_task_without_collections_holds_no_upper(world: World) -> None:
     capability, _ = world.store.acquire_task(TASK, 1)
     world.store.commit_task(capability, commit_of(4_000_000))
 
@@ -79,7 +79,7 @@ def test_a_task_that_writes_no_collection_is_at_work_and_holds_no_upper(world: W
     assert not world.store.task_capabilities.is_running(TASK)
 
 
-def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None:
+def test_positions_step_back_only_if_permitted(world: World) -> None:
     capability, _ = world.store.acquire_task(TASK, 1)
     world.store.seal(["t/source"], 9_000_000)
     world.store.task_capabilities.acquire_inputs(TASK, {"read": ("t/source", 0)}, capability)
@@ -125,7 +125,7 @@ def test_l5_two_tasks_do_not_write_one_collection(world: World) -> None:
     assert world.store.upper("t/one") == 6_000_000
 
 
-def test_an_older_holder_that_gives_up_leaves_the_newer_at_work(world: World) -> None:
+def test_release_by_a_fenced_holder_keeps_the_newer_capability(world: World) -> None:
     older, _ = world.store.acquire_task(TASK, 1, ["t/one"])
     newer, _ = world.store.acquire_task(TASK, 1, ["t/one"])
 

@@ -47,7 +47,7 @@ def test_a_document_that_is_too_deep_is_refused() -> None:
 
 
 @given(columns("a", 'b"', "ä,", ""))
-def test_texts_of_columns_are_those_of_documents(some: Columns) -> None:
+def test_texts_of_columns_equal_texts_of_documents(some: Columns) -> None:
     column = write_columns(some)
     column.validate(full=True)
 
@@ -61,7 +61,7 @@ def test_texts_have_the_properties_in_order() -> None:
     assert write_columns(some.slice(0, 0)).to_pylist() == []
 
 
-def test_more_texts_than_a_column_holds() -> None:
+def test_texts_beyond_a_columns_capacity_are_divided() -> None:
     some = Columns.of(("a",), [["12345"] * 3])
 
     assert len(write_columns(some, most_bytes=100)) == 3
@@ -76,7 +76,7 @@ def nested(levels: int) -> list[object]:
     return value
 
 
-def test_documents_are_of_some_levels_only() -> None:
+def test_documents_are_limited_in_depth() -> None:
     deepest, deeper = (Columns.of(("a",), [[nested(levels)]]) for levels in (249, 252))
 
     assert write_columns(deepest).to_pylist() == write_texts(deepest.documents()).to_pylist()
@@ -99,7 +99,7 @@ def collection(*pointers: str, default: tuple[object, ...] = ()) -> CollectionSp
     st.lists(st.sampled_from(["/a", "/b", "/a/x"]), max_size=2, unique=True),
     st.sampled_from([(), ("none",), (1,)]),
 )
-def test_labels_of_columns_are_those_of_documents(
+def test_labels_of_columns_equal_labels_of_documents(
     some: Columns, pointers: list[str], default: tuple[object, ...]
 ) -> None:
     spec = collection(*pointers, default=default)
@@ -119,7 +119,7 @@ FIELDS = tuple(
 
 
 @given(columns("a", "b", "c"))
-def test_typed_columns_of_columns_are_those_of_documents(some: Columns) -> None:
+def test_typed_columns_from_columns_equal_those_from_documents(some: Columns) -> None:
     spec = CollectionSpec("c/out", ("/id",), (0,), True, True, FIELDS, Position("flow.yaml", 1))
     typed, expected = compile_column_fields(spec)(some), compile_fields(spec)(some.documents())
 
@@ -129,7 +129,7 @@ def test_typed_columns_of_columns_are_those_of_documents(some: Columns) -> None:
     assert repr(typed.to_pylist()) == repr(expected.to_pylist())
 
 
-def test_a_label_is_the_json_of_values() -> None:
+def test_label_is_a_json_array_of_values() -> None:
     labels = compile_column_labels(collection("/a", "/b", default=("none",)))
 
     assert labels(Columns.of(("a",), [["x", "y", "x"]])) == ['["x","none"]', '["y","none"]', '["x","none"]']

@@ -48,7 +48,7 @@ class Clocks:
         return Store(folder, wall=lambda: self.wall, durable=False, elapsed=lambda: (self.boot, self.elapsed))
 
 
-def test_a_wall_clock_that_jumps_ahead_and_back_does_not_stop_time(tmp_path: Path) -> None:
+def test_jumping_wall_clock_does_not_stop_time(tmp_path: Path) -> None:
     clocks = Clocks()
     store = clocks.open(tmp_path)
     assert store.timeline.read() == BASE
@@ -70,7 +70,7 @@ def test_a_wall_clock_that_jumps_ahead_and_back_does_not_stop_time(tmp_path: Pat
     store.close()
 
 
-def test_after_a_restart_of_the_machine_time_continues_from_where_it_was(tmp_path: Path) -> None:
+def test_time_continues_after_a_restart_of_the_machine(tmp_path: Path) -> None:
     clocks = Clocks()
     with_jump = clocks.open(tmp_path)
     clocks.wall += HOUR
@@ -83,7 +83,7 @@ def test_after_a_restart_of_the_machine_time_continues_from_where_it_was(tmp_pat
     with_jump.close()
 
 
-def test_a_wall_clock_that_goes_back_and_forth_takes_time_no_further_than_it_ever_was(tmp_path: Path) -> None:
+def test_oscillating_wall_clock_does_not_advance_time_beyond_its_maximum(tmp_path: Path) -> None:
     clocks = Clocks()
     store = clocks.open(tmp_path)
     for _ in range(10):
@@ -107,7 +107,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_l3_clocks_never_decrease_and_are_never_below_a_time_that_was_read(steps: list[tuple[str, int]]) -> None:
+def test_l3_timestamps_never_decrease_below_a_read_time(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         clocks = Clocks()
         store = clocks.open(Path(name))
@@ -151,7 +151,7 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     return World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
 
 
-def test_a_time_that_is_yet_to_come_is_refused(world: World) -> None:
+def test_future_time_is_refused(world: World) -> None:
     documents = [{"id": 1, "at": "1970-01-01T00:00:05Z"}, {"id": 2, "at": "1970-01-01T00:01:01.000001Z"}]
 
     with pytest.raises(DocumentError) as caught:
@@ -173,7 +173,7 @@ def test_documents_after_a_slightly_future_time_are_later(world: World) -> None:
     assert [row[0] for row in world.rows("t/events")] == [61_000_000, 61_000_001]
 
 
-def test_a_collection_that_is_final_up_to_a_time_yet_to_come_says_so(world: World) -> None:
+def test_collection_final_up_to_a_future_time_is_reported(world: World) -> None:
     """As one that was loaded by an older version."""
     world.store.create(world.catalog.collections["t/events"])
     with apsw.Connection(str(world.root / "metadata.db")) as database:
@@ -198,7 +198,7 @@ def test_ticks_end_while_the_wall_clock_is_behind(catalog_of: Callable[..., Cata
     assert [row[3] for row in world.rows("t/copies")] == ['{"id":1}']
 
 
-def test_documents_whose_clock_is_fast_take_a_collection_no_further_than_their_skew(world: World) -> None:
+def test_documents_of_a_fast_clock_advance_time_by_at_most_the_skew(world: World) -> None:
     world.ingest("t/events", [{"id": 1, "at": "1970-01-01T00:01:00Z"}])
 
     with pytest.raises(DocumentError, match="its time 1970-01-01T00:01:50.000000Z is in the future"):

@@ -148,7 +148,7 @@ def test_reading_by_columns_equals_reading_by_document(
 
 
 @given(st.lists(VALUES | st.just(MISSING), max_size=20), st.sampled_from(["string", "integer", "number", "boolean"]))
-def test_a_column_and_its_codes_stand_for_the_values(values: list[JSON], kind: Kind) -> None:
+def test_column_and_codes_determine_the_values(values: list[JSON], kind: Kind) -> None:
     array, codes = encode(kind, values)
 
     assert array.type == TypedColumn("a", "/a", kind).type
@@ -177,7 +177,7 @@ def test_typed_columns_have_plain_values_and_codes(
     assert ([0] * len(values) if reported is None else reported.tolist()) == codes
 
 
-def test_codes_are_packed_where_there_are_some() -> None:
+def test_codes_are_packed_only_if_present() -> None:
     packed = pack_codes([None, np.array([0, 2, 0, 1], np.uint8)], 4)
 
     assert packed.to_pylist() == [None, b"\0\2", None, b"\0\1"]

@@ -67,7 +67,7 @@ TIMES = (1_150, 1_199, 1_200, 1_249, 1_250, 1_299, 1_300, 1_399, 1_400, 1_499, 1
 EXPECTED = [[1], [1], "22012", "22012", "22012", "22012", "22P02", "22P02", [1, 2], [1, 2], "22012", "22012"]
 
 
-def test_a_read_fails_while_there_is_an_error_and_only_then(store: Store, view: Table) -> None:
+def test_read_fails_only_while_a_view_has_an_error(store: Store, view: Table) -> None:
     assert [at(store, view, time) for time in TIMES] == EXPECTED
     known = store.collection(view.name)
     assert known is not None
@@ -129,7 +129,7 @@ def test_seals_do_not_advance_views(store: Store, view: Table) -> None:
     assert store.seal([view.name, table.name], 5_000) == {view.name: 1_600, table.name: 5_000}
 
 
-def test_a_view_that_is_dropped_leaves_no_error_and_no_hold(store: Store, view: Table) -> None:
+def test_dropped_view_leaves_no_error_and_no_capability(store: Store, view: Table) -> None:
     table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
     other = store.tables.create("sql/public/w", [TableColumn("n", "bigint")], view_of=[table.name])
     assert set(store.task_capabilities.dataflows("view")) == {other.id}

@@ -31,7 +31,7 @@ JSON = st.recursive(
         ("a", "a"),
     ],
 )
-def test_a_part_is_no_difference(expected: Any, actual: Any) -> None:
+def test_partial_document_has_no_difference(expected: Any, actual: Any) -> None:
     assert differences(expected, actual) == []
 
 
@@ -51,11 +51,11 @@ def test_a_part_is_no_difference(expected: Any, actual: Any) -> None:
         (None, MISSING, [Difference("", None, MISSING)]),
     ],
 )
-def test_differences_are_reported_where_they_are(expected: Any, actual: Any, found: list[Difference]) -> None:
+def test_differences_have_their_location(expected: Any, actual: Any, found: list[Difference]) -> None:
     assert differences(expected, actual) == found
 
 
-def test_strictly_nothing_more_is_allowed() -> None:
+def test_strict_comparison_refuses_further_properties() -> None:
     assert differences({"a": [1]}, {"a": [1, 2], "b": 3}, strict=True) == [
         Difference("/a/1", MISSING, 2),
         Difference("/b", MISSING, 3),
@@ -63,12 +63,12 @@ def test_strictly_nothing_more_is_allowed() -> None:
 
 
 @given(JSON)
-def test_a_value_is_itself_strictly(value: Any) -> None:
+def test_value_equals_itself_strictly(value: Any) -> None:
     assert differences(value, value, strict=True) == []
 
 
 @given(JSON, JSON)
-def test_loose_differences_are_strict_ones(expected: Any, actual: Any) -> None:
+def test_loose_differences_are_a_subset_of_strict_ones(expected: Any, actual: Any) -> None:
     loose = differences(expected, actual)
     strict = differences(expected, actual, strict=True)
     assert [each for each in loose if each not in strict] == []

@@ -48,13 +48,13 @@ def collections(catalog_of: Callable[..., CatalogSpec]) -> Mapping[str, Collecti
         ([], [], []),
     ],
 )
-def test_documents_stand_beside_each_other(
+def test_documents_are_paired_by_key(
     collections: Mapping[str, CollectionSpec], expected: Any, actual: Any, pairs: Any
 ) -> None:
     assert paired(collections["a/one"], expected, actual) == pairs
 
 
-def test_a_part_of_a_key_is_no_key(collections: Mapping[str, CollectionSpec]) -> None:
+def test_document_with_a_partial_key_is_paired_without_it(collections: Mapping[str, CollectionSpec]) -> None:
     here, there = {"id": 1}, {"id": 1, "at": "there"}
 
     assert paired(collections["a/two"], [here, there], [there, here]) == [

@@ -102,7 +102,7 @@ def test_a_step_that_fails_ends_the_test(tmp_path: Path) -> None:
     assert "malformed JSON" in failure.error.message
 
 
-def test_each_test_begins_with_nothing(tmp_path: Path) -> None:
+def test_tests_begin_with_empty_collections(tmp_path: Path) -> None:
     steps = f"""{INGEST}
   t/again:
 {INGEST}
@@ -163,7 +163,7 @@ def test_documents_without_key_properties_are_matched_in_key_order(tmp_path: Pat
     ]
 
 
-def test_a_key_that_is_expected_twice_is_there_once(tmp_path: Path) -> None:
+def test_key_expected_twice_is_missing_once(tmp_path: Path) -> None:
     steps = f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{id: 1, times: 99}}, {{id: 1, times: 11}}, {{id: 2}}]}}\n"
     failure = run(tmp_path, steps).failure
 

@@ -96,7 +96,7 @@ def run(folder: Path, *steps: str) -> Failure | None:
     return result.failure
 
 
-def test_a_delay_expires_when_its_time_has_come(tmp_path: Path) -> None:
+def test_read_delay_expires_at_its_time(tmp_path: Path) -> None:
     steps = [
         ingest("+0s", 1, 2),
         "advance: 59m",
@@ -118,7 +118,7 @@ def test_a_delay_expires_when_its_time_has_come(tmp_path: Path) -> None:
     assert run(tmp_path, *steps) is None
 
 
-def test_without_times_a_verify_step_still_waits_for_every_delay(tmp_path: Path) -> None:
+def test_verify_without_times_waits_for_all_delays(tmp_path: Path) -> None:
     assert run(tmp_path, ONE, verify("t/relayed", "{id: 1}"), verify("t/alerts", "{id: 1}")) is None
 
 
@@ -126,7 +126,7 @@ def test_documents_have_the_time_of_their_step_one_after_the_other(tmp_path: Pat
     assert run(tmp_path, ingest("2013-07-01T09:00:00+02:00", 2, 1), "advance: 1h", verify("t/alerts", "{id: 1, at: '08:00:00'}", "{id: 2}")) is None  # fmt: skip
 
 
-def test_a_step_that_begins_at_the_end_of_a_tick_is_seen_whole(tmp_path: Path) -> None:
+def test_step_at_the_end_of_a_tick_is_verified_completely(tmp_path: Path) -> None:
     assert run(tmp_path, ingest("+3s 999ms 999us", 1, 2, 3), verify("t/seven", "{}", "{}", "{}")) is None
 
 
@@ -153,7 +153,7 @@ def test_failures_report_pending_documents_by_collection(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_only_what_is_verified_and_what_it_follows_from_takes_part(timed: bool, tmp_path: Path) -> None:
+def test_only_upstream_derivations_of_verified_collections_run(timed: bool, tmp_path: Path) -> None:
     first = ingest("+0s", 1) if timed else ONE
 
     assert run(tmp_path, first, verify("t/seven", "{id: 1}")) is None
@@ -174,9 +174,7 @@ def test_only_what_is_verified_and_what_it_follows_from_takes_part(timed: bool, 
         ([ONE], (1, "ingest t/source")),
     ],
 )
-def test_the_step_that_lets_time_pass_over_a_fault_fails(
-    steps: list[str], failed: tuple[int, str], tmp_path: Path
-) -> None:
+def test_step_that_advances_time_over_an_error_fails(steps: list[str], failed: tuple[int, str], tmp_path: Path) -> None:
     failure = run(tmp_path, *steps)
 
     assert failure is not None
@@ -185,26 +183,26 @@ def test_the_step_that_lets_time_pass_over_a_fault_fails(
 
 
 @pytest.mark.parametrize("at", [None, "+3s", "+12s", "+13s 900ms"])
-def test_ticks_need_not_end_together(at: str | None, tmp_path: Path) -> None:
+def test_derivations_may_have_different_ticks(at: str | None, tmp_path: Path) -> None:
     assert run(tmp_path, ingest(at, 1) if at else ONE, verify("t/five", "{id: 1}")) is None
 
 
 @pytest.mark.parametrize("first", ["ingest: {collection: t/seven, documents: [{id: 1}]}", "ingest: {collection: t/seven, at: +12s, documents: [{id: 1}]}"])  # fmt: skip
-def test_a_derived_collection_may_be_given_documents_too(first: str, tmp_path: Path) -> None:
+def test_test_may_ingest_into_a_derived_collection(first: str, tmp_path: Path) -> None:
     assert run(tmp_path, first, verify("t/five", "{id: 1}")) is None
 
 
-def test_time_goes_from_one_due_time_to_the_next_as_it_does_for_a_run(tmp_path: Path) -> None:
+def test_virtual_time_visits_each_due_time(tmp_path: Path) -> None:
     assert run(tmp_path, ingest("+0s", 1), "advance: 3h", verify("t/ranked", "{id: 1, at: in time}")) is None
 
 
-def test_feedback_has_come_as_far_as_time(tmp_path: Path) -> None:
+def test_feedback_is_processed_up_to_the_time(tmp_path: Path) -> None:
     steps = [ingest("+0s", 1), verify("t/endless", "{id: 1}"), "advance: 2s", verify("t/endless", *("{id: 1}", "{id: 2}", "{id: 3}"))]  # fmt: skip
 
     assert run(tmp_path, *steps) is None
 
 
-def test_feedback_without_an_end_is_given_up(tmp_path: Path) -> None:
+def test_endless_feedback_fails(tmp_path: Path) -> None:
     catalog = load(written(tmp_path, [ingest("+0s", 1), "advance: 1h", verify("t/endless")]))
     test = catalog.tests["t/test"]
     time = VirtualTime(catalog, tmp_path / "data", test, most_ticks=20)

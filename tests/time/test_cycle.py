@@ -45,14 +45,14 @@ def step(positions: dict[str, int], stored: dict[str, int]) -> Step | None:
     return next_step(levels, lambda spec: positions.get(spec.name, 0), first, horizon)
 
 
-def test_the_highest_priority_goes_first_as_far_as_its_own_frontiers_allow() -> None:
+def test_highest_priority_advances_first_within_its_frontiers() -> None:
     assert step({}, {"first": 95, "outside": 3}) == Step((FIRST,), 100, 95)
     # What has a document behind the bound has none.
     assert step({}, {"first": 101, "outside": 3}) == Step((OUTSIDE, FED_BACK), 80, 3)
     assert step({"back": 80}, {"outside": 3}) == Step((OUTSIDE,), 80, 3)
 
 
-def test_where_no_priority_has_a_document_time_moves_as_far_as_all_of_them_allow() -> None:
+def test_time_without_documents_advances_as_all_priorities_allow() -> None:
     moved = step({"first": 100}, {"outside": 85})
     assert moved == Step((OUTSIDE, FED_BACK), 80, 80)
     assert not moved.has_documents

@@ -24,9 +24,7 @@ def hold(cut: list[SourceRead], begin: int, end: int) -> Size:
 
 
 @given(st.data(), ticks, st.integers(0, 30), limits)
-def test_an_end_is_a_tick_boundary_and_progress_is_made(
-    data: st.DataObject, tick: int, before: int, limits: Limits
-) -> None:
+def test_chosen_end_is_a_later_tick_boundary(data: st.DataObject, tick: int, before: int, limits: Limits) -> None:
     bound = tick * data.draw(st.integers(before + 1, before + 200))
     begin = data.draw(st.integers(max(0, tick * before - tick), tick * before))
     cut = data.draw(reads(tick, begin, bound))
@@ -38,7 +36,7 @@ def test_an_end_is_a_tick_boundary_and_progress_is_made(
 
 
 @given(st.data(), ticks, limits)
-def test_an_end_holds_what_its_limits_allow_or_one_tick_more(data: st.DataObject, tick: int, limits: Limits) -> None:
+def test_chosen_end_respects_limits_within_one_tick(data: st.DataObject, tick: int, limits: Limits) -> None:
     bound = tick * data.draw(st.integers(1, 200))
     cut = data.draw(reads(tick, 0, bound))
 
@@ -57,13 +55,13 @@ def test_an_end_holds_what_its_limits_allow_or_one_tick_more(data: st.DataObject
         (1, 10),  # a tick is never cut
     ],
 )
-def test_an_end_lies_where_the_limit_is_reached(most: int, expected: int) -> None:
+def test_chosen_end_is_at_the_limit(most: int, expected: int) -> None:
     cut = [read_of((0, 999, 1_000), end=1_000)]
     assert choose_end(cut, 0, 1_000, 10, Limits(documents=most)) == expected
 
 
 @given(st.data(), ticks, st.integers(1, 8), st.integers(0, 3_000), limits)
-def test_slices_ascend_on_tick_boundaries_and_hold_everything_once(
+def test_slices_partition_the_documents_at_tick_boundaries(
     data: st.DataObject, tick: int, abreast: int, clamp: int, limits: Limits
 ) -> None:
     end = tick * data.draw(st.integers(1, 200))
@@ -83,7 +81,7 @@ def test_slices_ascend_on_tick_boundaries_and_hold_everything_once(
     assert size_of(covered) == size_of(cut)
 
 
-def test_slices_hold_equal_shares() -> None:
+def test_slices_have_equal_shares() -> None:
     cut = [read_of((0, 799, 800)), read_of((800, 999, 800))]
     limits = Limits(slice_documents=400, small_documents=10, small_bytes=10)
     assert slice_borders(cut, 1_000, 10, 0, 4, limits) == (0, 400, 800, 900, 1_000)
@@ -104,7 +102,7 @@ def test_small_reads_are_one_slice_and_empty_reads_none() -> None:
         (500, 1_000, 0, Size(0, 0)),
     ],
 )
-def test_a_size_counts_the_share_of_a_segment(begin: int, end: int, offset: int, expected: Size) -> None:
+def test_size_includes_the_share_of_a_segment(begin: int, end: int, offset: int, expected: Size) -> None:
     assert size_of([read_of((100, 199, 100), begin=begin, end=end, offset=offset)]) == expected
 
 

@@ -28,7 +28,7 @@ def test_an_offset_is_the_delay_and_the_feedback_tick(delay: int, feedback: bool
 
 
 @given(delays, delays, st.booleans(), st.booleans(), st.integers(0, 1_000), st.integers(0, 1_000))
-def test_another_delay_moves_a_position_and_processes_the_same_documents(
+def test_changed_delay_moves_a_position_with_its_documents(
     before: int, after: int, fed_back_before: bool, fed_back_after: bool, position: int, clock: int
 ) -> None:
     old = input_of("a", read_delay=before, feedback=fed_back_before)
@@ -40,7 +40,7 @@ def test_another_delay_moves_a_position_and_processes_the_same_documents(
     assert current_positions([old], TICK, current, {"a": place_of(new)}) == {"a": position}
 
 
-def test_another_source_and_a_raised_backfill_begin_again() -> None:
+def test_changed_source_and_raised_backfill_begin_again() -> None:
     known = {"a": 700, "b": 700, "c": 700}
     specs = [input_of("a"), input_of("b", source="t/other", index=1), input_of("c", index=2, backfill=1)]
     places = {name: Place("t/source", 0) for name in known}
@@ -51,7 +51,7 @@ def test_another_source_and_a_raised_backfill_begin_again() -> None:
     assert current["c"] == 700  # of the backfill before, which is remembered
 
 
-def test_a_position_of_a_version_that_kept_no_places_stays() -> None:
+def test_position_without_a_recorded_place_stays() -> None:
     assert current_positions([input_of("a", read_delay=5)], TICK, {"a": 700}, {}) == {"a": 700}
 
 
@@ -75,7 +75,7 @@ def test_input_needs_unprocessed_history() -> None:
     assert needs(specs, TICK, {"now": 90, "later": 90, "late": 90}) == {"now": 90, "later": 50, "late": 90}
 
 
-def test_a_history_that_was_compacted_is_a_beginning_or_a_loss() -> None:
+def test_compacted_history_is_a_start_or_a_loss() -> None:
     specs = [input_of("old"), input_of("new", index=1)]
     rights = {"old": KeptHistory(since=50, is_kept=True), "new": KeptHistory(since=50, is_kept=False)}
 

@@ -36,7 +36,7 @@ def fenced(stream: Stream) -> str:
     return text
 
 
-def test_the_checkpoint_is_that_of_the_last_commit(client: Client) -> None:
+def test_open_returns_the_checkpoint_of_the_last_commit(client: Client) -> None:
     spec = client.materialization()
     client.apply(spec)
     stream, checkpoint = client.open(spec)
@@ -52,7 +52,7 @@ def test_the_checkpoint_is_that_of_the_last_commit(client: Client) -> None:
     assert client.open(spec)[1] == bytes(range(256))
 
 
-def test_an_older_stream_is_fenced_off(client: Client, subject: Subject) -> None:
+def test_newer_stream_fences_the_older_stream(client: Client, subject: Subject) -> None:
     spec = client.materialization()
     client.apply(spec)
     older, _ = client.open(spec)
@@ -67,7 +67,7 @@ def test_an_older_stream_is_fenced_off(client: Client, subject: Subject) -> None
     assert client.open(spec)[1] == b"2"
 
 
-def test_a_stream_is_fenced_off_within_a_transaction(client: Client, subject: Subject) -> None:
+def test_stream_is_fenced_within_a_transaction(client: Client, subject: Subject) -> None:
     spec = client.materialization()
     client.apply(spec)
     older, _ = client.open(spec)
@@ -84,7 +84,9 @@ def test_a_stream_is_fenced_off_within_a_transaction(client: Client, subject: Su
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
-def test_a_range_within_fences_off_and_inherits(client: Client, subject: Subject, begin: int, end: int) -> None:
+def test_narrower_range_fences_the_wider_and_inherits_its_checkpoint(
+    client: Client, subject: Subject, begin: int, end: int
+) -> None:
     spec = client.materialization()
     client.apply(spec)
     older, _ = client.open(spec)
@@ -118,7 +120,7 @@ def test_both_halves_of_a_split_continue(client: Client) -> None:
     assert client.open(spec, begin=0, end=9)[1] == b"4"
 
 
-def test_ranges_that_overlap_in_part_fence_one_another_off(client: Client) -> None:
+def test_overlapping_ranges_fence_one_another(client: Client) -> None:
     spec = client.materialization()
     client.apply(spec)
     left, _ = client.open(spec, end=MIDDLE)
@@ -131,7 +133,7 @@ def test_ranges_that_overlap_in_part_fence_one_another_off(client: Client) -> No
     commit(right, b"2", 2)
 
 
-def test_ranges_side_by_side_leave_one_another_alone(client: Client, subject: Subject) -> None:
+def test_adjacent_ranges_do_not_fence_one_another(client: Client, subject: Subject) -> None:
     spec = client.materialization()
     client.apply(spec)
     left, _ = client.open(spec, end=MIDDLE - 1)
@@ -146,7 +148,7 @@ def test_ranges_side_by_side_leave_one_another_alone(client: Client, subject: Su
     assert {identity for identity, _ in subject.rows("things")} == {*range(-5, 6)} - {0}
 
 
-def test_materializations_leave_one_another_alone(client: Client) -> None:
+def test_materializations_do_not_fence_one_another(client: Client) -> None:
     one, other = client.materialization(["one"], name="test/one"), client.materialization(["other"], name="test/other")
     client.apply(one)
     client.apply(other)

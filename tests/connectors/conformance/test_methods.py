@@ -21,7 +21,7 @@ def refusal(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode
     return error.value.code(), error.value.details() or ""
 
 
-def test_schemas_are_such_and_hold_for_its_configurations(client: Client, subject: Subject) -> None:
+def test_spec_returns_schemas_that_accept_its_configurations(client: Client, subject: Subject) -> None:
     spec = client.spec()
 
     for text, value in (
@@ -47,7 +47,7 @@ def test_every_field_has_a_constraint_with_a_reason(client: Client, subject: Sub
         assert all(left.constraints[key].type in required for key in KEYS)
 
 
-def test_delta_updates_are_those_that_are_asked_for(client: Client, subject: Subject) -> None:
+def test_validate_returns_the_requested_delta_updates(client: Client, subject: Subject) -> None:
     if not subject.deltas:
         pytest.skip("it has none")
 
@@ -92,7 +92,7 @@ def test_resources_that_fail_the_schema_are_refused(client: Client, subject: Sub
     assert text.startswith(f"the resource of binding 1 of {subject.connector.name} is not valid: ")
 
 
-def test_requests_that_make_no_sense_are_refused(client: Client) -> None:
+def test_malformed_requests_are_refused(client: Client) -> None:
     spec = client.materialization()
 
     with pytest.raises(grpc.RpcError) as no_version:
@@ -112,7 +112,7 @@ def test_requests_that_make_no_sense_are_refused(client: Client) -> None:
     assert "hidden" not in text
 
 
-def test_the_collection_of_these_tests_has_what_a_catalog_says() -> None:
+def test_test_collection_equals_a_collection_of_a_catalog() -> None:
     assert [projection.field for projection in collection().projections] == [*KEYS, *VALUES, DOCUMENT]
 
 
@@ -129,7 +129,7 @@ def stored(stream: Stream) -> pb.TransactionRequest:
 @pytest.mark.parametrize(
     ("message", "name"), [(load(0, [(1, "a")]), "Load"), (prepare(b"1"), "Prepare"), (COMMIT, "Commit")]
 )
-def test_before_open(client: Client, message: pb.TransactionRequest, name: str) -> None:
+def test_messages_before_open_are_refused(client: Client, message: pb.TransactionRequest, name: str) -> None:
     code, text = client.stream(message).failure()
 
     assert (code, text) == (INVALID, f"{name} is not expected: the stream is before Open, which allows Open")
@@ -158,7 +158,9 @@ OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] 
 
 
 @pytest.mark.parametrize(("messages", "error"), OUT_OF_PLACE)
-def test_out_of_place(client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str) -> None:
+def test_messages_out_of_order_are_refused(
+    client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str
+) -> None:
     stream = client.ready()
 
     stream.send(*messages(stream))
@@ -166,7 +168,7 @@ def test_out_of_place(client: Client, messages: Callable[[Stream], list[pb.Trans
     assert stream.failure() == (INVALID, error)
 
 
-def test_a_second_open(client: Client) -> None:
+def test_second_open_is_refused(client: Client) -> None:
     spec = client.materialization()
     client.apply(spec)
     stream, _ = client.open(spec)
@@ -176,7 +178,7 @@ def test_a_second_open(client: Client) -> None:
     assert stream.failure() == (INVALID, "Open is not expected: the stream is loading, which allows Load or Prepare")
 
 
-def test_an_open_that_makes_no_sense(client: Client) -> None:
+def test_malformed_open_is_refused(client: Client) -> None:
     spec = client.materialization()
 
     assert client.stream(opening(spec, version="")).failure() == (INVALID, "'version' of the request is empty")
@@ -184,7 +186,7 @@ def test_an_open_that_makes_no_sense(client: Client) -> None:
     assert (code, text) == (INVALID, "key_begin of Open, 0x2, is above key_end, 0x1")
 
 
-def test_an_unknown_binding(client: Client, subject: Subject) -> None:
+def test_unknown_binding_is_refused(client: Client, subject: Subject) -> None:
     known = "there are 1, counted from 0"
     stream = client.ready()
     stream.send(load(1, [(1, "a")]))
@@ -196,7 +198,7 @@ def test_an_unknown_binding(client: Client, subject: Subject) -> None:
     assert subject.rows("things") == {}
 
 
-def test_a_load_of_delta_updates(client: Client, subject: Subject) -> None:
+def test_load_of_delta_updates_is_refused(client: Client, subject: Subject) -> None:
     if not subject.deltas:
         pytest.skip("it has none")
     spec = client.materialization(delta=True)
@@ -261,7 +263,7 @@ STORES = [
 
 
 @pytest.mark.parametrize(("change", "error"), STORES)
-def test_a_store_that_makes_no_sense(
+def test_malformed_store_is_refused(
     client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
 ) -> None:
     stream = client.ready()
@@ -296,7 +298,7 @@ LOADS = [
 
 @pytest.mark.usefixtures("loading")
 @pytest.mark.parametrize(("message", "error"), LOADS)
-def test_a_load_that_makes_no_sense(client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
+def test_malformed_load_is_refused(client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
     stream = client.ready()
 
     stream.send(pb.TransactionRequest(load=message))
@@ -307,12 +309,12 @@ def test_a_load_that_makes_no_sense(client: Client, message: pb.TransactionReque
     assert text.replace(text.partition("'")[2].partition("things'")[0], "", 1) == error
 
 
-def test_a_stream_that_ends_before_open(client: Client) -> None:
+def test_stream_may_end_before_open(client: Client) -> None:
     stream = client.ready()
     stream.end()
 
 
-def test_a_stream_that_ends_before_commit(client: Client, subject: Subject) -> None:
+def test_stream_that_ends_before_commit_stores_nothing(client: Client, subject: Subject) -> None:
     stream = client.ready()
     stream.send(prepare(b"1"))
     stream.documents()
@@ -324,7 +326,7 @@ def test_a_stream_that_ends_before_commit(client: Client, subject: Subject) -> N
     assert subject.rows("things") == {}
 
 
-def test_a_stream_that_ends_while_it_commits(client: Client, subject: Subject) -> None:
+def test_stream_that_ends_during_commit_is_committed_or_not(client: Client, subject: Subject) -> None:
     stream = client.ready()
     stream.send(prepare(b"1"))
     stream.documents()

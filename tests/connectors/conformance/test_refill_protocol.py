@@ -50,7 +50,7 @@ def rows(subject: Subject, documents: list[Document]) -> bool:
     return subject.rows("things") == {key_of(document): document for document in documents}
 
 
-def test_rows_are_replaced_at_once(client: Client, subject: Subject) -> None:
+def test_refill_replaces_all_rows_in_one_transaction(client: Client, subject: Subject) -> None:
     first, second = spec_of(client, "first"), spec_of(client, "second")
     assert list(apply(client, first).contents) == [""]
     store(client, first, OLD)
@@ -78,7 +78,7 @@ def test_sessions_report_contents_of_bindings(client: Client) -> None:
     stream.end()
 
 
-def test_refill_that_is_not_there_replaces_nothing(client: Client, subject: Subject) -> None:
+def test_completion_of_an_unknown_refill_is_refused(client: Client, subject: Subject) -> None:
     first = spec_of(client, "first")
     apply(client, first)
     store(client, first, OLD)
@@ -87,7 +87,7 @@ def test_refill_that_is_not_there_replaces_nothing(client: Client, subject: Subj
     assert rows(subject, OLD)
 
 
-def test_sessions_are_fenced_off_by_completion(client: Client, subject: Subject) -> None:
+def test_completion_fences_sessions(client: Client, subject: Subject) -> None:
     first, second = spec_of(client, "first"), spec_of(client, "second")
     apply(client, first)
     applied = apply(client, second)

@@ -19,7 +19,7 @@ def by_key(documents: list[Document]) -> dict[Key, Document]:
     return {key_of(document): document for document in documents}
 
 
-def test_stored_documents_are_there(client: Client, subject: Subject) -> None:
+def test_stored_documents_are_loaded_again(client: Client, subject: Subject) -> None:
     stream = client.ready()
 
     assert stream.transact(b"1", stream.store(THINGS)) == []
@@ -85,7 +85,7 @@ def test_deletion_of_missing_keys_does_nothing(client: Client, subject: Subject)
     assert subject.rows("things") == (by_key([thing(2)]) if subject.deletes else by_key([thing(1), thing(2)]))
 
 
-def test_empty_transactions(client: Client, subject: Subject) -> None:
+def test_empty_transactions_commit(client: Client, subject: Subject) -> None:
     stream = client.ready()
 
     for checkpoint in (b"1", b"2", b"3"):
@@ -97,7 +97,7 @@ def test_empty_transactions(client: Client, subject: Subject) -> None:
     assert subject.rows("things") == {}
 
 
-def test_no_bindings_at_all(client: Client) -> None:
+def test_materialization_without_bindings_commits(client: Client) -> None:
     stream = client.ready(())
 
     assert stream.transact(b"1") == []
@@ -105,7 +105,7 @@ def test_no_bindings_at_all(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("loading")
-def test_loads_before_committed(client: Client) -> None:
+def test_loads_before_committed_are_answered(client: Client) -> None:
     stream = client.ready()
     stream.transact(b"1", stream.store(THINGS[:2]))
 
@@ -122,7 +122,7 @@ def test_loads_before_committed(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("loading")
-def test_many_transactions_in_a_row(client: Client, subject: Subject) -> None:
+def test_many_transactions_commit_one_after_another(client: Client, subject: Subject) -> None:
     stream = client.ready()
     documents: dict[int, Document] = {}
     stream.send(prepare(b"0"))
@@ -143,7 +143,7 @@ def test_many_transactions_in_a_row(client: Client, subject: Subject) -> None:
     assert subject.rows("things") == by_key(list(documents.values()))
 
 
-def test_bindings_are_kept_apart(client: Client, subject: Subject) -> None:
+def test_bindings_do_not_mix_their_rows(client: Client, subject: Subject) -> None:
     stream = client.ready(["left", "right"])
 
     stream.transact(b"1", stream.store([thing(1)]), stream.store([thing(1, note="r"), thing(2)], binding=1))
@@ -159,7 +159,7 @@ def test_bindings_are_kept_apart(client: Client, subject: Subject) -> None:
 TEXTS = ["", "ä", "日本語", "😀", "a\u2028b", "'\"`;--", "\\", "\t\r\n", "%_", "\ufeff", "null", "\u007f\u0080"]
 
 
-def test_any_text_in_keys_values_and_documents(client: Client, subject: Subject) -> None:
+def test_any_text_is_stored_in_keys_values_and_documents(client: Client, subject: Subject) -> None:
     texts = [*TEXTS, *(["a\0b", "\0", "\0\xff"] if subject.holds_nul else [])]
     documents = [thing(1, text, note=text, nested={text: [text]}) for text in texts]
     stream = client.ready()
@@ -176,7 +176,7 @@ def test_any_text_in_keys_values_and_documents(client: Client, subject: Subject)
 NUMBERS = [0, 255, 256, 2**31, 2**53 + 1, 2**63 - 1, -1, -(2**63)]
 
 
-def test_any_integer_in_keys(client: Client, subject: Subject) -> None:
+def test_any_integer_is_stored_in_keys(client: Client, subject: Subject) -> None:
     documents = [thing(number, amount=1) for number in NUMBERS]
     stream = client.ready()
 
@@ -189,7 +189,7 @@ def test_any_integer_in_keys(client: Client, subject: Subject) -> None:
 
 
 @pytest.mark.sampled(2)
-def test_a_document_of_16_megabytes(client: Client, subject: Subject) -> None:
+def test_document_of_16_megabytes_is_stored(client: Client, subject: Subject) -> None:
     documents = [thing(1, note="x" * (16 << 20)), thing(2), thing(3, note="ü" * (2 << 20))]
     stream = client.ready()
 

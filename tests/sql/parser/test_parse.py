@@ -75,7 +75,7 @@ def shown(node: object) -> str:
         ("1 operator(pg_catalog.+) 2", "(1 + 2)"),
     ],
 )
-def test_precedence(text: str, expected: str) -> None:
+def test_operators_have_precedence(text: str, expected: str) -> None:
     statement = parse(f"select {text}")
 
     assert isinstance(statement, SelectStatement)
@@ -103,7 +103,7 @@ def test_precedence(text: str, expected: str) -> None:
         ("update t set", None, 12),
     ],
 )
-def test_syntax_errors(text: str, near: str | None, offset: int) -> None:
+def test_syntax_errors_have_positions(text: str, near: str | None, offset: int) -> None:
     with pytest.raises(SqlError) as caught:
         parse(text)
 
@@ -114,7 +114,7 @@ def test_syntax_errors(text: str, near: str | None, offset: int) -> None:
 @pytest.mark.parametrize(
     "text", ["select * from acmeBank/balances b", "subscribe acmeBank/balances", "copy acmeBank/balances to stdout"]
 )
-def test_names_of_collections_without_quotes(text: str) -> None:
+def test_unquoted_collection_names_get_a_hint(text: str) -> None:
     with pytest.raises(SqlError, match='syntax error at or near "/"') as caught:
         parse(text)
 
@@ -153,11 +153,11 @@ def test_names_of_collections_without_quotes(text: str) -> None:
         (" ; -- nothing", None),
     ],
 )
-def test_statements(text: str, expected: Statement | None) -> None:
+def test_statements_are_parsed(text: str, expected: Statement | None) -> None:
     assert parse(text) == expected
 
 
-def test_statements_inside_of_others() -> None:
+def test_nested_statements_are_parsed() -> None:
     explained = parse("explain timestamp for select 1")
     prepared = parse("prepare p (int) as insert into t values ($1);")
     declared = parse("declare c cursor for subscribe t as of 5 up to 7")
@@ -181,7 +181,7 @@ def test_statements_inside_of_others() -> None:
         ("select 1 from t as of", None),
     ],
 )
-def test_times(text: str, time: int | None) -> None:
+def test_as_of_times_are_parsed(text: str, time: int | None) -> None:
     statement = parse(text)
 
     assert isinstance(statement, SelectStatement)
@@ -192,7 +192,7 @@ def test_times(text: str, time: int | None) -> None:
         assert statement.as_of.time == NumberLiteral(str(time), len(text) - 1)
 
 
-def test_split() -> None:
+def test_split_returns_statements_with_offsets() -> None:
     assert split("select ';' ; ;; -- begin;\n begin;commit") == ((0, "select ';'"), (27, "begin"), (33, "commit"))
 
 
@@ -219,7 +219,7 @@ def test_split() -> None:
         ('create "tabel" t (a int)', None),
     ],
 )
-def test_a_keyword_that_is_misspelt(text: str, hint: str | None) -> None:
+def test_misspelt_keyword_gets_a_suggestion(text: str, hint: str | None) -> None:
     with pytest.raises(SqlError, match="syntax error") as caught:
         parse(text)
 
@@ -235,7 +235,7 @@ def test_a_keyword_that_is_misspelt(text: str, hint: str | None) -> None:
         ("select a from t where order by a", None),
     ],
 )
-def test_a_name_that_takes_quotes(text: str, word: str | None) -> None:
+def test_reserved_name_gets_a_hint_to_quote(text: str, word: str | None) -> None:
     with pytest.raises(SqlError, match="syntax error") as caught:
         parse(text)
 

@@ -25,11 +25,11 @@ def values(text: str) -> list[str]:
         ("1--2\n+/*3*/4", ["1", "+", "4"]),
     ],
 )
-def test_values(text: str, expected: list[str]) -> None:
+def test_tokens_have_values(text: str, expected: list[str]) -> None:
     assert values(text) == expected
 
 
-def test_positions() -> None:
+def test_tokens_have_positions() -> None:
     tokens = tokens_of("ab  'c''d' \"e\"")
 
     assert [(token.kind, token.offset, token.end) for token in tokens] == [

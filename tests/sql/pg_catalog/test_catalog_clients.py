@@ -67,7 +67,7 @@ def psql(server: Address, text: str, *options: str) -> str:
         ("\\sv large", "CREATE OR REPLACE VIEW public.large AS\nSELECT id FROM orders WHERE amount > 100\n"),
     ],
 )
-def test_psql_describes(server: Address, command: str, output: str) -> None:
+def test_psql_describes_each_object(server: Address, command: str, output: str) -> None:
     assert psql(server, command, "-t") == output
 
 

@@ -131,7 +131,7 @@ def test_answers_of_recorded_queries() -> None:
         ("SELECT 'it''s' || E'\\n' || $$x$$ FROM pg_am LIMIT 1", ("it's\nx",)),
     ],
 )
-def test_functions_and_casts(text: str, row: Row) -> None:
+def test_catalog_functions_and_casts_are_evaluated(text: str, row: Row) -> None:
     assert ask(text)[0] == row
 
 
@@ -150,7 +150,7 @@ def test_parameters_have_types_of_columns(text: str, parameters: tuple[Type, ...
     assert planned(text).parameters == parameters
 
 
-def test_arguments() -> None:
+def test_catalog_queries_take_arguments() -> None:
     text = "SELECT relname FROM pg_class WHERE oid = ANY($1) AND relname <> $2 ORDER BY 1"
 
     assert ask(text, datum_of_text(Type.OID_ARRAY, "{16385,16386,16387}"), "it's") == [
@@ -189,13 +189,13 @@ def test_columns_have_names_and_oids_of_postgresql() -> None:
         ("relname || 'x'", "?column?"),
     ],
 )
-def test_names_of_expressions(expression: str, name: str) -> None:
+def test_expression_columns_have_names_of_postgresql(expression: str, name: str) -> None:
     grouped = " GROUP BY 1 = 1" if expression == "count(*)" else ""
 
     assert planned(f"SELECT {expression} FROM pg_class c LEFT JOIN pg_index ON true{grouped}").columns[0].name == name
 
 
-def test_settings_are_those_of_the_session() -> None:
+def test_pg_settings_shows_the_session() -> None:
     text = "SELECT current_setting('TimeZone'), current_setting('mine', true)"
 
     assert ask(text, settings={"TimeZone": "Asia/Tokyo", "mine": "x"}) == [("Asia/Tokyo", "x")]
@@ -237,7 +237,7 @@ def test_catalog_without_relations_is_empty() -> None:
     assert ask("SELECT count(*) FROM pg_class") == [(5,)]
 
 
-def test_user_is_the_user_of_the_session() -> None:
+def test_current_user_is_the_user_of_the_session() -> None:
     text = "SELECT current_user, session_user, user, current_role, count(*) FROM pg_roles WHERE rolname = current_user"
     names = ["current_user", "session_user", "user", "current_role", "count"]
     assert [column.name for column in planned(text).columns] == names

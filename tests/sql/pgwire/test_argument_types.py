@@ -72,7 +72,7 @@ def theirs() -> Iterator[Connection]:
 
 @pytest.mark.parametrize("form", ["t", "b"])
 @pytest.mark.parametrize("argument", ARGUMENTS, ids=repr)
-def test_an_argument_is_read_as_postgresql_reads_it_or_refused(
+def test_arguments_are_read_as_in_postgresql_or_refused(
     ours: Connection, theirs: Connection, argument: object, form: str
 ) -> None:
     """No argument becomes another value: the text of each is PostgreSQL's, or there is an error."""
@@ -92,13 +92,13 @@ def test_an_argument_is_read_as_postgresql_reads_it_or_refused(
 
 
 @pytest.mark.parametrize(("oid", "form"), [(3904, 0), (3904, 1), (12345, 0), (12345, 1)])
-def test_an_argument_of_a_type_that_is_not_here_is_no_number(ours: Connection, oid: int, form: int) -> None:
+def test_argument_of_an_unknown_type_is_not_read_as_a_number(ours: Connection, oid: int, form: int) -> None:
     """An argument keeps its type: it is not read as whatever stands beside it."""
     result = ours.pgconn.exec_params(b"SELECT 1 WHERE 1 = $1", [b"1"], [oid], [form])
     assert result.error_field(DiagnosticField.SQLSTATE) == b"42883"
 
 
-def test_the_type_of_an_unknown_argument_is_what_stands_beside_it(ours: Connection) -> None:
+def test_unknown_argument_takes_the_type_of_its_context(ours: Connection) -> None:
     result = ours.pgconn.exec_params(b"SELECT $1 + 1", [b"41"], [705])
     assert result.get_value(0, 0) == b"42"
 

@@ -105,7 +105,7 @@ def test_texts_that_cannot_be_converted_are_errors(ours: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["EUC_TW", "MULE_INTERNAL", "JOHAB", "SHIFT_JIS_2004", "EUC_JIS_2004", "nothing"])
-def test_an_encoding_that_is_not_here_is_refused(name: str, ours: str) -> None:
+def test_unknown_encoding_is_refused(name: str, ours: str) -> None:
     with psycopg.connect(ours, autocommit=True) as here:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="LATIN1"):
             here.execute(f"SET client_encoding = '{name}'")

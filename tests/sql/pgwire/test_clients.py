@@ -26,7 +26,7 @@ def connection(toy: ToyServer) -> Iterator[Connection]:
         yield opened
 
 
-def test_psycopg_asks_simply_and_with_arguments(connection: Connection) -> None:
+def test_psycopg_uses_simple_and_extended_queries(connection: Connection) -> None:
     assert connection.execute("SELECT id, name FROM t WHERE id <= 2 ORDER BY id").fetchall() == [(1, "Ann"), (2, None)]
     assert connection.execute("SELECT name FROM t WHERE id = %s", (1,)).fetchone() == ("Ann",)
     assert connection.execute("SELECT id, x FROM t WHERE id = %s", (2,), binary=True).fetchone() == (2, 0.1)
@@ -67,7 +67,7 @@ def test_positions_are_in_the_text_that_was_sent(connection: Connection) -> None
     assert raised.value.diag.message_hint == "look again"
 
 
-def test_defects_end_a_statement_and_are_reported(toy: ToyServer, connection: Connection) -> None:
+def test_internal_errors_end_a_statement_and_are_reported(toy: ToyServer, connection: Connection) -> None:
     with pytest.raises(psycopg.errors.InternalError_, match="ZeroDivisionError: a defect"):
         connection.execute("SELECT 'defect'")
 
@@ -75,7 +75,7 @@ def test_defects_end_a_statement_and_are_reported(toy: ToyServer, connection: Co
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_transactions_have_a_status(connection: Connection) -> None:
+def test_clients_see_the_transaction_status(connection: Connection) -> None:
     with connection.transaction():
         connection.execute("SELECT 1")
         assert connection.info.transaction_status == TransactionStatus.INTRANS
@@ -146,7 +146,7 @@ def test_a_subscription_is_reported_before_its_first_row(connection: Connection)
             copy.read()
 
 
-def test_a_query_that_takes_long_is_cancelled(connection: Connection) -> None:
+def test_long_query_can_be_cancelled(connection: Connection) -> None:
     begin = time.monotonic()
     with cancelling(connection.cancel_safe), pytest.raises(psycopg.errors.QueryCanceled):
         connection.execute("SELECT pg_sleep(60)")
@@ -154,7 +154,7 @@ def test_a_query_that_takes_long_is_cancelled(connection: Connection) -> None:
     assert time.monotonic() - begin < 60
 
 
-def test_pipelines(toy: ToyServer) -> None:
+def test_psycopg_pipelines_are_answered(toy: ToyServer) -> None:
     with psycopg.connect(toy.address, autocommit=True) as connection, connection.pipeline() as pipeline:
         first = connection.execute("SELECT name FROM t WHERE id = %s", (1,))
         second = connection.execute("SELECT count(*) FROM big")
@@ -168,13 +168,13 @@ def test_pipelines(toy: ToyServer) -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_many_rows(connection: Connection, binary: bool) -> None:
+def test_many_rows_are_fetched(connection: Connection, binary: bool) -> None:
     rows = connection.execute("SELECT i, s FROM big", binary=binary).fetchall()
 
     assert rows == [(number, f"row {number}") for number in range(1, 20_001)]
 
 
-def test_statements_that_messages_made_are_deallocated_by_sql(connection: Connection) -> None:
+def test_deallocate_removes_statements_of_messages(connection: Connection) -> None:
     connection.prepare_threshold = 0
     connection.prepared_max = 1
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_statements_that_messages_made_are_deallocated_by_sql(connection: Connec
     assert connection.pgconn.exec_prepared(b"kept", []).error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"26000"
 
 
-def test_asyncpg(toy: ToyServer) -> None:
+def test_asyncpg_writes_and_reads(toy: ToyServer) -> None:
     async def talk() -> None:
         connection = await asyncpg.connect(host="127.0.0.1", port=toy.port, user="flow", database="flow")
         try:
@@ -214,7 +214,7 @@ def test_asyncpg(toy: ToyServer) -> None:
     asyncio.run(talk())
 
 
-def test_pg8000(toy: ToyServer) -> None:
+def test_pg8000_writes_and_reads(toy: ToyServer) -> None:
     connection = pg8000.native.Connection("flow", host="127.0.0.1", port=toy.port, database="flow")
     try:
         assert connection.run("SELECT name FROM t WHERE id = :id", id=1) == [["Ann"]]
@@ -225,7 +225,7 @@ def test_pg8000(toy: ToyServer) -> None:
         connection.close()
 
 
-def test_psql(toy: ToyServer) -> None:
+def test_psql_writes_and_reads(toy: ToyServer) -> None:
     assert psql(toy, "SELECT id, name FROM t WHERE id = 1").stdout == "1|Ann\n"
     assert psql(toy, "\\copy (SELECT id FROM t) TO STDOUT").stdout == "1\n2\n3\n"
     failed = psql(toy, "SELECT 1 FROM nowhere")
@@ -257,7 +257,7 @@ def psql(toy: ToyServer, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
 
 
-def test_sqlalchemy(toy: ToyServer) -> None:
+def test_sqlalchemy_writes_and_reads(toy: ToyServer) -> None:
     engine = sqlalchemy.create_engine(
         f"postgresql+psycopg://flow@127.0.0.1:{toy.port}/flow", poolclass=sqlalchemy.NullPool, use_native_hstore=False
     )

@@ -40,7 +40,7 @@ def test_an_extended_query_is_answered_in_order(toy: ToyServer) -> None:
         )
 
 
-def test_rows_are_given_in_pieces(toy: ToyServer) -> None:
+def test_portal_returns_rows_in_pieces(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client:
         sent = (parse("SELECT id FROM t"), bind(), execute(2), execute(2), execute(2), SYNC)
         assert kinds(client, *sent) == "12DDsDCCZ"
@@ -82,7 +82,7 @@ def test_an_error_is_sent_before_sync(toy: ToyServer) -> None:
         assert kinds(client, SYNC) == "Z"
 
 
-def test_names_are_those_of_what_is_there(toy: ToyServer) -> None:
+def test_statement_and_portal_names_are_checked(toy: ToyServer) -> None:
     def state(client: ByteClient, *sent: bytes) -> str:
         client.send(b"".join(sent) + SYNC)
         return next(state_of(body) for kind, body in client.until(b"Z") if kind == b"E")
@@ -98,7 +98,7 @@ def test_names_are_those_of_what_is_there(toy: ToyServer) -> None:
         assert kinds(client, message(b"C", b"Sa\0"), bind(name="a"), SYNC) == "3EZ"
 
 
-def test_empty_queries(toy: ToyServer) -> None:
+def test_empty_queries_are_answered(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client:
         assert kinds(client, message(b"Q", b" ; \0")) == "IZ"
         assert kinds(client, parse(""), bind(), execute(), SYNC) == "12IZ"
@@ -110,7 +110,7 @@ def test_several_statements_are_one_query(toy: ToyServer) -> None:
         assert kinds(client, message(b"Q", b"SELECT 1; SELECT nope FROM t; SELECT 2\0")) == "TDCEZ"
 
 
-def test_a_version_that_is_not_spoken_is_negotiated_or_refused(toy: ToyServer) -> None:
+def test_unknown_protocol_version_is_negotiated_or_refused(toy: ToyServer) -> None:
     with ByteClient(toy.port, is_let_in=False) as client:
         client.send(startup(b"user\0flow\0_pq_.new\0on\0\0", version=196610))
         assert client.receive() == (b"v", struct.pack("!ii", 196608, 1) + b"_pq_.new\0")

@@ -193,7 +193,7 @@ def test_a_copy_that_is_cancelled_leaves_nothing(served: Served) -> None:
         assert client.execute("SELECT count(*) FROM copied").fetchall() == [(0,)]
 
 
-def test_rows_of_what_is_written_are_sent_though_it_is_cancelled(served: Served) -> None:
+def test_rows_of_a_committed_write_are_sent_after_a_cancellation(served: Served) -> None:
     with served.connect() as client, served.connect() as other:
         client.execute("CREATE TABLE returned (a int, s text)")
         client.execute("INSERT INTO returned SELECT i, repeat('x', 1000) FROM generate_series(1, 10000) i")

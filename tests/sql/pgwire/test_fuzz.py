@@ -42,7 +42,7 @@ def answered(port: int, sent: list[bytes], meanwhile: Callable[[], None] = lambd
 
 @settings(max_examples=EXAMPLES)
 @given(conversations())
-def test_every_message_is_answered_as_the_protocol_says(toy: ToyServer, sent: list[bytes]) -> None:
+def test_messages_are_answered_by_the_protocol(toy: ToyServer, sent: list[bytes]) -> None:
     with ByteClient(toy.port) as witness:
         assert answered(toy.port, sent)
         goes_on(toy, witness)

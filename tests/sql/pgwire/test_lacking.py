@@ -100,7 +100,7 @@ WRITES = [
 ]
 
 
-def test_statements_that_find_the_disk_full(disk: Path) -> None:
+def test_statements_report_a_full_disk(disk: Path) -> None:
     """Each is told 53100 and has changed nothing, whatever writes; all go on once there is space again."""
     (disk / "flow.yaml").write_text("collections: {}")
     process = Flowctl(["sql", "serve", "--listen", "127.0.0.1:0"], cwd=disk, stdout=subprocess.PIPE, text=True)

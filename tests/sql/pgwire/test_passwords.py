@@ -20,7 +20,7 @@ def write(folder: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_passwords_and_verifiers(tmp_path: Path) -> None:
+def test_password_file_takes_passwords_and_verifiers(tmp_path: Path) -> None:
     passwords = Passwords.of_file(write(tmp_path, f"# who\nann:a:b\n\nbob:{VERIFIER}\n"))
 
     ann = passwords.verifier_of("ann")
@@ -61,7 +61,7 @@ def test_marks_of_users_are_read(tmp_path: Path) -> None:
         ("ann:a\n", 0o644, ":1 has a password, but other users may read the file"),
     ],
 )
-def test_files_that_make_no_sense(tmp_path: Path, text: str, mode: int, message: str) -> None:
+def test_invalid_password_files_are_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Passwords.of_file(write(tmp_path, text, mode))
 
@@ -70,7 +70,7 @@ def test_verifiers_are_no_secret(tmp_path: Path) -> None:
     assert Passwords.of_file(write(tmp_path, f"bob:{VERIFIER}\n", 0o644))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_password_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         Passwords.of_file(tmp_path / "none")
 
@@ -88,14 +88,14 @@ def exchange() -> Exchange:
     return Exchange(Verifier.of_password("pencil", SALT), nonce=NONCE.removeprefix("rOprNGfwEbeRWgbNEkqO"))
 
 
-def test_the_example_of_the_rfc() -> None:
+def test_exchange_follows_the_example_of_the_rfc() -> None:
     proof = exchange()
 
     assert proof.challenge(FIRST) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert proof.proof(FINAL) == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_another_password_is_not_proved() -> None:
+def test_wrong_password_has_no_proof() -> None:
     proof = Exchange(Verifier.of_password("pen", SALT), nonce=NONCE.removeprefix("rOprNGfwEbeRWgbNEkqO"))
     proof.challenge(FIRST)
 
@@ -105,7 +105,7 @@ def test_another_password_is_not_proved() -> None:
 @pytest.mark.parametrize(
     "first", ["", "n,,", "p=tls-server-end-point,,n=u,r=a", "x,,n=u,r=a", "n,b,n=u,r=a", "n,,n=u", "n,,r=a,r=b"]
 )
-def test_first_messages_that_make_no_sense(first: str) -> None:
+def test_invalid_first_messages_are_refused(first: str) -> None:
     with pytest.raises(SqlError, match="malformed SCRAM message"):
         exchange().challenge(first)
 
@@ -114,7 +114,7 @@ def test_first_messages_that_make_no_sense(first: str) -> None:
     "final",
     ["", "c=biws", f"c=eSws,r={NONCE},p=AAAA", "c=biws,r=other,p=AAAA", f"c=biws,r={NONCE},p=?", f"c=biws,r={NONCE}"],
 )
-def test_final_messages_that_make_no_sense(final: str) -> None:
+def test_invalid_final_messages_are_refused(final: str) -> None:
     proof = exchange()
     proof.challenge(FIRST)
 
@@ -122,7 +122,7 @@ def test_final_messages_that_make_no_sense(final: str) -> None:
         proof.proof(final)
 
 
-def test_a_short_proof_is_no_proof() -> None:
+def test_short_proof_is_refused() -> None:
     proof = exchange()
     proof.challenge(FIRST)
 
@@ -155,5 +155,5 @@ def test_verifiers_are_written_as_postgresql_does() -> None:
         ("ä\u0007", "ä\u0007".encode()),
     ],
 )
-def test_passwords_are_prepared(password: str, data: bytes) -> None:
+def test_passwords_are_normalized(password: str, data: bytes) -> None:
     assert prepared(password) == data

@@ -45,7 +45,7 @@ def one(connection: Connection, text: str) -> object:
     return row[0] if len(row) == 1 else row
 
 
-def test_asyncpg_resets_what_comes_back_to_its_pool(port: int) -> None:
+def test_asyncpg_pool_resets_returned_connections(port: int) -> None:
     async def talk() -> None:
         settings = {"application_name": "pooled", "jit": "off"}
         async with asyncpg.create_pool(
@@ -65,7 +65,7 @@ def test_asyncpg_resets_what_comes_back_to_its_pool(port: int) -> None:
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
-def test_sqlalchemy_sets_an_isolation_and_takes_it_back(port: int, driver: str) -> None:
+def test_sqlalchemy_sets_and_resets_an_isolation_level(port: int, driver: str) -> None:
     engine = sqlalchemy.create_engine(
         f"postgresql+{driver}://flow@127.0.0.1:{port}/flow", pool_pre_ping=True, pool_size=1
     )
@@ -82,7 +82,7 @@ def test_sqlalchemy_sets_an_isolation_and_takes_it_back(port: int, driver: str) 
     engine.dispose()
 
 
-def test_discard_all(connection: Connection, another: Connection) -> None:
+def test_discard_all_resets_the_session(connection: Connection, another: Connection) -> None:
     connection.execute("SET application_name = 'before'")
     connection.execute("PREPARE p AS SELECT 1")
     connection.execute("DECLARE c CURSOR WITH HOLD FOR SELECT n FROM numbers")
@@ -97,7 +97,7 @@ def test_discard_all(connection: Connection, another: Connection) -> None:
             connection.execute(statement)
 
 
-def test_set_config_sets(connection: Connection) -> None:
+def test_set_config_changes_a_setting(connection: Connection) -> None:
     assert one(connection, "SELECT set_config('application_name', 'mine', false)") == "mine"
     assert connection.info.parameter_status("application_name") == "mine"
     with connection.transaction():
@@ -124,7 +124,7 @@ def test_set_config_sets(connection: Connection) -> None:
         assert raised.value.sqlstate == state
 
 
-def test_functions_that_do_something_have_types(connection: Connection) -> None:
+def test_functions_with_effects_have_types(connection: Connection) -> None:
     text = "SELECT pg_try_advisory_lock(3), pg_advisory_unlock(3), set_config('my.a', 'b', false), pg_advisory_unlock_all()"
     cursor = connection.execute(text)
 
@@ -175,7 +175,7 @@ def test_max_connections_is_shown(connection: Connection) -> None:
         connection.execute("SET max_connections = 5")
 
 
-def test_locks_are_waited_for_only_so_long(connection: Connection, another: Connection) -> None:
+def test_lock_timeout_limits_waits_for_locks(connection: Connection, another: Connection) -> None:
     another.execute("SELECT pg_advisory_lock(8)")
     connection.execute("SET lock_timeout = '50ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable, match="canceling statement due to lock timeout"):
@@ -211,7 +211,7 @@ def test_cursors_of_sql_are_portals_to_clients(connection: Connection) -> None:
         connection.execute("FETCH 1 FROM beyond")
 
 
-def test_sessions_know_and_end_one_another(connection: Connection, another: Connection) -> None:
+def test_sessions_see_and_end_each_other(connection: Connection, another: Connection) -> None:
     process = connection.info.backend_pid
     connection.execute("SET application_name = 'sleeper'")
     assert one(connection, "SELECT pg_backend_pid()") == process

@@ -131,7 +131,7 @@ def prepared(pair: Pair, text: str = "SELECT * FROM t WHERE id = $1", oids: Sequ
     return pair
 
 
-def test_values_of_all_kinds_in_both_formats(pair: Pair) -> None:
+def test_fast_path_returns_all_types_in_both_formats(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     for number in range(6):
         for formats in ((), (0,), (1,), (1, 0, 1, 0, 1, 0, 1)):
@@ -140,14 +140,14 @@ def test_values_of_all_kinds_in_both_formats(pair: Pair) -> None:
     assert pair.answers(look_up(4))[-2] == (b"C", b"SELECT 2\0")
 
 
-def test_the_answer_is_described_only_where_that_is_asked_for(pair: Pair) -> None:
+def test_fast_path_describes_rows_only_on_request(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     assert pair.kinds(look_up(1)) == "2TDCZ"
     pair.settle(bind(long(1), formats=(1,)), EXECUTE, SYNC)
     assert pair.kinds(bind(long(1), formats=(1,)), EXECUTE, SYNC) == "2DCZ"
 
 
-def test_arguments_as_text_and_null_and_none_and_several(pair: Pair) -> None:
+def test_fast_path_takes_text_null_and_several_arguments(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     pair.settle(bind(b"1"), EXECUTE, SYNC)
     pair.settle(bind(b" 2 "), EXECUTE, SYNC)
@@ -160,7 +160,7 @@ def test_arguments_as_text_and_null_and_none_and_several(pair: Pair) -> None:
     assert pair.kinds(parse("SELECT name FROM t WHERE id = $1"), SYNC) == "EZ"  # there is one of this name
 
 
-def test_a_statement_without_a_name(pair: Pair) -> None:
+def test_fast_path_takes_unnamed_statements(pair: Pair) -> None:
     assert pair.kinds(parse("SELECT name FROM t WHERE id = $1", "", (INT8,)), SYNC) == "1Z"
     pair.settle(bind(long(1), name="", formats=(1,)), EXECUTE, SYNC)
     assert pair.kinds(parse("SELECT id, x FROM t WHERE id = $1", "", (INT8,)), SYNC) == "1Z"
@@ -168,7 +168,7 @@ def test_a_statement_without_a_name(pair: Pair) -> None:
     assert pair.answers(bind(long(1), name="", formats=(1,)), EXECUTE, SYNC)[1][1].endswith(b"\x011\0\0\0\x031.5")
 
 
-def test_a_name_that_stands_for_another_statement(pair: Pair) -> None:
+def test_fast_path_follows_a_redefined_statement_name(pair: Pair) -> None:
     prepared(pair, "SELECT name FROM t WHERE id = $1").settle(look_up(1))
     assert pair.kinds(message(b"C", b"Ss\0"), SYNC) == "3Z"
     assert pair.kinds(look_up(1)) == "EZ"
@@ -195,7 +195,7 @@ def test_a_name_that_stands_for_another_statement(pair: Pair) -> None:
         (message(b"B", b"\0s") + EXECUTE + SYNC, "08P01"),
     ],
 )
-def test_errors_are_those_of_all_statements(pair: Pair, sent: bytes, state: str) -> None:
+def test_fast_path_raises_the_usual_errors(pair: Pair, sent: bytes, state: str) -> None:
     prepared(pair).settle(look_up(1))
     for _ in range(2):
         before = pair.session.prompt
@@ -204,7 +204,7 @@ def test_errors_are_those_of_all_statements(pair: Pair, sent: bytes, state: str)
         pair.settle(look_up(1))
 
 
-def test_an_error_in_the_place_of_a_row(pair: Pair) -> None:
+def test_fast_path_returns_row_errors(pair: Pair) -> None:
     prepared(pair, "SELECT 10 / id - 10 / (id - 2) FROM t WHERE id = $1").settle(look_up(1))
     assert [state_of(body) for kind, body in pair.answers(look_up(2)) if kind == b"E"] == ["22012"]
     assert pair.kinds(bind(long(2), formats=(1,)), EXECUTE, bind(long(1), formats=(1,)), EXECUTE, SYNC) == "2EZ"
@@ -233,7 +233,7 @@ def test_several_exchanges_at_once_are_answered_in_order(pair: Pair) -> None:
     assert [pair.prompt.until(b"Z") for _ in range(3)] == answers
 
 
-def test_bytes_that_come_one_by_one(pair: Pair) -> None:
+def test_fast_path_takes_bytes_one_by_one(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     whole = pair.answers(look_up(3))
     client = pair.prompt
@@ -259,7 +259,7 @@ def test_fast_path_sends_unflushed_messages_first(pair: Pair) -> None:
         assert time.monotonic() < deadline
 
 
-def test_in_transactions(pair: Pair) -> None:
+def test_fast_path_is_not_used_in_transactions(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     before = pair.session.prompt
     assert pair.kinds(message(b"Q", b"BEGIN\0")) == "CZ"
@@ -284,7 +284,7 @@ def test_fast_path_leaves_long_queries_cancellable(pair: Pair) -> None:
     pair.settle(bind(long(1), formats=(1,), name="short"), EXECUTE, SYNC)  # a limit is no reason to wait for
 
 
-def test_a_time_that_was_said(pair: Pair) -> None:
+def test_fast_path_reads_as_of_a_time(pair: Pair) -> None:
     prepared(pair, "SELECT name FROM t WHERE id = $1 AS OF AT LEAST 0").answers(look_up(1))
     assert pair.kinds(look_up(1)) == "2TDCZ"
     assert pair.session.prompt == 0
@@ -319,7 +319,7 @@ ARGUMENTS = (
 
 
 @pytest.mark.parametrize(("text", "oid"), STATEMENTS)
-def test_statements_and_arguments_of_many_types(pair: Pair, text: str, oid: int) -> None:
+def test_fast_path_takes_statements_and_arguments_of_many_types(pair: Pair, text: str, oid: int) -> None:
     """Answers and errors are the same, whether the argument is one of the type or not."""
     prepared(pair, text, (oid,))
     for argument, form, result_form in itertools.product(ARGUMENTS, (0, 1), (0, 1)):
@@ -327,7 +327,7 @@ def test_statements_and_arguments_of_many_types(pair: Pair, text: str, oid: int)
         assert pair.answers(sent)[-1] == (b"Z", b"I")
 
 
-def test_a_regular_expression_is_understood_where_it_holds_nobody_up(pair: Pair) -> None:
+def test_regular_expressions_do_not_block_other_clients(pair: Pair) -> None:
     """A long one takes seconds; once it is understood, it is looked up like everything else."""
     prepared(pair, "SELECT id FROM t WHERE id = 1 AND name ~ $1", (TEXT,)).settle(bind(b"understood"), EXECUTE, SYNC)
     for expression in (b"[A-Z]nn", b"y" * 10_000):
@@ -370,7 +370,7 @@ def test_point_lookups_see_earlier_writes(server: RecordedServer, pair: Pair) ->
         assert pair.answers(look_up(7))[2] == (b"D", b"\0\2\0\0\0\x010\xff\xff\xff\xff")
 
 
-def test_definitions_change(server: RecordedServer, pair: Pair) -> None:
+def test_fast_path_follows_changed_definitions(server: RecordedServer, pair: Pair) -> None:
     with connected(server) as writer:
         writer.execute("CREATE TABLE d (id bigint, name text)")
         writer.execute("INSERT INTO d VALUES (1, 'one')")
@@ -395,7 +395,7 @@ def test_definitions_change(server: RecordedServer, pair: Pair) -> None:
         assert [state_of(body) for kind, body in pair.answers(look_up(1)) if kind == b"E"] == ["42P01"]
 
 
-def test_catalogs_are_no_look_ups(pair: Pair) -> None:
+def test_catalog_queries_do_not_take_the_fast_path(pair: Pair) -> None:
     prepared(pair, "SELECT relname FROM pg_class WHERE relname = $1", (TEXT,))
     assert pair.kinds(bind(b"t"), DESCRIBE, EXECUTE, SYNC) == "2TDCZ"
     assert pair.session.prompt == 0

@@ -30,7 +30,7 @@ def wait_until(condition: object, seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-def test_passwords_are_proved() -> None:
+def test_clients_log_in_with_passwords() -> None:
     with toy_server(PASSWORDS) as toy:
         with psycopg.connect(toy.address, password="it's a secret", autocommit=True) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -71,7 +71,7 @@ def test_remote_addresses_need_passwords() -> None:
     asyncio.run(listen("0.0.0.0", PASSWORDS))
 
 
-def test_a_port_that_is_taken() -> None:
+def test_used_port_is_reported() -> None:
     async def listen(port: int) -> None:
         await Server(lambda begun, _: ToySession(toy_database(), begun)).listen("127.0.0.1", port)
 
@@ -91,7 +91,7 @@ def test_connections_beyond_the_limit_are_refused() -> None:
         psycopg.connect(toy.address).close()
 
 
-def test_a_client_that_goes_away_ends_its_statement(toy: ToyServer) -> None:
+def test_lost_client_ends_its_statement(toy: ToyServer) -> None:
     for text in (b"SELECT pg_sleep(30)\0", b"SUBSCRIBE t\0"):
         client = ByteClient(toy.port)
         session = toy.sessions[-1]
@@ -101,7 +101,7 @@ def test_a_client_that_goes_away_ends_its_statement(toy: ToyServer) -> None:
         wait_until(lambda at=session: at.is_closed)
 
 
-def test_a_client_that_does_not_read_is_waited_for_and_can_be_cancelled(toy: ToyServer) -> None:
+def test_client_that_does_not_read_is_awaited_and_can_be_cancelled(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client, ByteClient(toy.port, is_let_in=False) as other:
         client.send(message(b"Q", b"SELECT s, s, s, s, s, s FROM big; " * 40 + b"\0"))
         client.receive()
@@ -153,7 +153,7 @@ def test_server_ends_running_statements() -> None:
             ByteClient(toy.port)
 
 
-def test_many_clients() -> None:
+def test_many_clients_are_served() -> None:
     with toy_server(most_connections=300) as toy:
         idle = [ByteClient(toy.port) for _ in range(200)]
         busy = [ByteClient(toy.port) for _ in range(50)]
@@ -190,7 +190,7 @@ def certify(folder: Path) -> Path:
     return path
 
 
-def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+def test_invalid_certificate_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.pem"
     path.write_text("nothing")
     with pytest.raises(UsageError, match="cannot be used"):

@@ -91,7 +91,7 @@ def both(ours: Connection, theirs: Connection, text: str, *arguments: object, bi
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
-def test_columns(ours: Connection, theirs: Connection, kind: Type) -> None:
+def test_columns_of_all_types_are_read(ours: Connection, theirs: Connection, kind: Type) -> None:
     name = kind.value.replace(" ", "_").replace("[]", "_array")
     table, view = f"t_{name}", f"v_{name}"
     texts = texts_of(kind)
@@ -145,7 +145,7 @@ def test_columns(ours: Connection, theirs: Connection, kind: Type) -> None:
 
 
 @pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: kind.value)
-def test_extremes(ours: Connection, theirs: Connection, kind: Type) -> None:
+def test_extreme_values_are_read(ours: Connection, theirs: Connection, kind: Type) -> None:
     """The least and the greatest, where PostgreSQL has them; kept up to date as rows go."""
     name = kind.value.replace(" ", "_")
     texts = [text for text in texts_of(kind) if text is not None]

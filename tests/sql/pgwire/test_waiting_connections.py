@@ -59,7 +59,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("silence", SILENCES)
-def test_the_one_that_has_waited_longest_makes_way(silence: str, certificate: Path) -> None:
+def test_oldest_waiting_connection_is_closed_for_a_new_one(silence: str, certificate: Path) -> None:
     with (
         toy_server(PASSWORDS, tls_context(str(certificate), None), most_waiting=3, login_seconds=600) as toy,
         ExitStack() as stack,
@@ -112,7 +112,7 @@ def test_logged_in_clients_do_not_wait(certificate: Path) -> None:
             assert client.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_request_to_cancel_gets_through_a_crowd() -> None:
+def test_cancel_request_is_served_beside_waiting_connections() -> None:
     with toy_server(PASSWORDS, most_waiting=2) as toy, ExitStack() as stack:
         client = stack.enter_context(logged_in(toy))
         for _ in range(5):
@@ -156,7 +156,7 @@ def _limiting(descriptors: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
 
-def test_a_crowd_takes_no_descriptor_that_work_needs(tmp_path: Path) -> None:
+def test_waiting_connections_leave_descriptors_for_work(tmp_path: Path) -> None:
     with limited_server(tmp_path, 256) as (port, process), ExitStack() as stack:
         address = f"host=127.0.0.1 port={port} user=flow password=secret dbname=flow connect_timeout=60"
         client = stack.enter_context(psycopg.connect(address, autocommit=True))

@@ -31,7 +31,7 @@ def columns(text: str) -> tuple[NamedColumn, ...]:
     return columns_of_definitions(statement.columns, SampleNames())
 
 
-def test_columns_of_a_new_table() -> None:
+def test_new_table_has_the_declared_columns() -> None:
     assert columns("create table x (a int not null, b double precision, c varchar, d jsonb null)") == (
         NamedColumn("a", Type.INTEGER, is_nullable=False),
         NamedColumn("b", Type.DOUBLE),
@@ -69,7 +69,7 @@ def test_invalid_table_definitions_are_refused(text: str, sqlstate: str, offset:
     assert (caught.value.sqlstate, caught.value.offset) == (sqlstate, offset)
 
 
-def test_relations_and_columns_that_a_statement_names() -> None:
+def test_names_of_a_statement_are_resolved() -> None:
     copy = parse("copy u (f, a) to stdout")
     assert isinstance(copy, Copy)
     assert isinstance(copy.source, QualifiedName)
@@ -126,7 +126,7 @@ def test_now_is_one_timestamp() -> None:
     )
 
 
-def test_views() -> None:
+def test_views_are_planned() -> None:
     statement = parse("select a, b + 1 from t order by a limit 3")
     assert isinstance(statement, SelectStatement)
     view = plan_view(statement.query, SampleNames(), ("x",))
@@ -148,7 +148,7 @@ def test_invalid_view_definitions_are_refused(text: str, names: tuple[str, ...],
     assert caught.value.sqlstate == sqlstate
 
 
-def test_values() -> None:
+def test_values_are_planned() -> None:
     statement = parse("select 1 from t as of '5'")
     assert isinstance(statement, SelectStatement)
     assert statement.as_of is not None
@@ -164,7 +164,7 @@ def test_values() -> None:
         " union all ".join(["select 1"] * 300),
     ],
 )
-def test_long_queries(text: str) -> None:
+def test_long_queries_are_planned(text: str) -> None:
     assert len(planned(text).columns) == 1
 
 

@@ -132,7 +132,7 @@ class Writer:
 
 @given(st.integers(0, 1 << 40))
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_random_queries(seed: int) -> None:
+def test_random_queries_equal_postgresql(seed: int) -> None:
     text = Writer(seed).rows(2, [])
     expected = postgres_description(text)
 

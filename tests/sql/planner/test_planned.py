@@ -42,7 +42,7 @@ def bound_rows(text: str, arguments: list[str | None]) -> list[tuple[str | None,
         ("select f from u where j @> $1", ["'{\"k\": 1}'"]),
     ],
 )
-def test_parameters_are_as_if_they_were_written(text: str, arguments: list[str | None]) -> None:
+def test_bound_parameters_equal_literals(text: str, arguments: list[str | None]) -> None:
     written = text
     for index, argument in enumerate(arguments, start=1):
         written = written.replace(f"${index}", argument or "null")
@@ -55,7 +55,7 @@ def test_parameters_are_as_if_they_were_written(text: str, arguments: list[str |
     ("text", "sqlstate"),
     [("select 1 limit $1", "2201W"), ("select 1 offset $1", "2201X"), ("select 1 limit -1 offset $1", "2201W")],
 )
-def test_limits_that_are_negative(text: str, sqlstate: str) -> None:
+def test_negative_limits_are_refused(text: str, sqlstate: str) -> None:
     with pytest.raises(SqlError, match="must not be negative") as caught:
         bind(planned(text), [-1])
 
@@ -79,7 +79,7 @@ def test_a_query_that_filters_is_a_join() -> None:
     assert len(relation.input.input.predicates) == 1
 
 
-def test_the_first_rows_of_each_are_those_of_each_key() -> None:
+def test_lateral_limit_becomes_the_first_rows_per_key() -> None:
     relation = planned("select q.f from t, lateral (select f from u where u.a = t.a order by f limit 1) q").relation
 
     assert kinds(relation)[:5] == ["Project", "Project", "Join", "Get", "TopK"]

@@ -118,7 +118,7 @@ def test_recursions_are_refused_alike(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12), st.booleans())
-def test_a_closure_is_what_walking_the_graph_gives(edges: list[tuple[int, int]], joined_last: bool) -> None:
+def test_recursive_closure_equals_a_graph_walk(edges: list[tuple[int, int]], joined_last: bool) -> None:
     values = ", ".join(f"({begin}, {end})" for begin, end in edges)
     tables = "r join e on e.x = r.y" if joined_last else "e join r on e.x = r.y"
     text = (
@@ -139,7 +139,7 @@ def evaluated(text: str, most_bytes: int | None = None, most_asked: int = 100) -
         pass
 
 
-def test_a_recursion_without_an_end_is_bounded_and_cancelled() -> None:
+def test_endless_recursion_is_bounded_and_can_be_cancelled() -> None:
     endless = "with recursive r(n) as (select 1::bigint union all select n + 1 from r) select max(n) from r"
 
     with pytest.raises(SqlError) as cancelled:

@@ -28,7 +28,7 @@ def parts_of(plan: Plan) -> Iterator[Plan]:
         ("select a, x, y from t, unnest(string_to_array(c, ','), string_to_array(c, ';')) u(x, y)", None),
     ],
 )
-def test_rows_of_functions_are_kept_without_arrays(query: str, types: tuple[Type, ...] | None) -> None:
+def test_maintained_set_returning_functions_store_no_arrays(query: str, types: tuple[Type, ...] | None) -> None:
     """The size of a view is linear in the sizes of arrays, and each array is taken apart once."""
     plan = plan_of(planned(query).relation)
 

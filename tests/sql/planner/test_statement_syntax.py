@@ -137,7 +137,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", READ)
-def test_statements_are_read_alike(text: str) -> None:
+def test_statements_parse_as_in_postgresql(text: str) -> None:
     expected = postgres_description(text)
 
     assert parse(text) is not None
@@ -145,7 +145,7 @@ def test_statements_are_read_alike(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_statements_are_refused_alike(text: str) -> None:
+def test_invalid_statements_fail_as_in_postgresql(text: str) -> None:
     expected = postgres_description(text)
 
     with pytest.raises(SqlError) as caught:

@@ -107,7 +107,7 @@ def outcome(text: str) -> tuple[Shown, Shown]:
 
 
 @pytest.mark.parametrize("text", STATEMENTS)
-def test_writes_are_those_of_postgresql(text: str) -> None:
+def test_writes_equal_postgresql(text: str) -> None:
     expected, ours = postgres_description(text), description(text)
 
     if isinstance(expected, Refusal):
@@ -123,7 +123,7 @@ def test_writes_are_those_of_postgresql(text: str) -> None:
         assert sorted(table, key=repr) == sorted(expected_table, key=repr)
 
 
-def test_columns_that_are_not_null() -> None:
+def test_not_null_columns_refuse_null() -> None:
     columns = (NamedColumn("a", Type.INTEGER, is_nullable=False), NamedColumn("b", Type.TEXT))
     table = NamedRelation(1, "t", columns, RelationKind.TABLE)
 

@@ -63,7 +63,7 @@ def world(export: Export) -> tuple[Controller, Memory]:
     return controller, memory
 
 
-def test_an_index_is_held_from_when_it_has_begun() -> None:
+def test_capability_of_an_index_follows_its_start() -> None:
     controller, memory = world(Index((0,)))
     replica = Quiet(controller, "a")
     assert controller.late() == {}
@@ -160,7 +160,7 @@ def failed(upper: int) -> TailResponse:
     return TailResponse(103, upper, upper, (), FrontierError("it is forgotten"))
 
 
-def test_a_replica_that_was_behind_starts_over_and_one_that_cannot_begin_does_not() -> None:
+def test_replica_behind_its_inputs_starts_over() -> None:
     controller, links, reported = Controller(1, Nothing()), {name: Heard() for name in "ab"}, list[TailResponse]()
     for name, link in links.items():
         controller.attach(name, link)

@@ -32,7 +32,7 @@ PARTS = range(0, int(EXAMPLES or HISTORIES), AT_ONCE)
 @pytest.mark.parametrize(
     "begin", [pytest.param(begin, marks=pytest.mark.torture if begin and not EXAMPLES else ()) for begin in PARTS]
 )
-def test_the_adapter_sees_one_instance_that_never_errs(begin: int) -> None:
+def test_clients_of_the_controller_see_one_faultless_instance(begin: int) -> None:
     for seed in range(begin, min(begin + AT_ONCE, int(EXAMPLES or HISTORIES))):
         play(FIRST + seed)
 
@@ -78,7 +78,7 @@ def test_no_short_history_breaks_a_law() -> None:
 
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_rule_that_is_switched_off_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_rule_breaks_a_law(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, FlowError)):  # test_reconciliation.py plays the same without mutants
         for seed in (NOTICED.get(name, 0), *range(HISTORIES)):

@@ -96,7 +96,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def test_a_dataflow_that_is_about_to_begin_continues_with_it(world: World) -> None:
+def test_starting_dataflow_survives_a_reconnect(world: World) -> None:
     world.controller.create([INDEX])
     world.settle()
     assert len(world.slow.orders) == 1

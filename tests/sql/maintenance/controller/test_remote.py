@@ -89,9 +89,7 @@ def listen(reconciler: Reconciler, address: str) -> InstanceServer:
             assert time.monotonic() < deadline
 
 
-def test_a_connection_that_is_closed_while_it_is_made_is_not_one_of_the_controller(
-    tmp_path: Path, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_connection_closed_during_its_start_is_not_attached(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
     controller, security = Controller(1, Nothing()), Slow()
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
@@ -105,9 +103,7 @@ def test_a_connection_that_is_closed_while_it_is_made_is_not_one_of_the_controll
     assert replica._connected.cancelled()
 
 
-def test_an_instance_that_is_served_again_is_connected_to_again(
-    tmp_path: Path, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_restarted_instance_is_connected_again(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
     welcomes: list[str] = []
     is_welcomed = threading.Semaphore(0)
 
@@ -164,7 +160,7 @@ def test_silent_connections_do_not_keep_a_controller_away(
         server.stop()
 
 
-def test_an_address_that_is_taken_is_reported(tmp_path: Path) -> None:
+def test_used_address_is_reported(tmp_path: Path) -> None:
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
@@ -212,7 +208,7 @@ def test_unsendable_command_is_reported_and_the_connection_renewed(
     assert told == ["replica one is connected to again, after a defect: no such text"]
 
 
-def test_a_defect_of_an_instance_is_reported_at_both_ends(
+def test_internal_error_of_an_instance_is_reported_at_both_ends(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(session: Session, command: Command) -> None:

@@ -118,7 +118,7 @@ def test_failed_openings_are_retried_while_dependents_wait(world: World) -> None
     assert world.peek(102, 1) == [(2, 2)]
 
 
-def test_pauses_grow_up_to_a_limit(world: World) -> None:
+def test_retry_pauses_grow_up_to_a_limit(world: World) -> None:
     memory = world.memories["a"]
     memory.is_shut = True
     world.controller.create([BELOW])
@@ -137,7 +137,7 @@ def test_pauses_grow_up_to_a_limit(world: World) -> None:
     assert world.uppers("a") == {101: 2}
 
 
-def test_a_failed_dataflow_begins_with_the_time_that_is_allowed_by_then(world: World) -> None:
+def test_retried_dataflow_begins_at_a_permitted_time(world: World) -> None:
     memory = world.memories["a"]
     memory.is_shut = True
     world.controller.create([BELOW])
@@ -237,7 +237,7 @@ def test_dropped_dataflows_are_not_retried(world: World) -> None:
     assert len(world.memories["a"].opened) == opened
 
 
-def test_a_tail_ends_once_no_replica_can_continue_with_it(world: World) -> None:
+def test_tail_ends_when_no_replica_can_continue(world: World) -> None:
     told: list[TailResponse] = []
     for memory in world.memories.values():
         memory.is_shut = True
@@ -246,7 +246,7 @@ def test_a_tail_ends_once_no_replica_can_continue_with_it(world: World) -> None:
     assert [str(response.failure) for response in told] == ["the disk is away"]
 
 
-def test_a_tail_ends_once_the_last_replica_that_went_on_with_it_is_lost(world: World) -> None:
+def test_tail_ends_when_its_last_replica_is_lost(world: World) -> None:
     told: list[TailResponse] = []
     world.memories["a"].is_shut = True
     world.controller.subscribe(replace(BELOW, id=103, export=Tail(has_snapshot=True)), told.append)
