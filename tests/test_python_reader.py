@@ -22,7 +22,7 @@ from derive.reader import clock_of
 from derive.relations.arrow import arrow_rows
 from derive.relations.columns import columns_of
 from derive.relations.table_rows import TableRows
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 CATALOG = """
 collections:

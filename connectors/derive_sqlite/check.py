@@ -26,12 +26,12 @@ from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, place_of
 from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import Issue, LambdaError
-from derive.lambda_sql.block import Statement
-from derive.lambda_sql.chance import Chance
+from derive.lambda_sql.determinism import Chance
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import find_projection
+from derive.lambda_sql.resource_limits import Watch
+from derive.lambda_sql.statements import Statement
 from derive.lambda_sql.token import Token, tokens_of
-from derive.lambda_sql.watch import Watch
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.redaction import Redactor

@@ -71,7 +71,7 @@ class SqliteConnector:
     def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
         """Return the fields that lambdas name; None if SQL uses random values, which depend on whole documents."""
         from connectors.derive_sqlite.program import fields_of
-        from derive.lambda_sql.chance import calls_chance
+        from derive.lambda_sql.determinism import calls_chance
 
         scripts = [*migrations_of(spec), *(transform.script for transform in spec.transforms)]
         if calls_chance([script.text for script in scripts if script]):

@@ -14,7 +14,7 @@ import apsw
 from connectors.derive_sqlite.program import Program, Step
 from derive.errors import LambdaError
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.watch import FAILURES, Watch, hint_of, reason_of, show_document
+from derive.lambda_sql.resource_limits import FAILURES, Watch, hint_of, reason_of, show_document
 from derive.protocol.specs import Document
 
 _I64 = 1 << 63

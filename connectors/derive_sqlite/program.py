@@ -16,7 +16,6 @@ import apsw
 
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
-from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import (
     PUBLISHED_AT,
@@ -28,8 +27,9 @@ from derive.lambda_sql.parameter import (
     mentioned_projections,
     named_fields,
 )
+from derive.lambda_sql.resource_limits import FAILURES
+from derive.lambda_sql.statements import Statement, read_block
 from derive.lambda_sql.token import outer_tokens, parameters_of, shorten
-from derive.lambda_sql.watch import FAILURES
 from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 

@@ -25,11 +25,11 @@ from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
-from derive.lambda_sql.block import first_issue, read_block
-from derive.lambda_sql.chance import Chance, calls_chance
+from derive.lambda_sql.determinism import Chance, calls_chance
 from derive.lambda_sql.guard import MIGRATIONS, Guard
 from derive.lambda_sql.parameter import find_projection
-from derive.lambda_sql.watch import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
+from derive.lambda_sql.resource_limits import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
+from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document

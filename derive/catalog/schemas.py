@@ -22,8 +22,8 @@ from derive.catalog.report import Report
 from derive.document.pointer import JSON, escape, parse_pointer, unescape
 from derive.errors import CatalogError, FlowError, Issue, SchemaError
 from derive.protocol.resource import resolve
-from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation
 from derive.reduce.combiner import Combiner
+from derive.reduce.reduce_keyword import STRATEGIES, Annotation, parse_annotation
 from derive.schema.bundle import bundle
 from derive.schema.dialect import KEYWORDS
 from derive.schema.projection import project

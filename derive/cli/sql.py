@@ -20,7 +20,7 @@ from derive.position import Position
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
-    from derive.sql.outcome import CopyOut, Result, ResultColumn
+    from derive.sql.results import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
 
 _NAME = r'(?:"(?:[^"]|"")*"|\w+)'

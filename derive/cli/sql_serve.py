@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from derive.sql.coordinator import Coordinator
     from derive.sql.execution.state import User
     from derive.sql.maintenance.instance_options import Instances
-    from derive.sql.outcome import Session
     from derive.sql.pgwire.connection import OpenSession
     from derive.sql.pgwire.passwords import Passwords
     from derive.sql.pgwire.server import Server
+    from derive.sql.results import Session
     from derive.sql.sources.followed_file import FileAccess
     from derive.sql.transactions.ownership import Ownership
 

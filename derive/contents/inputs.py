@@ -14,7 +14,7 @@ from derive.errors import FrontierError, ViewError
 from derive.relations.columns import Source, columns_of
 from derive.relations.table_rows import rows_of
 from derive.storage.roles import Readable
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 from derive.time.frontier import BEGINNING
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from derive.relations.columns import Source, columns_of, compile_rows
 from derive.relations.table_rows import TableRows, rows_of
 from derive.schema.projection import UUID_POINTER
 from derive.storage.roles import Readable
-from derive.storage.table import AppendedRow, Table
+from derive.storage.table_types import AppendedRow, Table
 from derive.storage.tables import pieces_of
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import Segment, SourceRead

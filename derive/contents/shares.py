@@ -16,7 +16,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ContentRows, ReadRows
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
 

@@ -15,7 +15,7 @@ from derive.algebra.bounds import Bounds
 from derive.relations.table_rows import TableRows
 from derive.storage.segments.columns import typed_columns
 from derive.storage.segments.reader import Condition
-from derive.storage.table import AppendedRow, Table
+from derive.storage.table_types import AppendedRow, Table
 
 _MOST_PARTS = 10
 """Maximum number of data for which texts are searched before they are parsed."""

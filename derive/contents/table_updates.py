@@ -9,7 +9,7 @@ from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.storage.capability.table import Capability
 from derive.storage.metadata.tables import TableRead
 from derive.storage.roles import Readable
-from derive.storage.table import GlobalId, RowUpdate
+from derive.storage.table_types import GlobalId, RowUpdate
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 

@@ -24,7 +24,7 @@ from derive.errors import UnacceptedError
 from derive.position import Position
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.reduce.annotation import annotated_locations
+from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.storage.metadata.process import is_dead, this_process
 from derive.storage.roles import Maintainable, Runnable

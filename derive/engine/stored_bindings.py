@@ -16,7 +16,7 @@ from derive.engine.edits import Unaccepted, name_of_binding
 from derive.materialize.preparation import PreparedMaterialization
 from derive.materialize.restarts import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
-from derive.reduce.annotation import annotated_locations
+from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.time.frontier import BEGINNING
 

@@ -11,12 +11,12 @@ import apsw
 
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
-from derive.lambda_sql.block import Statement, first_issue, read_block
-from derive.lambda_sql.chance import Chance, calls_chance
+from derive.lambda_sql.determinism import Chance, calls_chance
 from derive.lambda_sql.functions import PER_DOCUMENT
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import Binding, compile_binding, named_fields
-from derive.lambda_sql.watch import FAILURES, Watch, hint_of, reason_of, show_document
+from derive.lambda_sql.resource_limits import FAILURES, Watch, hint_of, reason_of, show_document
+from derive.lambda_sql.statements import Statement, first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec

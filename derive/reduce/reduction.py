@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from derive.document.pointer import JSON
 from derive.errors import SchemaError
-from derive.reduce.annotation import Annotation
-from derive.reduce.applied import Condition, Part, SchemaParts
+from derive.reduce.applicable_schemas import Condition, Part, SchemaParts
+from derive.reduce.reduce_keyword import Annotation
 from derive.schema.validator import compile_validator
 
 

@@ -5,8 +5,8 @@ reduction would choose another strategy than its parts, the parts must stay sepa
 the value 1 and `lastWriteWins` for other values reduce 1, 1, 1 to 3 one by one, and to 2 if the last two are reduced
 first.
 
-A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.annotation`, a reducer, and an entry in
-`_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas` checks that schemas suit it.
+A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.reduce_keyword`, a reducer, and an entry
+in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas` checks that schemas suit it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import jsonschema_rs
 from derive.document.key import compare
 from derive.document.pointer import JSON, MISSING, escape
 from derive.errors import ReductionError
-from derive.reduce.annotation import Annotation
-from derive.reduce.applied import Condition, Part
+from derive.reduce.applicable_schemas import Condition, Part
 from derive.reduce.keyed import KeyOrder, compile_set, join, order_by, sorted_by
+from derive.reduce.reduce_keyword import Annotation
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
 from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder, keeps_single, takes_last
 from derive.schema.shape import infer, serialize, union

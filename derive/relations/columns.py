@@ -18,7 +18,7 @@ from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 
 Source: TypeAlias = CollectionSpec | Table
 """A collection of a catalog, or a table."""

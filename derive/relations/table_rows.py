@@ -23,7 +23,7 @@ from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.relations.columns import columns_of
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 from derive.storage.tables import Change
 
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)

@@ -21,6 +21,7 @@ from derive.document.exact import dump_exact
 from derive.document.key_columns import KeyColumns
 from derive.protocol.derive import DeriveSession
 from derive.protocol.specs import InputSpec
+from derive.shard.cycle_sources import batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import Invoker, SourceBatch, end_batch
@@ -29,7 +30,6 @@ from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter, Message, Reached
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.shard.session import failed, open_session, open_spill
-from derive.shard.source_run import batch_of, rows_of
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
 from derive.storage.redactor import redactor_of

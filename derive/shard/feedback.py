@@ -27,10 +27,10 @@ from derive.document.columns import Columns
 from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.protocol.specs import DerivationSpec, Document, InputSpec
 from derive.schema.validator import fingerprint
+from derive.shard.cycle_sources import SourceRun, StoredRuns, StoredSlice, rows_of
 from derive.shard.fields import Reading
 from derive.shard.plan import Plan
 from derive.shard.published import Combined, Content
-from derive.shard.source_run import SourceRun, StoredRuns, StoredSlice, rows_of
 from derive.storage.segments.columns import compile_values, fields_of
 from derive.storage.segments.reader import made_columns
 from derive.storage.segments.rows import UNCHECKED, ReadRows

@@ -32,7 +32,7 @@ from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
 from derive.relations.arrow import arrow_rows, arrow_schema
 from derive.relations.columns import RelationColumn, columns_of
 from derive.storage.capability.table import Capability
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,8 +10,8 @@ from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.casts import fitted
 from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function
-from derive.sql.outcome import CopyOut, ResultColumn
 from derive.sql.parser.statement import CopyFormat
+from derive.sql.results import CopyOut, ResultColumn
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEADER = struct.Struct("!Ii")

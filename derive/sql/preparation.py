@@ -22,7 +22,6 @@ from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.client_encodings import NAMES, find_encoding
 from derive.sql.maintenance.view_state import Maintained
-from derive.sql.outcome import Prepared, ResultColumn
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
@@ -43,6 +42,7 @@ from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite
+from derive.sql.results import Prepared, ResultColumn
 from derive.sql.transactions.transaction import Isolation
 from derive.suggest import suggest
 

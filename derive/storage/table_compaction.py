@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from derive.storage.history import GRACE
 from derive.storage.roles import Maintainable
-from derive.storage.table import GlobalId, Table
+from derive.storage.table_types import GlobalId, Table
 from derive.storage.timeline import wall_clock
 
 _MANY_UPDATES = 5_000

@@ -52,7 +52,7 @@ from derive.storage.metadata.tables import (
     take_over,
 )
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
-from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate, in_order
+from derive.storage.table_types import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate, in_order
 from derive.storage.timeline import Timeline, assign_up_to
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment

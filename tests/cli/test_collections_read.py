@@ -17,7 +17,7 @@ from forked_flowctl import BARE, Flowctl, flowctl
 
 from derive.document.key import pack
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 CATALOG = """\
 collections:

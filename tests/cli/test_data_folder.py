@@ -26,7 +26,7 @@ from derive.storage.compaction import compact
 from derive.storage.metadata import opening
 from derive.storage.metadata.identity import COMMITS, read_commits
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 CATALOG = """
 collections:

@@ -17,7 +17,7 @@ from derive.contents.reads import packed_key
 from derive.document.key import pack
 from derive.errors import UsageError
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 CATALOG = """\
 collections:

@@ -24,7 +24,7 @@ from derive.contents.rows import table_at
 from derive.errors import FrontierError, ViewError
 from derive.storage.compaction import compact
 from derive.storage.store import Store
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
 NUMBERS = Get(1, (Type.BIGINT,))

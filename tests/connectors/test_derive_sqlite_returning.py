@@ -13,8 +13,8 @@ from sqlite_derivation import derivation, run, script
 
 from connectors.derive_sqlite.program import split_returning
 from derive.errors import LambdaError
-from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.statements import Statement, read_block
 
 TABLES = """
     CREATE TABLE t (a, b, c DEFAULT 7, PRIMARY KEY (a), UNIQUE (b), CHECK (c < 9));

@@ -15,9 +15,9 @@ from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.row import compile_row
 from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
-from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import compile_getter, find_projection
+from derive.lambda_sql.statements import Statement, read_block
 from derive.position import Position
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document

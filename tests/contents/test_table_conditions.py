@@ -17,7 +17,7 @@ from derive.functions.types.type_info import datum_of_text
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 BASE = 1_000_000
 TYPES = {

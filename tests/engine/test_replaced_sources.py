@@ -32,7 +32,7 @@ from derive.errors import FencedError, SourceReplacedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.store import Store
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
 COLUMNS = (TableColumn("id", "bigint"), TableColumn("v", "bigint"))

@@ -26,7 +26,7 @@ from derive.errors import FlowError, UnacceptedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.descriptions import Edit
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 

@@ -35,7 +35,7 @@ from derive.engine.transactor import Committed
 from derive.errors import FencedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 ITEMS, OTHER = "sql/public/items", "sql/public/other"

@@ -31,7 +31,7 @@ from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.store import Store
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 from derive.time.source_read import Segment
 
 ORDERS = "sql/public/orders"

@@ -19,7 +19,7 @@ from derive.engine.unique_keys import UniqueKeys
 from derive.errors import SchemaViolation, TaskError
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 

@@ -17,11 +17,11 @@ from derive.document.key import pack
 from derive.protocol.specs import Document
 from derive.shard.cycle import Lambdas as OverShards
 from derive.shard.cycle import Member, Turns
+from derive.shard.cycle_sources import StoredRuns, batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import reading_of_documents, source_batch
 from derive.shard.plan import Cycle, Plan
 from derive.shard.published import Combined, Documents
-from derive.shard.source_run import StoredRuns, batch_of, rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter

@@ -20,10 +20,10 @@ from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, ShuffleSpec, TransformSpec
 from derive.shard.cycle import Lambdas
+from derive.shard.cycle_sources import rows_of
 from derive.shard.feedback import FeedbackQueue
 from derive.shard.fields import reading_of_documents
 from derive.shard.published import Combined, Documents
-from derive.shard.source_run import rows_of
 from derive.storage.segments.rows import UNCHECKED, ReadRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.texts import write_texts

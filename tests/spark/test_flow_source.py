@@ -24,7 +24,7 @@ from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.inputs.parquet_rows import parquet_rows
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """

@@ -13,9 +13,9 @@ from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.copy_format import BinaryCopyIn, BinaryCopyOut, CopyIn, copy_out
-from derive.sql.outcome import ResultColumn
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.pg_types import OID_OF
+from derive.sql.results import ResultColumn
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ  # what PostgreSQL does is not told by us: one run is like the other

@@ -40,7 +40,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
-from derive.storage.table import RowUpdate, TableUpdate
+from derive.storage.table_types import RowUpdate, TableUpdate
 
 Rows = dict[int, int]
 """By id, the value of each row."""

@@ -49,7 +49,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata import database, identity, owner
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.store import Store
-from derive.storage.table import RowUpdate, TableUpdate
+from derive.storage.table_types import RowUpdate, TableUpdate
 from derive.time.positions import Place
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.transactions.read_capabilities import ReadCapabilities
 from derive.storage.compaction import compact
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 
 def orders(world: SqlWorld) -> CollectionSpec:

@@ -18,7 +18,7 @@ from derive.sql.maintenance.controller.controller import Controller, DataflowCap
 from derive.sql.maintenance.instance_options import Instances
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table import TableColumn, TableUpdate
+from derive.storage.table_types import TableColumn, TableUpdate
 
 _PATIENCE_SECONDS = 60.0
 

@@ -30,7 +30,7 @@ from derive.storage.metadata.owner import Door
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 from derive.storage.timeline import wall_clock
 
 CATALOG = """

@@ -8,7 +8,7 @@ import pytest
 
 from derive.errors import FencedError
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 
 def test_superseded_store_commits_nothing(tmp_path: Path) -> None:

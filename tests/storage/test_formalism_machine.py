@@ -34,7 +34,7 @@ from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.segments.partition import collection_folder
 from derive.storage.store import Store
-from derive.storage.table import RowUpdate, Table, TableColumn
+from derive.storage.table_types import RowUpdate, Table, TableColumn
 from derive.time.frontier import END_OF_TIME
 
 COLUMNS = (TableColumn("n", "bigint"),)

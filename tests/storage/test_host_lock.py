@@ -21,7 +21,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.storage.capability.capabilities import Renewals
 from derive.storage.metadata.opening import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 ALPHA, BETA = Host("alpha", "1"), Host("beta", "2")
 

@@ -25,7 +25,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.owner import Door, Owner
-from derive.storage.table import RowUpdate, TableColumn, TableUpdate
+from derive.storage.table_types import RowUpdate, TableColumn, TableUpdate
 from derive.testing import run_tests
 
 COLUMNS = (TableColumn("id", "bigint", nullable=False),)

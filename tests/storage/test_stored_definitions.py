@@ -15,7 +15,7 @@ from derive.errors import FrontierError, UsageError
 from derive.storage.metadata.definitions import Definitions, ItemChanges, NewTable, StoredItem
 from derive.storage.metadata.owner import Owner
 from derive.storage.store import Store
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 from derive.storage.tables import MANY_ROWS, Change
 
 COLUMNS = (TableColumn("id", "bigint", nullable=False),)

@@ -27,8 +27,8 @@ from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store
-from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_compaction import TableCompaction
+from derive.storage.table_types import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.tables import MANY_ROWS, Change, TableFiles
 from derive.time.frontier import END_OF_TIME
 

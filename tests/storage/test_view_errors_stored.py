@@ -18,7 +18,7 @@ from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
+from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
 
 DIVISION = ("22012", "division by zero")
 CAST = ("22P02", 'invalid input syntax for type integer: "x"')

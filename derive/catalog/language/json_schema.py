@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from derive.protocol.authoring import CODE_OR_FILE
 from derive.protocol.entry_points import find_authoring, installed_connectors
-from derive.reduce.annotation import STRATEGIES
+from derive.reduce.reduce_keyword import STRATEGIES
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON Schema."""

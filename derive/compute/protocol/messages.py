@@ -19,7 +19,7 @@ from derive.compute.instance import Progress
 from derive.errors import FlowError
 from derive.position import Position
 from derive.relations.columns import Source
-from derive.storage.table import Table
+from derive.storage.table_types import Table
 
 PROTOCOL = "flow.compute.v1"
 

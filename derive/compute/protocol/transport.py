@@ -52,7 +52,7 @@ from derive.errors import FlowError, ProtocolError, UsageError
 from derive.protocol import collection
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.schema import projection
-from derive.storage import table
+from derive.storage import table_types
 from derive.time.frontier import END_OF_TIME
 
 _TUPLE, _LIST, _SET, _INTEGER = "t", "l", "s", "i"
@@ -70,7 +70,7 @@ def _classes(*modules: ModuleType) -> dict[str, type]:
     }
 
 
-_CLASSES = _classes(expression, relation, types, collection, projection, table, position)
+_CLASSES = _classes(expression, relation, types, collection, projection, table_types, position)
 """Classes of encoded values; decoding creates no others."""
 
 _FIELDS = {cls: tuple(item.name for item in fields(cls)) for cls in _CLASSES.values() if is_dataclass(cls)}

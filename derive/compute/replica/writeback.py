@@ -24,7 +24,7 @@ from derive.relations.columns import columns_of
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableUpdate
+from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableUpdate
 from derive.time.frontier import END_OF_TIME
 
 _PATIENCE_SECONDS = 0.1

@@ -10,7 +10,6 @@ from derive.functions.registry import evaluate
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import query, subscribe
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result, ResultColumn
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
 from derive.sql.pg_types import oid_of
@@ -19,6 +18,7 @@ from derive.sql.planner.dml import default_of
 from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.planned import check_rows, in_session
 from derive.sql.preparation import Plan
+from derive.sql.results import Result, ResultColumn
 
 
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:

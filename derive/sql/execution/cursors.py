@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from derive.algebra.types import Row
 from derive.errors import SqlError
-from derive.sql.outcome import ResultColumn
+from derive.sql.results import ResultColumn
 
 
 class Cursor:

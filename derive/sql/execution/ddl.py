@@ -15,7 +15,6 @@ from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, Recorde
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
-from derive.sql.outcome import Notice, Result
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.statement import (
     AlterTable,
@@ -44,6 +43,7 @@ from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKi
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.planner.planned import check_rows
 from derive.sql.preparation import rows_of_view
+from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
 from derive.suggest import suggest

@@ -20,7 +20,7 @@ from derive.sql.transactions.altered_table import altered_table, stored_column
 from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.timeline import Write
 from derive.storage.metadata.definitions import Definitions, NewTable
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 
 
 async def deploy(coordinator: Coordinator, ddl: DdlTransaction, writes: Sequence[Write], commit: Commit) -> None:

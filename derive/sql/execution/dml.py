@@ -14,9 +14,9 @@ from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, check_rows
 from derive.sql.preparation import result_columns
+from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.timeline import Write
 

@@ -16,7 +16,6 @@ from derive.sql.execution.cursors import Cursor
 from derive.sql.execution.ddl import change_replicas
 from derive.sql.execution.session_statements import control, lock
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result, ResultColumn, of_rows
 from derive.sql.parser.statement import (
     Close,
     Copy,
@@ -44,6 +43,7 @@ from derive.sql.planner.coercion import type_of
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value
 from derive.sql.preparation import Plan, plan, plan_statement, text_column
+from derive.sql.results import Result, ResultColumn, of_rows
 from derive.sql.sources.definitions import micros_of
 
 

@@ -30,7 +30,6 @@ from derive.sql.catalog.items import is_provisional
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.session_functions import context_of, facts_of
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result, in_thread, of_rows
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
 from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
@@ -38,6 +37,7 @@ from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation import Lookup, Plan
+from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.timeline import time_text
 
 _logger = logging.getLogger(__name__)

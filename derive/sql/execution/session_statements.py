@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
 from derive.sql.execution.state import State
-from derive.sql.outcome import Notice, Result, of_rows
 from derive.sql.parser.ast import QualifiedName
-from derive.sql.parser.session import SHOWN_OBJECTS
+from derive.sql.parser.session_statements import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
     Begin,
     Commit,
@@ -27,6 +26,7 @@ from derive.sql.parser.statement import (
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.preparation import boolean_of, isolation_of, shown_columns
+from derive.sql.results import Notice, Result, of_rows
 from derive.sql.transactions.transaction import Isolation
 
 

@@ -14,12 +14,12 @@ from derive.sql.execution.query import time_of
 from derive.sql.execution.state import State
 from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.view_maintenance import Maintenance
-from derive.sql.outcome import ResultColumn
 from derive.sql.parser.statement import ObjectKind, SelectStatement, ShowObjects
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.interfaces import RelationKind
 from derive.sql.preparation import Plan, text_column
+from derive.sql.results import ResultColumn
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.timeline import time_text
 

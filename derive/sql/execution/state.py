@@ -18,8 +18,8 @@ from derive.sql.catalog.snapshot import DdlTransaction, Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
 from derive.sql.execution.settings import Settings, SetValues
-from derive.sql.outcome import TransactionStatus
 from derive.sql.planner.planned import PlannedQuery, bind
+from derive.sql.results import TransactionStatus
 from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
 

@@ -17,11 +17,11 @@ from derive.event_loop import Handover, settled
 from derive.sql.catalog.items import is_provisional
 from derive.sql.execution.query import clock_of, time_of
 from derive.sql.execution.state import State
-from derive.sql.outcome import Result
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
 from derive.sql.preparation import Plan, rows_of_view
+from derive.sql.results import Result
 from derive.sql.transactions.timeline import time_text
 from derive.time.frontier import END_OF_TIME
 

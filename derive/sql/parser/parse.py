@@ -27,7 +27,7 @@ from derive.sql.parser.data_statements import (
 )
 from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.session import SESSION_STATEMENTS
+from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
     AsOf,
     Close,

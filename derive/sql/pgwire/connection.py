@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from derive.errors import SqlError
 from derive.sql.backends import Backend, Backends
-from derive.sql.outcome import Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.conversation import Conversation
 from derive.sql.pgwire.messages import (
@@ -31,6 +30,7 @@ from derive.sql.pgwire.messages import (
 )
 from derive.sql.pgwire.passwords import MECHANISM, Exchange, Passwords
 from derive.sql.pgwire.work import Work, sql_error_of
+from derive.sql.results import Session, TransactionStatus
 
 _PASSWORD = b"p"
 _NOT_REPLICATION = ("off", "false", "no", "0")

@@ -20,12 +20,12 @@ from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
 from derive.sql.client_encodings import CLIENT, find_encoding
-from derive.sql.outcome import Prepared, Session, TransactionStatus
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Wire, bind_of, execute_of, formats_for, named_of, parse_of, query_of
 from derive.sql.pgwire.portal import Delivery, Portal, PreparedStatement
 from derive.sql.pgwire.values import Encoder, data_rows, decoder_of
 from derive.sql.pgwire.work import Work
+from derive.sql.results import Prepared, Session, TransactionStatus
 
 _EXECUTE_AND_SYNC = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4"
 """Execute of the unnamed portal for all rows, and Sync."""

@@ -13,11 +13,11 @@ from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.recently_used import RecentlyUsed
 from derive.sql.client_encodings import CLIENT
-from derive.sql.outcome import Prepared, ReadyRows, Result, ResultColumn, Session
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Body, Wire, formats_for
 from derive.sql.pgwire.values import Encoder, argument_of, data_rows, encoder_of
 from derive.sql.pgwire.work import Work
+from derive.sql.results import Prepared, ReadyRows, Result, ResultColumn, Session
 
 
 def copy_data(lines: Sequence[bytes]) -> bytes:

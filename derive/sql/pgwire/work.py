@@ -11,8 +11,8 @@ from types import TracebackType
 import apsw
 
 from derive.errors import DiskFullError, FlowError, InternalError, SqlError
-from derive.sql.outcome import Session
 from derive.sql.pgwire.messages import ConnectionEnded
+from derive.sql.results import Session
 
 _OF_SYSTEM = {
     errno.ENOSPC: ("53100", "no space is left on the disk", "free some space, and try again"),

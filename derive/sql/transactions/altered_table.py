@@ -19,7 +19,7 @@ from derive.sql.catalog.items import Change, Item
 from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.timeline import Write
 from derive.storage.roles import Readable
-from derive.storage.table import TableColumn
+from derive.storage.table_types import TableColumn
 from derive.time.frontier import END_OF_TIME
 
 

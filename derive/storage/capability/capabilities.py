@@ -47,7 +47,7 @@ from derive.storage.capability.table import (
 from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
-from derive.storage.table import GlobalId, RowUpdate, TableColumn, TableUpdate
+from derive.storage.table_types import GlobalId, RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
 from derive.storage.timeline import assign_up_to
 from derive.time.frontier import BEGINNING, END_OF_TIME

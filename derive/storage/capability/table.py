@@ -26,7 +26,7 @@ import apsw
 
 from derive.errors import FencedError, FrontierError
 from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
-from derive.storage.table import GlobalId
+from derive.storage.table_types import GlobalId
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import END_OF_TIME
 

@@ -21,7 +21,7 @@ from derive.errors import ViewError
 from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.segment import discard_segments
-from derive.storage.table import ErrorUpdate
+from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 

@@ -29,7 +29,7 @@ from derive.storage.metadata.tables import (
     rename,
     take_over,
 )
-from derive.storage.table import GlobalId, Table, TableColumn
+from derive.storage.table_types import GlobalId, Table, TableColumn
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 

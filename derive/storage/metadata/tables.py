@@ -21,7 +21,7 @@ from derive.storage.metadata.binding import insert_collection
 from derive.storage.metadata.collection import first_error, frontiers_of
 from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.segment import read_segments, replace_segments
-from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
+from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment

@@ -14,8 +14,8 @@ from derive.errors import SqlError
 from derive.event_loop import new_event_loop
 from derive.sql.backends import Backends
 from derive.sql.coordinator import Coordinator
-from derive.sql.outcome import Prepared, Result, Session, TransactionStatus
 from derive.sql.pgwire.server import Server
+from derive.sql.results import Prepared, Result, Session, TransactionStatus
 from derive.sql.session import SqlSession
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
-from derive.sql.outcome import Prepared, ResultColumn, Session
 from derive.sql.pgwire.conversation import FastPath
 from derive.sql.pgwire.messages import bind_of, execute_of, named_of
 from derive.sql.pgwire.portal import Portal, PreparedStatement
+from derive.sql.results import Prepared, ResultColumn, Session
 
 COLUMNS = (ResultColumn("id", Type.BIGINT, 20), ResultColumn("name", Type.TEXT, 25))
 STATEMENTS = {

@@ -10,8 +10,8 @@ from answers import are_answers
 from derive.algebra.types import Datum, ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.outcome import ResultColumn
 from derive.sql.pgwire.values import argument_of, data_rows, encoder_of
+from derive.sql.results import ResultColumn
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from toy_session import ToySession, toy_database
 
 from derive.event_loop import new_event_loop
 from derive.sql.backends import Backends
-from derive.sql.outcome import Session
 from derive.sql.pgwire.passwords import Passwords
 from derive.sql.pgwire.server import Server
+from derive.sql.results import Session
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 from sqlite_derivation import script
 
 from derive.errors import Issue
-from derive.lambda_sql.block import Statement, read_block
 from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.statements import Statement, read_block
 from derive.position import Position
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from derive.document.pointer import JSON, escape, parse_pointer
 from derive.errors import SchemaError
-from derive.reduce.annotation import Annotation, parse_annotation
+from derive.reduce.reduce_keyword import Annotation, parse_annotation
 from derive.schema.validator import compile_part
 
 Part: TypeAlias = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlite_derivation import derivation, field, publish, run
 
-from derive.lambda_sql.chance import calls_chance
+from derive.lambda_sql.determinism import calls_chance
 
 DOCUMENT = {"id": 3, "sender": "now", "amount": 1}
 
