@@ -19,7 +19,7 @@ from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows
-from derive.storage.table import GlobalId
+from derive.storage.table_types import GlobalId
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 

@@ -20,7 +20,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table import Table, TableColumn
+from derive.storage.table_types import Table, TableColumn
 
 CATALOG = """
 collections:
