@@ -147,13 +147,21 @@ SHARDS = 3
 """Shards of each task, so that tests exercise shuffles."""
 
 
+def tasks_of(catalog: CatalogSpec, test: TestSpec) -> list[str]:
+    """Return the derivations upstream of the collections that a test verifies, or all if it verifies nothing."""
+    reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
+    return sorted(upstream(test.verified, reads)) if test.verified else list(catalog.derivations)
+
+
 class VirtualTime:
-    """A data folder with its own wall clock, and the derivations of one test.
+    """A data folder with its own wall clock, and derivations that run in it.
 
     Args:
-        catalog: the catalog of the test.
+        catalog: the catalog.
         folder: the data folder.
-        test: the test. Derivations upstream of its verified collections take part, or all if it verifies nothing.
+        begin: the first time, microseconds.
+        tasks: names of the derivations that take part.
+        shards: number of shards of each task.
         most_ticks: limit for consecutive ticks with documents within one step.
 
     Attributes:
@@ -161,14 +169,22 @@ class VirtualTime:
         run: run of the participating derivations.
     """
 
-    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, most_ticks: int = 10_000) -> None:
+    def __init__(
+        self,
+        catalog: CatalogSpec,
+        folder: Path,
+        begin: int,
+        tasks: Sequence[str],
+        *,
+        shards: int = SHARDS,
+        most_ticks: int = 10_000,
+    ) -> None:
         self._most_ticks = most_ticks
-        self._begin = self._now = test.begin
+        self._begin = self._now = begin
         self._ticks = {name: derivation.tick for name, derivation in catalog.derivations.items()}
         self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
-        tasks = sorted(upstream(test.verified, self._reads)) if test.verified else list(catalog.derivations)
         self.store = Store(folder, wall=lambda: self._now, durable=False)
-        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
+        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=shards)
 
     def close(self) -> None:
         """Release the data folder."""
@@ -331,7 +347,7 @@ class _Driver:
         self._catalog = catalog
         self._test = test
         self._strict = strict
-        self._time = VirtualTime(catalog, folder, test)
+        self._time = VirtualTime(catalog, folder, test.begin, tasks_of(catalog, test))
 
     def run(self) -> Failure | None:
         test = self._test

@@ -31,6 +31,7 @@ _COMMANDS = {
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
     "materialize": "Plan the changes of materializations to their endpoints.",
     "prepare": "Make Spark start in about half the time.",
+    "preview": "Run derivations over some documents, and commit nothing.",
     "reset": "Start a derivation over.",
     "logs": "Show the logs of tasks and their lambdas.",
     "restore": "Restore a backup into a data folder.",

@@ -35,7 +35,7 @@ from derive.storage.roles import View
 SHARD = "flow_shard"
 """Column with the number of a row's shard."""
 
-_HIDDEN = ("flow_", "sqlite_")
+HIDDEN = ("flow_", "sqlite_")
 """Beginnings of the names of tables that are not shown."""
 
 MOST_SHARDS = 120
@@ -240,7 +240,7 @@ class StateQuery:
                 row = next(cursor, None)
             names = [] if row is None else _names(cursor, sql)
             while row is not None:
-                yield {name: _value(datum) for name, datum in zip(names, row, strict=True)}
+                yield {name: json_value(datum) for name, datum in zip(names, row, strict=True)}
                 with timer:
                     row = next(cursor, None)
         except apsw.Error as exc:
@@ -311,7 +311,7 @@ def _tables(db: apsw.Connection, numbers: Iterable[int]) -> Iterator[StateTable]
     shards: dict[str, list[int]] = {}
     for number in numbers:
         for name, kind in db.execute("SELECT name, type FROM pragma_table_list WHERE schema = ?", (_schema(number),)):
-            if kind != "shadow" and not str(name).startswith(_HIDDEN):
+            if kind != "shadow" and not str(name).startswith(HIDDEN):
                 columns.setdefault(name, {}).update(dict.fromkeys(_columns(db, _schema(number), name)))
                 shards.setdefault(name, []).append(number)
     for name in sorted(columns):
@@ -347,7 +347,7 @@ def _names(cursor: apsw.Cursor, sql: str) -> list[str]:
 _AS = "name them with AS"
 
 
-def _value(datum: str | float | bytes | None) -> JSON:
+def json_value(datum: str | float | bytes | None) -> JSON:
     """Return a value of SQL as JSON: base64 for a BLOB, and a text for a number that JSON does not have."""
     if isinstance(datum, bytes):
         from base64 import b64encode

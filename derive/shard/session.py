@@ -5,21 +5,42 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TypeAlias
 
 import apsw
 
 from derive.errors import LostError, OutdatedError
-from derive.protocol.derive import DeriveSession
+from derive.protocol.derive import DeriveSession, Log
 from derive.protocol.entry_points import find_runtime
+from derive.protocol.specs import DerivationSpec
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Watched
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
 from derive.storage.segments.sorter import Spill
 from derive.storage.task_log import TaskLog, internal
+
+Opened: TypeAlias = Callable[[DerivationSpec, apsw.Connection, Log], DeriveSession]
+"""A function that opens a session over a shard's state, as `DeriveRuntime.open` does."""
+
+Observer: TypeAlias = Callable[[DerivationSpec, apsw.Connection, Log, Opened], DeriveSession]
+"""A function that opens a session through another one, and returns a session around it."""
+
+_OBSERVER: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Have an observer open the sessions of transactions that this thread executes while the block runs."""
+    token = _OBSERVER.set(observer)
+    try:
+        yield
+    finally:
+        _OBSERVER.reset(token)
 
 
 @contextmanager
@@ -35,7 +56,8 @@ def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[Derive
     """
     with _state(plan, shard, attempt) as database, translated(plan.root):
         log = TaskLog(plan.root, plan.spec.name).relay
-        session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
+        opened, observer = find_runtime(plan.spec.connector).open, _OBSERVER.get()
+        session = observer(plan.spec, database, log, opened) if observer else opened(plan.spec, database, log)
         try:
             with _interruptible(plan.token, database):
                 yield session

@@ -12,7 +12,7 @@ from derive.catalog import load
 from derive.cli.main import flowctl
 from derive.errors import TaskError
 from derive.storage.ingest import Ingestion
-from derive.testing import Failure, VirtualTime, run_tests
+from derive.testing import Failure, VirtualTime, run_tests, tasks_of
 
 CATALOG = """\
 collections:
@@ -205,7 +205,7 @@ def test_feedback_is_processed_up_to_the_time(tmp_path: Path) -> None:
 def test_endless_feedback_fails(tmp_path: Path) -> None:
     catalog = load(written(tmp_path, [ingest("+0s", 1), "advance: 1h", verify("t/endless")]))
     test = catalog.tests["t/test"]
-    time = VirtualTime(catalog, tmp_path / "data", test, most_ticks=20)
+    time = VirtualTime(catalog, tmp_path / "data", test.begin, tasks_of(catalog, test), most_ticks=20)
     Ingestion(time.store, catalog.collections["t/source"]).load("it", [(1, {"id": 1})])
     with pytest.raises(TaskError) as reported:
         time.pass_until(test.begin + 3600 * 1_000_000)

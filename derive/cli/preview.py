@@ -1,0 +1,208 @@
+"""`flowctl preview`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from derive.cli.console import visible
+from derive.cli.options import (
+    catalog_options,
+    clock_of,
+    limit_options,
+    limited_catalog,
+    open_store,
+    output_option,
+    stored_folder,
+)
+
+if TYPE_CHECKING:
+    from derive.preview.recording import Change, Effect
+    from derive.preview.run import KeyDifference
+    from derive.protocol.specs import JSON, LambdaLimits
+
+_FIRST = 10
+"""Number of documents without --limit, --from and --fixture."""
+
+
+@click.command()
+@catalog_options
+@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The derivation (repeatable).")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="The first N documents.  [default: 10; all with --diff]"
+)
+@click.option("--from", "begin", metavar="TIME", help="Documents published at or after this RFC 3339 time.")
+@click.option(
+    "--fixture",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Documents of a file: JSON Lines, or YAML or JSON with a list of documents, as in tests.",
+)
+@click.option("--collection", metavar="NAME", help="With --fixture, the collection of the documents.")
+@click.option("--show-state", "has_state", is_flag=True, help="Show the state that each document changed.")
+@click.option("--diff", "compares", is_flag=True, help="Show only how the results differ from the stored ones.")
+@output_option
+@limit_options
+def command(
+    source: Path,
+    data: Path | None,
+    tasks: tuple[str, ...],
+    limit: int | None,
+    begin: str | None,
+    fixture: Path | None,
+    collection: str | None,
+    output: str | None,
+    *,
+    has_state: bool,
+    compares: bool,
+    lambda_limits: LambdaLimits,
+) -> None:
+    """Run derivations over some documents, show the effects of each document, and commit nothing.
+
+    The documents are the first ones of the real sources, those from a time on, or a fixture. The derivations run in a
+    temporary folder, from empty state. With --from, they process earlier documents first, without showing them.
+    Several derivations run together; those on a cycle with them take part.
+
+    With --diff, the results are compared with the stored collection, for a catalog that was edited since. With --limit
+    they are compared at the end of the tick of the last document. The exit code is 0 also if there are differences.
+
+    \b
+    Examples:
+      flowctl preview --task shop/spending
+      flowctl preview --task shop/shipments --limit 3 --show-state
+      flowctl preview --task shop/spending --from 2026-02-01T00:00:00Z -o json | jq .published
+      flowctl preview --task shop/spending --diff
+      flowctl preview --task shop/shipments --fixture orders.yaml --collection shop/orders
+    """
+    from derive.catalog.check import require_sound
+    from derive.errors import UsageError
+    from derive.preview.run import Options, preview, sources_of, with_cycles
+    from derive.preview.sources import read_fixture
+
+    _check_options(limit, begin, fixture, collection, has_state=has_state, compares=compares)
+    catalog = limited_catalog(source, lambda_limits, with_tests=False)
+    for task in tasks:
+        if catalog.find_task(task).name not in catalog.derivations:
+            raise UsageError(f"'{task}' is a materialization: preview the derivations that it stores")
+    require_sound(catalog)
+    chosen = with_cycles(catalog, tasks)
+    given = None if fixture is None else read_fixture(fixture, sources_of(catalog, chosen), collection)
+    clock = clock_of("--from", begin)
+    is_open = clock is not None or fixture is not None or compares
+    most = _FIRST if limit is None and not is_open else limit
+    as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
+    with closing(open_store(stored_folder(source, data), reading=True)) as store:
+        options = Options(clock, most, given, has_state, compares)
+        differing = preview(store, catalog, chosen, options, _print_json if as_json else _print_text)
+    if compares:
+        _print_differences(differing, as_json=as_json)
+
+
+def _check_options(
+    limit: int | None,
+    begin: str | None,
+    fixture: Path | None,
+    collection: str | None,
+    *,
+    has_state: bool,
+    compares: bool,
+) -> None:
+    """Refuse options that make no sense together."""
+    from derive.errors import UsageError
+
+    if fixture is not None and (limit is not None or begin is not None):
+        other = "--limit" if limit is not None else "--from"
+        raise UsageError(f"all documents of a fixture are processed, so --fixture cannot be combined with {other}")
+    if fixture is not None and compares:
+        raise UsageError("stored results follow from real documents, so --fixture cannot be combined with --diff")
+    if compares and (has_state or begin is not None):
+        other = "--show-state" if has_state else "--from"
+        raise UsageError(f"--diff shows no single documents, so it cannot be combined with {other}")
+    if collection is not None and fixture is None:
+        raise UsageError("--collection needs --fixture")
+
+
+def _print_json(effect: Effect) -> None:
+    from derive.document.clock import format_rfc3339
+    from derive.document.exact import dump_exact
+
+    row: dict[str, JSON] = {
+        "task": effect.task,
+        "transform": effect.transform,
+        "source": effect.source,
+        "published_at": format_rfc3339(effect.published_at),
+        "at": format_rfc3339(effect.at),
+        "document": effect.document,
+        "published": list(effect.published),
+    }
+    if effect.changes:
+        row["state"] = [
+            {"table": change.table, **({"at": change.pointer} if change.pointer else {}), **_sides(change)}
+            for change in effect.changes
+        ]
+    if effect.said:
+        row["log"] = [{"level": level, "message": message} for level, message in effect.said]
+    click.echo(dump_exact(row))
+
+
+def _sides(change: Change) -> dict[str, JSON]:
+    """Return the old and the new value, without a missing one."""
+    from derive.document.pointer import MISSING
+
+    return {name: value for name, value in (("old", change.old), ("new", change.new)) if value is not MISSING}
+
+
+def _print_text(effect: Effect) -> None:
+    from derive.document.clock import format_rfc3339
+
+    name = "the end of the tick" if effect.transform is None else f"'{effect.transform}' reads {effect.source}"
+    click.echo(click.style(f"{effect.task} · {name} at {format_rfc3339(effect.at)}", bold=True))
+    for label, text in _lines(effect):
+        click.echo(f"  {label:<9}  {visible(text)}")
+
+
+def _lines(effect: Effect) -> Iterator[tuple[str, str]]:
+    if effect.transform is not None:
+        yield "document", _shown(effect.document)
+    yield from effect.said
+    for document in effect.published:
+        yield "published", _shown(document)
+    for change in effect.changes:
+        yield "state", f"{change.table}{change.pointer}  {_shown(change.old)} → {_shown(change.new)}"
+
+
+def _shown(value: Any) -> str:
+    from derive.document.exact import dump_exact
+    from derive.document.pointer import MISSING
+
+    return "nothing" if value is MISSING else dump_exact(value).decode()
+
+
+def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> None:
+    """Print the differences, and their number on standard error."""
+    from derive.cli.console import note
+    from derive.document.exact import dump_exact
+    from derive.document.pointer import MISSING
+
+    for difference in differing:
+        for place in difference.differences:
+            sides = {"stored": place.expected, "preview": place.actual}
+            if as_json:
+                row = {"task": difference.task, "key": difference.key, "at": place.pointer}
+                click.echo(
+                    dump_exact({**row, **{side: value for side, value in sides.items() if value is not MISSING}})
+                )
+            else:
+                text = f"{_shown(place.expected)} → {_shown(place.actual)}"
+                click.echo(f"{difference.task} {difference.key}  {place.pointer}  {visible(text)}")
+    note(
+        f"{len(differing):,} key{'' if len(differing) == 1 else 's'} would differ"
+        if differing
+        else "no key would differ"
+    )

@@ -1,0 +1,281 @@
+"""Sessions that record the effects of each source document: publications, changed state, and messages.
+
+A recording session gives documents to the lambdas one at a time. The results are the same, because they do not depend
+on batches (law L1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+
+from derive.document.pointer import JSON, MISSING
+from derive.protocol.derive import DeriveSession, ExplainableSession, Level, Log, ReadBatch
+from derive.protocol.specs import DerivationSpec, Document
+from derive.schema.redaction import Redactor
+from derive.shard.inspection import HIDDEN, json_value
+from derive.shard.session import Opened
+from derive.storage.redactor import redactor_of
+from derive.testing import differences
+
+MODULE_STATE = "state"
+"""Name in changes of state that is in no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of state by one document.
+
+    Attributes:
+        table: name of the table; `state` for the state of a module.
+        pointer: place in the state of a module; empty for a row.
+        old: row as an object, or value, before the document; `MISSING` for none.
+        new: the same after the document.
+    """
+
+    table: str
+    pointer: str
+    old: JSON
+    new: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The effects of one source document, or of the end of a tick.
+
+    Attributes:
+        task: name of the derivation.
+        transform: name of the transform; None for the end of a tick.
+        source: name of the source collection; None for the end of a tick.
+        published_at: timestamp of the document, microseconds.
+        at: adjusted timestamp, microseconds: the time `now` of the lambda.
+        document: the document; empty for the end of a tick.
+        published: published documents, in order.
+        changes: changes of state.
+        said: level and text of each message.
+    """
+
+    task: str
+    transform: str | None
+    source: str | None
+    published_at: int
+    at: int
+    document: Document
+    published: tuple[Document, ...]
+    changes: tuple[Change, ...]
+    said: tuple[tuple[Level, str], ...]
+
+
+Report: TypeAlias = Callable[[Effect], None]
+"""A function that receives effects, in the order of processing."""
+
+
+class Recorder:
+    """Opens recording sessions, as the observer of `observing`.
+
+    Args:
+        root: the data folder of the preview.
+        report: receives effects.
+        has_state: whether changes of state are recorded.
+    """
+
+    def __init__(self, root: Path, report: Report, *, has_state: bool) -> None:
+        self._root = root
+        self._report = report
+        self._has_state = has_state
+
+    def __call__(self, spec: DerivationSpec, database: apsw.Connection, _: Log, opened: Opened) -> DeriveSession:
+        """Open a recording session; messages of lambdas are part of effects, and not logged."""
+        rows = RowChanges(database) if self._has_state else None
+        said: list[tuple[Level, str]] = []
+        session = opened(spec, database, lambda level, text: said.append((level, text)))
+        redactor = redactor_of(spec.collection, self._root)
+        return _RecordingSession(spec, session, said, rows, redactor, self._report)
+
+
+class _RecordingSession:
+    """A session around another one.
+
+    Args:
+        spec: the derivation.
+        session: the other session.
+        said: receives the messages of its lambdas.
+        rows: changed rows of its database; None to record no state.
+        redactor: redactor of published documents; None for none.
+        report: receives effects.
+    """
+
+    def __init__(
+        self,
+        spec: DerivationSpec,
+        session: DeriveSession,
+        said: list[tuple[Level, str]],
+        rows: RowChanges | None,
+        redactor: Redactor | None,
+        report: Report,
+    ) -> None:
+        self._spec = spec
+        self._session = session
+        self._said = said
+        self._rows = rows
+        self._redactor = redactor
+        self._report = report
+        self._state: JSON = MISSING  # state in no table, after the last document
+        if rows is not None:
+            rows.take()  # migrations
+
+    @property
+    def flushes(self) -> bool:
+        """Return true if batches must include the end of each tick with documents."""
+        return self._session.flushes
+
+    def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
+        """Run the lambdas over a batch, one document after the other."""
+        for index, transform in enumerate(batch.transforms):
+            document = batch.documents[index]
+            if self._rows is not None and self._state is MISSING:
+                self._state = self._module_state()
+            alone = ReadBatch([transform], [batch.clocks[index]], [batch.published[index]], [document])
+            published = [result for _, result in self._session.invoke(alone)]
+            self._report(self._effect(transform, alone, published))
+            for result in published:
+                yield index, result
+
+    def _effect(self, transform: int, batch: ReadBatch, published: list[Document]) -> Effect:
+        is_end = transform == len(self._spec.transforms)
+        told = None if is_end else self._spec.transforms[transform]
+        said = tuple(self._said)
+        self._said.clear()
+        shown = published if self._redactor is None else list(map(self._redactor.redact, published))
+        return Effect(
+            task=self._spec.name,
+            transform=told.name if told else None,
+            source=told.input.source if told else None,
+            published_at=batch.published[0],
+            at=batch.clocks[0],
+            document=batch.documents[0],
+            published=tuple(shown),
+            changes=tuple(self._changes()),
+            said=said,
+        )
+
+    def _changes(self) -> Iterator[Change]:
+        if self._rows is None:
+            return
+        after = self._module_state()
+        yield from self._rows.take()
+        for one in differences(self._state, after, strict=True):
+            yield Change(MODULE_STATE, one.pointer, one.expected, one.actual)
+        self._state = after
+
+    def _module_state(self) -> JSON:
+        """Return the state that is in no table; an empty object for none."""
+        value = self._session.state() if isinstance(self._session, ExplainableSession) else None
+        return {} if value is None else value
+
+    def prepare_commit(self) -> None:
+        """Write the connector's state."""
+        self._session.prepare_commit()
+
+    def close(self) -> None:
+        """Release all resources."""
+        if self._rows is not None:
+            self._rows.close()
+        self._session.close()
+
+
+class RowChanges:
+    """The changed rows of a database, in tables that belong to the catalog's author.
+
+    SQLite's preupdate hook reports each change. Several changes of one row are one change from the first old row to the
+    last new row.
+
+    Args:
+        database: the database; statements must be prepared after this, because SQLite clears a table without reporting
+            its rows if there is no hook.
+    """
+
+    def __init__(self, database: apsw.Connection) -> None:
+        self._database = database
+        self._raw: list[tuple[str, int, int, Row | None, Row | None]] = []
+        database.preupdate_hook(self._note)
+
+    def close(self) -> None:
+        """End the recording."""
+        self._database.preupdate_hook(None)
+
+    def _note(self, update: apsw.PreUpdate) -> None:
+        if update.database_name == "main" and not update.table_name.startswith(HIDDEN):
+            self._raw.append((update.table_name, update.rowid, update.rowid_new, update.old, update.new))
+
+    def take(self) -> list[Change]:
+        """Return and forget the changes since the last call."""
+        raw, self._raw = self._raw, []
+        if not raw:
+            return []
+        tables = self._tables({name for name, *_ in raw})
+        net: dict[tuple[str, Row], tuple[Row | None, Row | None]] = {}
+        for name, rowid, new_rowid, old, new in raw:
+            if name not in tables:
+                continue
+            key = tables[name].key
+            before = None if old is None else _identity(old, rowid, key)
+            after = None if new is None else _identity(new, new_rowid, key)
+            first = old
+            if before is not None:
+                first = net.pop((name, before), (old, None))[0]
+                if before != after and first is not None:
+                    net[name, before] = first, None
+                    first = None
+            if after is not None:
+                held = net.pop((name, after), None)  # deleted before, and inserted again
+                net[name, after] = (held[0] if held and first is None else first), new
+        return [
+            Change(name, "", tables[name].shown(old), tables[name].shown(new))
+            for (name, _), (old, new) in net.items()
+            if old != new
+        ]
+
+    def _tables(self, names: set[str]) -> dict[str, _Table]:
+        """Return the tables of the author with these names, which exclude the inner tables of virtual tables."""
+        authorizer, self._database.authorizer = self._database.authorizer, None  # lambdas may not ask for this
+        try:
+            kinds = dict(self._database.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'"))
+            sql = "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid"
+            described = {name: self._database.execute(sql, (name,)).fetchall() for name in names}
+        finally:
+            self._database.authorizer = authorizer
+        return {
+            name: _Table([(str(column), int(place or 0)) for column, place in columns])
+            for name, columns in described.items()
+            if kinds.get(name) == "table"
+        }
+
+
+Row: TypeAlias = tuple[Any, ...]
+"""Values of a row, in the order of columns."""
+
+
+class _Table:
+    """The columns of a table.
+
+    Args:
+        columns: name of each column, and its place in the primary key from 1; 0 if it is no part of it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, int]]) -> None:
+        self._names = [name for name, _ in columns]
+        self.key = [index for index, (_, place) in enumerate(columns) if place]
+
+    def shown(self, row: Row | None) -> JSON:
+        """Return a row as an object; `MISSING` for none."""
+        return MISSING if row is None else dict(zip(self._names, map(json_value, row), strict=False))
+
+
+def _identity(row: Row, rowid: int, key: Sequence[int]) -> Row:
+    """Return the primary key of a row, or its row id."""
+    return tuple(row[index] for index in key) if key else (rowid,)
