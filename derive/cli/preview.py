@@ -23,9 +23,10 @@ from derive.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from derive.document.pointer import JSON
     from derive.preview.recording import Change, Effect
     from derive.preview.run import KeyDifference
-    from derive.protocol.specs import JSON, LambdaLimits
+    from derive.protocol.specs import LambdaLimits
 
 _FIRST = 10
 """Number of documents without --limit, --from and --fixture."""
@@ -201,8 +202,5 @@ def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> 
             else:
                 text = f"{_shown(place.expected)} → {_shown(place.actual)}"
                 click.echo(f"{difference.task} {difference.key}  {place.pointer}  {visible(text)}")
-    note(
-        f"{len(differing):,} key{'' if len(differing) == 1 else 's'} would differ"
-        if differing
-        else "no key would differ"
-    )
+    keys = "1 key" if len(differing) == 1 else f"{len(differing):,} keys" if differing else "no key"
+    note(f"{keys} would differ")
