@@ -53,6 +53,7 @@ COMMANDS = [
     "status",
     "test",
     "verify",
+    "why",
 ]
 
 
