@@ -200,7 +200,7 @@ class DiskFullError(StorageError):
 
 
 class EndpointError(FlowError):
-    """The endpoint of a materialization refuses a request; the cause may be mended there."""
+    """The endpoint of a materialization refuses a request; the cause may be corrected there."""
 
     heals = True
 

@@ -83,7 +83,7 @@ class DataFolder:
 
         source = self._store.tables.find(name) or self._specs.get(name)
         if source is None:
-            where = f"'{self._source}'" if self._source else "the data folder, and no catalog was named,"
+            where = f"'{self._source}'" if self._source else "the data folder, opened without a catalog,"
             guess = suggest(name, self.names)
             raise UsageError(f"{where} has no collection '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
         if self._store.collection(name) is None:

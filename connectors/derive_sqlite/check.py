@@ -292,16 +292,16 @@ def _check_keys(program: Program, step: Step, tables: dict[str, _Table]) -> Iter
     if seen and all(table.is_known for table in seen):
         name = seen[0].name
         if not any((table.name, column) in _lowered(statement) for table in seen for column in table.key_columns):
-            message = f"{program.what} looks at all rows of '{name}' that are on its shard, of other keys as well"
+            message = f"{program.what} reads all rows of '{name}' on its shard, including rows of other keys"
         elif not _RESTRICTING & {token.word for token in tokens_of(statement.text)}:
-            message = f"{program.what} looks at all keys of '{name}' that are on its shard"
+            message = f"{program.what} reads all keys of '{name}' on its shard"
     if message is not None:
         yield Issue(
             "N528", f"{message}: its result depends on the number of shards", script.locate(statement.begin), _HINT
         )
     elif numbered is not None:
-        message = f"{program.what} publishes ids of rows of '{numbered}': which they are depends on rows of other keys"
-        yield Issue("N528", message, script.locate(statement.begin), "make ids of what the document says")
+        message = f"{program.what} publishes row ids of '{numbered}', which depend on rows of other keys"
+        yield Issue("N528", message, script.locate(statement.begin), "compute ids from the document's fields")
 
 
 def _lowered(statement: Statement) -> set[tuple[str, str]]:

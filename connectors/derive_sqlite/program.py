@@ -202,8 +202,10 @@ def _counts_of_others(script: Script, statement: Statement, before: Sequence[Ste
     if "changes" in statement.calls and not any(_changes_rows(step.statement) for step in before):
         written = re.compile("changes", re.IGNORECASE).search(script.text, statement.begin)
         begin = written.start() if written else statement.begin
-        message = f"{what} may not ask for changes() before it has changed a row: it would count another document's"
-        yield Issue("E525", message, script.locate(begin, len("changes")), "ask behind an INSERT, UPDATE or DELETE")
+        message = (
+            f"{what} may not call changes() before it has changed a row: it would count changes for another document"
+        )
+        yield Issue("E525", message, script.locate(begin, len("changes")), "call it after an INSERT, UPDATE or DELETE")
 
 
 def _changes_rows(statement: Statement) -> bool:

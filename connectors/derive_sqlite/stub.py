@@ -36,7 +36,7 @@ def migration_stub(spec: DerivationSpec, number: int) -> str:
     """Return the stub of a migration; `number` is its place in the list, from 1."""
     return f"""\
 -- Migration {number} of {spec.name}: run once, in order, before a shard's first document.
--- A migration that has run is never edited; what it made is changed by another, appended to the list.
+-- Never edit a migration that has run: to change its tables, append another migration to the list.
 --
 -- create table example (
 --     id integer primary key not null,

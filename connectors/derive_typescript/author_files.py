@@ -26,7 +26,7 @@ RESERVED = ("constructor", "flush", "reset", "startCommit")
 _MEMBERS = """\
     constructor(_open: { state: unknown }) {}
 
-    /** Called at the end of each tick in which documents were processed: what it returns is published, too. */
+    /** Called at the end of each tick in which documents were processed: the returned documents are published, too. */
     flush(): Document[] | Promise<Document[]> {
         return [];
     }
@@ -56,7 +56,7 @@ def generate_interfaces(spec: DerivationSpec) -> str:
     """Return the interfaces module of a derivation: its types, and the base class of the derivation's class."""
     taken = {"Document", "IDerivation", *(source_of(transform.name) for transform in spec.transforms)}
     parts = [
-        f"// {GENERATED} from the schemas of {spec.name} and of what it reads: changes made here are lost.",
+        f"// {GENERATED} from the schemas of {spec.name} and of its sources: changes in this file are lost.",
         *declare(spec.collection.write_schema, "Document", taken),
     ]
     methods = [_MEMBERS]

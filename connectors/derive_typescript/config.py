@@ -109,7 +109,7 @@ def _list_of(description: str, item: str, pattern: str = r"^[^\s,*][^,*]*$") -> 
 
 _PERMISSIONS = {
     "title": "Permissions",
-    "description": "What the module may touch outside its sandbox, if `flowctl run` is given `--allow-permissions`.",
+    "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
     "type": "object",
     "properties": {
         "net": _list_of("Hosts, each perhaps with a port, to connect to.", "a host such as 'example.com:443'"),
@@ -124,8 +124,8 @@ _PERMISSIONS = {
 
 _FILES = {
     "type": "array",
-    "description": "Files in place of 'module'. The first with code is the module; the 'imports' of a 'deno.json'"
-    " are names for what it imports; others travel with it.",
+    "description": "Files in place of 'module'. The first file with code is the module. The module may import the"
+    " names in the 'imports' of a 'deno.json'. The other files travel with the module.",
     "items": {"type": "string", "description": "A file, relative to this one.", "title": "File"},
     "contains": {"type": "string", "pattern": MODULE_PATTERN},
     "errorMessage": "'files' is an array of paths, one of them of a module such as 'mod.ts'",

@@ -81,7 +81,10 @@ class ConnectorServer:
         try:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as exc:
-            raise UsageError(f"cannot listen at {listen}: {exc}", hint="is the port taken?") from exc
+            raise UsageError(
+                f"cannot listen at {listen}: {exc}",
+                hint="if another process uses the port, choose another one, or port 0",
+            ) from exc
         self.address = f"{host}:{port}"
         self._server.start()
 
@@ -278,7 +281,8 @@ def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
         if other != index:
             where = ".".join(binding.resource_path)
             raise UsageError(
-                f"bindings {other} and {index} both go to '{where}'", hint="give each binding a resource of its own"
+                (f"bindings {other} and {index} have the same resource '{where}'"),
+                hint="give each binding a resource of its own",
             )
 
 

@@ -108,9 +108,9 @@ def _is_double(value: int | float) -> bool:
 
 
 _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
-    ("Could not set lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
-    ("Conflicting lock", BusyError, "another process has the file open; DuckDB lets one in at a time"),
-    ("onflict on", BusyError, "others were at the same rows; it is tried again"),
+    ("Could not set lock", BusyError, "another process has the file open, and DuckDB admits one process at a time"),
+    ("Conflicting lock", BusyError, "another process has the file open, and DuckDB admits one process at a time"),
+    ("onflict on", BusyError, "another transaction changed the same rows; flowctl retries"),
     ("No space left", DiskFullError, "free some space on the disk of the database"),
     ("Permission denied", DeniedError, "let this user write the file, and files beside it"),
     ("ead-only", DeniedError, "let this user write the file, and files beside it"),
@@ -165,7 +165,7 @@ class DatabaseFile:
             BusyError: other processes, or threads of this one, have the file for too long.
         """
         if not self._lock.acquire(timeout=_PATIENCE):
-            raise BusyError(f"DuckDB database '{self.path}' is in use by other sessions", hint="it is tried again")
+            raise BusyError(f"DuckDB database '{self.path}' is in use by other sessions", hint="flowctl retries")
         try:
             connection = self._connect()
             try:

@@ -26,7 +26,7 @@ _ENDPOINT: JSON = {
     "title": "Files",
     "type": "object",
     "required": ["path"],
-    "properties": {"path": {"type": "string", "minLength": 1, "description": "The folder that the files are in."}},
+    "properties": {"path": {"type": "string", "minLength": 1, "description": "Folder of the files."}},
     "additionalProperties": False,
 }
 _RESOURCE: JSON = {
@@ -37,10 +37,10 @@ _RESOURCE: JSON = {
         "path": {
             "type": "string",
             "pattern": r"^[^./\\\u0000][^/\\\u0000]*(/[^./\\\u0000][^/\\\u0000]*)*$",
-            "description": "The folder in the endpoint's folder that the collection's files are in.",
+            "description": "Folder of the collection's files, below the endpoint's folder.",
         },
-        "format": {"enum": sorted(FORMATS), "description": "What the files are."},
-        "delta_updates": {"const": True, "description": "Files are only added: there is no other way."},
+        "format": {"enum": sorted(FORMATS), "description": "Format of the files."},
+        "delta_updates": {"const": True, "description": "Files are only added; other updates are not supported."},
     },
     "additionalProperties": False,
 }

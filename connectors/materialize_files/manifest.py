@@ -242,6 +242,6 @@ class Manifest:
 
     def _fenced(self, begin: int, end: int) -> FencedError:
         return FencedError(
-            f"another session has opened '{self._materialization}' for keys of {begin:08x}-{end:08x}, so this one was"
-            " fenced off"
+            f"another session has opened '{self._materialization}' for keys of"
+            f" {begin:08x}-{end:08x}, so this one was fenced"
         )

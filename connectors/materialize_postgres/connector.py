@@ -70,7 +70,7 @@ ENDPOINT_SCHEMA = {
     "properties": {
         "address": {
             "title": "Address",
-            "description": "Host, host:port, or the folder of the server's socket; the port is 5432 if none is said.",
+            "description": "Host, host:port, or the folder of the server's socket. The default port is 5432.",
             "type": "string",
             "minLength": 1,
         },
@@ -78,13 +78,13 @@ ENDPOINT_SCHEMA = {
         "password": {"title": "Password", "description": "The role's password.", "type": "string", "secret": True},
         "database": {
             "title": "Database",
-            "description": "Name of the database; the user's if nothing is said.",
+            "description": "Name of the database. Default: the name of the user.",
             "type": "string",
             "minLength": 1,
         },
         "schema": {
             "title": "Schema",
-            "description": "The schema that tables are in; it is created if it is not there.",
+            "description": "The schema that tables are in; it is created if missing.",
             "type": "string",
             "minLength": 1,
             "default": SCHEMA,

@@ -32,21 +32,21 @@ from connectors.materialize_sql.endpoint import Change, Columns, Fence, hold, re
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, EndpointGoneError, FlowError
 
 _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
-    "25006": (DeniedError, "the server, or this role, only reads; name one that may write"),
-    "42501": (DeniedError, "grant the role what it lacks: it creates tables in the schema, reads and writes them"),
+    "25006": (DeniedError, "the server, or this role, is read-only; configure one that may write"),
+    "42501": (DeniedError, "grant the missing right to the role: to create, read and write tables in the schema"),
     "28": (DeniedError, "compare user and password with those of the server"),
     "3D000": (EndpointError, "create the database, or name another"),
     "3F000": (EndpointError, "create the schema, or name another"),
-    "40": (BusyError, "others were at the same rows; it is tried again"),
+    "40": (BusyError, "another transaction changed the same rows; flowctl retries"),
     "53100": (DiskFullError, "make space on the server's disk"),
     "53": (EndpointGoneError, "the server has no connection or memory to spare"),
-    "54001": (EndpointError, "exclude what is nested so deep"),
+    "54001": (EndpointError, "exclude fields that are nested too deeply"),
     "54011": (EndpointError, "exclude fields: a table of PostgreSQL has at most 1,600 columns, dropped ones included"),
     "54": (EndpointError, "see the limits of PostgreSQL, and exclude fields"),
-    "55": (BusyError, "something else holds what is needed; it is tried again"),
-    "57": (EndpointGoneError, "the server stops, or begins; it is tried again"),
+    "55": (BusyError, "another session holds a lock; flowctl retries"),
+    "57": (EndpointGoneError, "the server is stopping or starting; flowctl retries"),
     "58": (EndpointGoneError, "see the server's log"),
-    "08": (EndpointGoneError, "see whether the server runs"),
+    "08": (EndpointGoneError, "check whether the server runs"),
 }
 """Class of the error, and its hint, by SQLSTATE or by prefix of the SQLSTATE."""
 

@@ -337,15 +337,15 @@ def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Con
 
 def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
     if field.is_key:
-        return Constraint(ConstraintType.LOCATION_REQUIRED, "rows are known by the key")
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "the key identifies rows")
     if field.pointer == "":
         if delta_updates:
-            return Constraint(ConstraintType.LOCATION_RECOMMENDED, "documents may be kept as they come")
+            return Constraint(ConstraintType.LOCATION_RECOMMENDED, "whole documents can be stored")
         return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
     if column.kind is Kind.JSON and is_there:  # the column would keep outdated values
         return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it has a column")
     if column.kind is Kind.JSON:
-        return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document has as well")
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document contains as well")
     return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")
 
 

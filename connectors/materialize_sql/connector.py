@@ -137,7 +137,7 @@ class Preparation:
             self._refilling.add(index)
             return
         if not self._tables.has_refill(table, note, binding.generation):
-            raise not_ready(self._dialect, f"the table '{'.'.join(table.path)}' is not being refilled any more")
+            raise not_ready(self._dialect, f"the table '{'.'.join(table.path)}' is no longer being refilled")
         self._statements += replacement(table, table_beside(table, note.refill, self._dialect.naming), self._dialect)
         self._notes[table.path[-1]] = note.complete()
 
@@ -148,7 +148,7 @@ class Preparation:
             EndpointError: one is not there; another one may have begun.
         """
         if not self._request.completed <= {note.rows.contents for note in self._notes.values()}:
-            raise not_ready(self._dialect, "a refill that is to replace rows is not there any more")
+            raise not_ready(self._dialect, "a refill that has to replace rows no longer exists")
 
     def _identity(self, index: int, binding: Binding) -> str:
         """Return the identity of the rows that sessions store a binding into."""
@@ -176,7 +176,7 @@ def file_schema(title: str) -> dict[str, Any]:
     """
     path = {
         "title": "Path",
-        "description": "The database's file; it is created if it is not there.",
+        "description": "The database's file; it is created if missing.",
         "type": "string",
         "minLength": 1,
     }
@@ -277,7 +277,7 @@ class SqlConnector:
             tables = Tables(self.dialect, endpoint, self.schema_of(materialization.config))
             path = tables.checkpoints
             if endpoint.describe(path) is None:
-                raise not_ready(self.dialect, f"the table '{CHECKPOINTS}' is not there")
+                raise not_ready(self.dialect, f"the table '{CHECKPOINTS}' is missing")
             fence = Fence(path, materialization.name, opening.key_begin, opening.key_end)
             self.make_way(endpoint, fence)
             with endpoint.transaction():

@@ -249,10 +249,12 @@ class Tables:
         name = ".".join(table.path)
         note = notes.get(table.path[-1], Note(Rows(binding.generation)))
         if not migration.is_ready:
-            raise not_ready(self.dialect, f"the table '{name}' is not as this version needs it")
+            raise not_ready(self.dialect, f"the table '{name}' does not fit this version of the materialization")
         if not binding.generation or note.rows.generation == binding.generation:
             return table, note.rows.contents
         if not self.has_refill(table, note, binding.generation):
-            raise not_ready(self.dialect, f"the table '{name}' is not being refilled as this version needs it")
+            raise not_ready(
+                self.dialect, (f"the refill of the table '{name}' does not fit this version of the materialization")
+            )
         assert note.refill is not None
         return table_beside(table, note.refill, self.dialect.naming), note.refill.contents

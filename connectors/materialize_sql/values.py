@@ -144,9 +144,9 @@ def _in_utc(row: int, text: Any) -> str:
     """Return a timestamp in UTC, rounded to microseconds as in PostgreSQL; a leap second is 0 s of the next minute."""
     written = _DATE_TIME.fullmatch(text)
     if written is None:
-        raise Unfit(row, text, "is no moment of RFC 3339")
+        raise Unfit(row, text, "is no time of RFC 3339")
     if text.startswith("0000"):
-        raise Unfit(row, text, "is of the year 0000, and the years are 1 to 9999")
+        raise Unfit(row, text, "has the year 0000, and years are 1 to 9999")
     day, hour, minute, second, fraction, _, sign, *offset = written.groups()
     try:
         begin = datetime.fromisoformat(f"{day}T{hour}:{minute}:00")
@@ -154,7 +154,7 @@ def _in_utc(row: int, text: Any) -> str:
         if int(second) > _LEAP_SECOND or hours > _LAST_HOUR or minutes > _LAST_MINUTE:
             raise ValueError
     except ValueError:
-        raise Unfit(row, text, "is no moment of RFC 3339") from None
+        raise Unfit(row, text, "is no time of RFC 3339") from None
     micros = int((Decimal(f"0{fraction or '.0'}") * _PER_SECOND).to_integral_value(ROUND_HALF_EVEN))
     ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
     try:

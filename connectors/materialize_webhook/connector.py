@@ -146,7 +146,7 @@ class WebhookSession:
         try:
             self._sender.post(binding.resource.get("path", ""), body, headers)
         except CancelledError:
-            raise EndpointGoneError("the stream was ended while documents were posted") from None
+            raise EndpointGoneError("the stream ended while documents were posted") from None
 
     def _identity(self, index: int, body: bytes) -> str:
         """Return an identifier that is the same each time a request is repeated, in any process."""

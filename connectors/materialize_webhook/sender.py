@@ -33,7 +33,7 @@ ENDPOINT_SCHEMA: JSON = {
             "type": "string",
             "pattern": r"^https?://([^/?#\s\\@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[^\s\\?#]*)?(\?[^\s\\#]*)?$",
             "secret": True,
-            "description": "Where documents are posted to, by https or http.",
+            "description": "Address to which documents are posted, by https or http.",
         },
         "headers": {
             "type": "object",
@@ -41,10 +41,22 @@ ENDPOINT_SCHEMA: JSON = {
             "additionalProperties": {"type": "string", "pattern": "^[\\t -~]*$", "secret": True},
             "description": "Headers of every request, such as Authorization.",
         },
-        "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "description": "For one whole answer."},
-        "retry_seconds": {"type": "number", "minimum": 0, "description": "For how long a request is repeated."},
-        "batch_documents": {"type": "integer", "minimum": 1, "description": "The most documents in one request."},
-        "batch_bytes": {"type": "integer", "minimum": 1, "description": "The most bytes, unless of one document."},
+        "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "description": "Time limit of a complete answer."},
+        "retry_seconds": {
+            "type": "number",
+            "minimum": 0,
+            "description": "Time after which a failed request is no longer repeated.",
+        },
+        "batch_documents": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Maximum number of documents in one request.",
+        },
+        "batch_bytes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Maximum bytes of one request with several documents.",
+        },
     },
     "additionalProperties": False,
 }
@@ -55,9 +67,9 @@ RESOURCE_SCHEMA: JSON = {
         "path": {
             "type": "string",
             "pattern": r"^[!-~]*$",
-            "description": "Is put behind the address, and a slash between them.",
+            "description": "Path that is appended to the address, after a slash.",
         },
-        "delta_updates": {"const": True, "description": "Documents are only posted: there is no other way."},
+        "delta_updates": {"const": True, "description": "Documents are only posted; other updates are not supported."},
     },
     "additionalProperties": False,
 }

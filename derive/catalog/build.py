@@ -38,7 +38,7 @@ _OF_TESTS = "E6"
 """Prefix of the issue codes that only tests can have."""
 
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
-_OWNED_HINT = "derive into a collection of another name; a view of SQL can be over that"
+_OWNED_HINT = "derive into a collection of another name; a view of SQL can read that collection"
 _LINE_HINT = "one line of text, without a space at its ends"
 
 
@@ -173,7 +173,7 @@ class _Builder:
             self._report.add("E102", message, position)
         for name, collection_def in definition.collections.items():
             if collection_def.derive and is_of_sql(name):
-                message = f"'{name}' is derived, and names like it are those of tables and views of SQL"
+                message = f"'{name}' cannot be derived: names that begin with 'sql/' belong to tables and views of SQL"
                 self._report.add("E105", message, collection_def.at.key_position, _OWNED_HINT)
 
     # Collections
@@ -213,8 +213,10 @@ class _Builder:
         """
         if definition.write.annotated is None:
             if definition.read.annotated is not None:
-                message = f"'{definition.name}' redacts by its readSchema, which is of what is stored"
-                self._report.add("E407", message, definition.at["readSchema"], "say 'redact' in the writeSchema")
+                message = (
+                    f"'{definition.name}' has 'redact' in its readSchema, but the readSchema describes stored documents"
+                )
+                self._report.add("E407", message, definition.at["readSchema"], "write 'redact' in the writeSchema")
             return None
         salts = [definition.derive.redact_salt] if definition.derive else []
         for capture in self._definition.captures.values():
@@ -227,7 +229,7 @@ class _Builder:
         try:
             return Redaction(definition.write.annotated, base64.b64decode(salt_at.value, validate=True))
         except ValueError:
-            self._report.add("E407", "the redactSalt is not base64", salt_at, "for one: openssl rand -base64 32")
+            self._report.add("E407", "the redactSalt is not base64", salt_at, "create a salt: openssl rand -base64 32")
             return None
 
     # Derivations and tests

@@ -161,7 +161,7 @@ WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema",
 
 _NOT_INFERRED: JSON = {
     "title": "Schema that is not inferred yet",
-    "description": "No document passes until documents have been seen and a schema has been inferred from them.",
+    "description": "No document is valid until a schema has been inferred from documents.",
     "type": "object",
     "required": ["_meta"],
     "properties": {
@@ -267,7 +267,7 @@ class SchemaLoader:
             except RedactionError as exc:
                 self._report.add("E407", exc.message, positions.get(exc.pointer, at.position), exc.hint)
         except OSError as exc:
-            self._report.add("E003", f"cannot load a schema it refers to: {reason_of(exc)}", at)
+            self._report.add("E003", f"cannot load a schema that this schema refers to: {reason_of(exc)}", at)
         except SchemaError as exc:
             self._report.add("E403", exc.message, at, exc.hint)
         except CatalogError as exc:
@@ -306,7 +306,7 @@ class SchemaLoader:
         before = self._report.count
         for type_at in at.elements() if isinstance(at.value, list) else (at,):
             if type_at.value is None:
-                self._report.add("E403", "a bare null is no type: write it in quotes", type_at, 'write "null"')
+                self._report.add("E403", "null without quotes is no type: write it in quotes", type_at, 'write "null"')
             elif not isinstance(type_at.value, str) or type_at.value not in (*_TYPES, "fractional"):
                 guess = suggest(str(type_at.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
@@ -368,8 +368,8 @@ def _subschemas(at: Located) -> Iterator[Located]:
             yield from _subschemas(at[name])
 
 
-_NO_SPACE = "a string without any space is taken for the name of a file"
-_GENERATE = "'flowctl generate' begins it"
+_NO_SPACE = "a string without spaces is the name of a file"
+_GENERATE = "create it: flowctl generate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +426,7 @@ class CodeFiles:
 Entry = TypeVar("Entry")
 """Definition of an entry in a catalog's map."""
 
-_NO_CATALOG = "'flowctl init' begins a catalog, and '--source FILE' names one that is elsewhere"
+_NO_CATALOG = "create a catalog: flowctl init; or name an existing one: --source FILE"
 
 _TICK, _MATERIALIZED_TICK = 1_000_000, 10_000
 

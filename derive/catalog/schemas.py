@@ -139,7 +139,7 @@ class _Walk:
             root = Located(file, (), file.value)
         target = _anchor(root, fragment) if fragment and fragment[0] != "/" else _step(root, fragment)
         if target is None:
-            self._report.add("E404", f"'$ref: {reference}' names nothing", at, _guess(root, fragment))
+            self._report.add("E404", f"'$ref: {reference}' has no target", at, _guess(root, fragment))
             return None
         return target, root
 
@@ -268,8 +268,8 @@ class _AnnotationCheck:
         if location and location[:-1] not in annotations:
             parent = f"'{show_location(location[:-1])}'" if location[1:] else "the root"
             message = (
-                f"'{self._where}' has the strategy '{annotation.strategy}', and {parent} above it has none,"
-                " so it would never apply"
+                f"'{self._where}' has the strategy '{annotation.strategy}', and {parent} above it"
+                " has no strategy, so it would never apply"
             )
             self._report.add("E411", message, self._at, "add 'reduce: {strategy: merge}' there")
         pointers = self._pointers(annotation) if annotation.key else []
@@ -287,7 +287,7 @@ class _AnnotationCheck:
         value = self._at.value
         strategy = value.get("strategy") if isinstance(value, dict) else None
         if not isinstance(strategy, str):
-            message = f"'reduce' needs a strategy, and is {value!r}"
+            message = f"'reduce' needs a strategy, but is {value!r}"
             self._report.add("E406", message, self._at, "write 'reduce: {strategy: sum}'")
             return None
         if strategy not in STRATEGIES:
@@ -310,13 +310,13 @@ class _AnnotationCheck:
         unfit = allowed.types - types
         wrong = bool(unfit) and (always or allowed.types != ALL) if certain else unfit == allowed.types
         if wrong:
-            message = f"'{strategy}' needs {told} at '{self._where}', and the schema allows {_show_types(allowed)}"
+            message = f"'{strategy}' needs {told} at '{self._where}', but the schema allows {_show_types(allowed)}"
             self._report.add(code, message, self._at["strategy"])
 
     def _check_terms(self, annotation: Annotation, allowed: Shape) -> None:
         at = self._at["strategy"]
         for name in sorted(set(allowed.properties) - set(_TERMS)):
-            message = f"'set' at '{self._where}' knows the properties 'add', 'intersect' and 'remove', and not '{name}'"
+            message = f"'set' at '{self._where}' has the properties 'add', 'intersect' and 'remove', and not '{name}'"
             self._report.add("E415", message, at)
         for name in _TERMS:
             term = allowed.member(name)
@@ -324,12 +324,12 @@ class _AnnotationCheck:
                 continue
             where = f"{self._where}/{name}"
             if term.types - _CONTAINERS:
-                message = f"'set' needs an array or an object at '{where}', and the schema allows {_show_types(term)}"
+                message = f"'set' needs an array or an object at '{where}', but the schema allows {_show_types(term)}"
                 self._report.add("E414", message, at)
                 return  # all three terms share one type, if they share one schema
             if term.types == {"array"} and not annotation.key:
-                message = f"'set' at '{self._where}' needs a key, as '{where}' is an array"
-                self._report.add("E419", message, at, f"{_ITSELF}: right for strings and numbers")
+                message = f"'set' at '{self._where}' needs a key, because '{where}' is an array"
+                self._report.add("E419", message, at, f"{_ITSELF}: use it for strings and numbers")
                 return
 
     def _pointers(self, annotation: Annotation) -> list[Located]:
@@ -413,7 +413,7 @@ def unchecked_formats(subschemas: Sequence[Subschema]) -> list[Issue]:
             guess = suggest(name, ASSERTED)
             hint = f"did you mean '{guess}'?" if guess else None
             notes.append(
-                Issue("N009", f"no value is checked for the format '{name}'", subschema.at["format"].position, hint)
+                Issue("N009", f"values are not checked for the format '{name}'", subschema.at["format"].position, hint)
             )
     return notes
 
@@ -444,7 +444,7 @@ def _check_existence(subschemas: Sequence[Subschema], shape: Shape, report: Repo
     for location in _impossible(shape, ()):
         at = next(written_at[location[:end]] for end in range(len(location), -1, -1) if location[:end] in written_at)
         where = show_location(location)
-        report.add("E417", f"'{where}' must exist, and its schema allows no value there", at)
+        report.add("E417", f"'{where}' must exist, but its schema allows no value there", at)
 
 
 def _impossible(shape: Shape, location: Location) -> Iterable[Location]:
@@ -522,7 +522,7 @@ class SchemaExaminer:
         shape = infer(schema)
         if shape.types != {"object"}:
             allowed = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
-            message = f"the schema of '{name}' must be of type object, and allows {allowed or 'nothing'}"
+            message = f"the schema of '{name}' must be of type object, but allows {allowed or 'nothing'}"
             self._report.add("E402", message, at, "add 'type: object'")
         check_plausibility(subschemas, shape, self._resources, self._report)
         if not self._compiles(lambda: Combiner(schema, name=name), at, before):

@@ -83,7 +83,7 @@ def _forecast(
 
     absent = gone(catalog, store) if since is not None else []
     for name in absent:
-        note(f"{name} is not in the catalog any more: its hold on history would be released")
+        note(f"{name} is no longer in the catalog: its read capabilities would be released")
     return [entry for spec in collections if (entry := forecast(store, spec, since=since, gone=absent))]
 
 
@@ -116,7 +116,7 @@ def _compact(
 
     if since is not None:
         for name in settle(catalog, store):
-            note(f"{name} is not in the catalog any more: its hold on history was released")
+            note(f"{name} is no longer in the catalog: its read capabilities were released")
     stored = [spec for spec in collections if store.collection(spec.name) is not None]
     return [done for spec in stored if (done := compact(store, spec, since=since, grace=grace))]
 
@@ -150,4 +150,4 @@ def _report_held(outcomes: Sequence[Compaction | Forecast]) -> None:
     for outcome in outcomes:
         for hold in outcome.held_by:
             who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
-            note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on is kept, as {who}")
+            note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on is kept, because {who}")

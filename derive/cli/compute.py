@@ -141,5 +141,5 @@ def security_of(token_file: Path | None, certificate: str | None, key: str | Non
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     if token == "":
-        raise UsageError(f"{token_file} is empty", hint="write a secret into it, the same one for both ends")
+        raise UsageError(f"{token_file} is empty", hint="write the same secret into the token file of both ends")
     return Security(token, pem, secret, signer)

@@ -256,7 +256,7 @@ _repeated: dict[tuple[Any, ...], _Repeated] = {}
 class _Form:
     is_json = False
     is_live = False
-    """True while live lines are on the terminal; other text then goes above them."""
+    """True while live lines are on the terminal; other text is then written above them."""
 
 
 _form = _Form()

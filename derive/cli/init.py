@@ -12,19 +12,19 @@ import click
 from derive.errors import FlowError, UsageError
 
 _CATALOG = """\
-# A catalog: what is collected, what follows from it, and tests of that.
+# A catalog: collections, derivations, and tests.
 collections:
   # Documents of this collection are ingested.
   shop/orders:
     schema: orders.schema.yaml
     key: [/id]
 
-  # Documents of this one are derived from orders: one for each customer.
+  # Documents of this collection are derived from orders: one for each customer.
   shop/customers:
     schema:
       type: object
       required: [customer]
-      # Documents of the same customer are reduced into one, as the annotations say.
+      # The `reduce` annotations say how documents of one customer become one document.
       reduce: { strategy: merge }
       properties:
         customer: { type: string }
@@ -38,7 +38,7 @@ collections:
       transforms:
         - name: fromOrders
           source: shop/orders
-          # The lambda keeps nothing between orders, so any shard may run it.
+          # The lambda keeps no state between orders, so any shard may run it.
           shuffle: any
           lambda: customers.sql
 
@@ -72,7 +72,7 @@ properties:
 """
 
 _LAMBDA = """\
--- Runs once for each order; each row it selects is published as a document. $name is a property of the order.
+-- Runs once for each order. Each selected row is published as a document. $amount is a property of the order.
 SELECT $customer, $id AS first_order, 1 AS orders, $amount AS spent
 WHERE $status = 'placed';
 """
@@ -88,27 +88,27 @@ _DOCUMENTS = """\
 _README = """\
 # A shop
 
-Orders are ingested; how often and how much each customer ordered is derived from them.
+Orders are ingested. A derivation counts and sums the orders of each customer.
 
-| file | what it holds |
+| file | content |
 |---|---|
 | `flow.yaml` | the catalog: the collections, the derivation, a test |
-| `orders.schema.yaml` | what an order looks like |
-| `customers.sql` | the lambda that turns an order into what it says about a customer |
-| `orders.jsonl` | a few orders to try it on |
+| `orders.schema.yaml` | the schema of an order |
+| `customers.sql` | the lambda: makes a small document about the customer from each order |
+| `orders.jsonl` | five orders, for a first run |
 
 ```console
-$ flowctl check                                              # everything wrong in the catalog, with its place
+$ flowctl check                                              # all errors of the catalog, with their positions
 $ flowctl test                                               # the catalog's test, without Spark
-$ flowctl graph                                              # what flows where
-$ flowctl ingest --collection shop/orders orders.jsonl       # all of the file or nothing
-$ flowctl run --until-idle                                   # derive, on Spark
+$ flowctl graph                                              # the flow of documents between collections
+$ flowctl ingest --collection shop/orders orders.jsonl       # loads the whole file, or nothing
+$ flowctl run --until-idle                                   # derives; large work runs on Spark
 $ flowctl collections read --collection shop/customers --reduce
 {"customer":"ann","first_order":1,"orders":2,"spent":19.75}
 {"customer":"ben","first_order":2,"orders":2,"spent":42.25}
 ```
 
-Data is kept in `.flow`, beside `flow.yaml`; delete that folder to begin again.
+The data folder is `.flow`, beside `flow.yaml`. Delete this folder to begin again.
 """
 
 FILES: Mapping[str, str] = MappingProxyType(

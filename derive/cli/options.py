@@ -172,9 +172,9 @@ def stored_folder(source: Path, data: Path | None) -> Path:
         raise StorageError(f"the data folder {folder} cannot be read: you have no permission")
     if data is None or is_data_folder(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return folder
-    is_there = "is not one: it has no metadata.db" if folder.exists() else "does not exist"
+    is_there = "is not a data folder: it has no metadata.db" if folder.exists() else "does not exist"
     meant = _meant(folder, data_folder(source, None))
-    raise UsageError(f"the data folder {folder} {is_there}", hint=f"did you mean {meant}?" if meant else None)
+    raise UsageError(f"{folder} {is_there}", hint=f"did you mean {meant}?" if meant else None)
 
 
 def open_store(folder: Path, *, reading: bool = False) -> Store:
@@ -220,4 +220,4 @@ def clock_of(option: str, text: str | None) -> int | None:
     try:
         return parse_rfc3339(text)
     except ValueError as exc:
-        raise UsageError(f"{option} takes a time such as 2024-01-01T00:00:00Z, and not {text}") from exc
+        raise UsageError(f"{option} takes a time such as 2024-01-01T00:00:00Z, not {text}") from exc

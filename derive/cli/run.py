@@ -140,7 +140,7 @@ def _refuse_both(*, watch: bool, until_idle: bool) -> None:
     from derive.errors import UsageError
 
     if watch and until_idle:
-        raise UsageError("--watch runs until it is stopped, but --until-idle ends", hint="leave one of them out")
+        raise UsageError("--watch runs until it is stopped, but --until-idle ends", hint="use one of the two options")
 
 
 def _load(
@@ -193,7 +193,7 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
     for setting in conf:
         if "=" not in setting:
-            raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, and not {setting}")
+            raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, not {setting}")
     return dict(setting.split("=", 1) for setting in conf)
 
 
@@ -281,7 +281,7 @@ class _Reporter:
         self.failures += 1
         self._progress.stop(task)
         if isinstance(error, UnacceptedError):
-            note(f"{task} waits because of an edit; the other tasks continue", level="warn", task=task)
+            note(f"{task} waits until its edit is accepted; the other tasks continue", level="warn", task=task)
             print_error(error)
             return
         then = ", and will be retried" if error.heals and self._goes_on else ""

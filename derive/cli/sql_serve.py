@@ -270,7 +270,7 @@ def _connections(most: int) -> tuple[int, int]:
     limit = raised_limit()
     connections, waiting = shares(most, limit)
     if connections < most:
-        what = f"at most {connections} clients are served instead of {most}, as only {limit} files may be open"
+        what = f"at most {connections} clients are served instead of {most}, because only {limit} files may be open"
         note(f"{what}: raise the limit with `ulimit -n`", level="warn")
     return connections, waiting
 
@@ -365,5 +365,5 @@ def _address(listen: str) -> tuple[str, int]:
 
     host, separator, port = listen.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65_535 or not host:
-        raise UsageError(f"--listen takes HOST:PORT, and not {listen}", hint="such as 127.0.0.1:6875")
+        raise UsageError(f"--listen takes HOST:PORT, not {listen}", hint="such as 127.0.0.1:6875")
     return host.strip("[]"), int(port)

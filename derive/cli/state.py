@@ -129,7 +129,7 @@ def _tables(query: StateQuery) -> Iterator[dict[str, Any]]:
 
 
 def _print(rows: Iterable[dict[str, JSON]], output: str | None, *, wide: bool) -> None:
-    """Print rows: JSON as they come, and a table of the first ones."""
+    """Print rows: JSON in the order of their arrival, and a table of the first ones."""
     from derive.cli.console import note, print_rows
     from derive.document.exact import dump_exact
 

@@ -113,7 +113,7 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
         findings = list(Verification(folder, store.garbage.unknown).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):
             store.accept_metadata()
-            note("this metadata.db is now the latest one; files unknown to it are left alone", level="warn")
+            note("this metadata.db is now the latest one; files that it does not name stay", level="warn")
     return findings
 
 

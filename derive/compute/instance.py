@@ -218,7 +218,7 @@ class Instance:
         raise FrontierError(f"{identifier} is not maintained")
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
-        """Return the error of a relation that cannot be maintained any more; None without one."""
+        """Return the error of a relation that can no longer be maintained; None without one."""
         dataflow = self._dataflows.maintained.get(identifier)
         broken = self._dataflows.broken.get(dataflow.group.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken

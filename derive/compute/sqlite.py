@@ -122,7 +122,7 @@ def sqlite_error(error: apsw.Error) -> FlowError | None:
         case apsw.InterruptError():
             return cancellation()
         case apsw.TooBigError():
-            hint = "Make it of smaller ones, or put its parts into rows of their own."
+            hint = "Divide the value into several rows."
             return SqlError("54000", f"a value is larger than {MOST_BYTES:,} bytes", hint=hint)
         case apsw.SQLError():
             return _of_message(str(error))
@@ -136,7 +136,7 @@ def _of_disk(error: apsw.Error) -> FlowError | None:
         case apsw.NoMemError():
             return SqlError("53200", "out of memory", hint="Read fewer rows at once.")
         case apsw.BusyError() | apsw.LockedError():
-            hint = "it is tried again once that process, a backup perhaps, is done"
+            hint = "flowctl retries after that process, perhaps a backup, has finished"
             return BusyError("another process holds a lock on the database that stores the rows", hint=hint)
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.NotADBError() | apsw.CorruptError():
             return StorageError(f"the database that stores the rows cannot be used: {error}")
@@ -151,7 +151,7 @@ def _of_message(message: str) -> SqlError:
     if "nth_value" in message:
         return SqlError("22016", "argument of nth_value must be greater than zero")
     if any(words in message for words in ("too many", "too deep", "too large", "stack overflow", "at most")):
-        hint = "Ask for less in one statement, or put parts of it into views."
+        hint = "Divide the statement, or move parts of it into views."
         return SqlError("54001", "the statement is too complex", hint=hint, detail=message)
     return SqlError("XX000", f"SQLite rejected a generated statement: {message}")
 

@@ -123,7 +123,7 @@ def _pack_int(value: int) -> bytes:
         return b"\x14"
     size = (value.bit_length() + 7) // 8
     if size > _MOST_BYTES:
-        raise DocumentError(f"an integer of {size} bytes cannot be part of a key: it may have {_MOST_BYTES}")
+        raise DocumentError(f"an integer of {size} bytes cannot be part of a key: the limit is {_MOST_BYTES} bytes")
     if value > 0:
         code = bytes((0x14 + size,)) if size <= 8 else bytes((0x1D, size))
         return code + value.to_bytes(size, "big")

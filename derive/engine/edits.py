@@ -79,7 +79,7 @@ def refusal_of(task: str, edits: Sequence[Unaccepted], reset: str) -> Unaccepted
     if not edits:
         return None
     hints = dict.fromkeys(edit.hint for edit in edits if edit.hint)
-    ways = [*hints, f"to accept that: flowctl run --accept {task}", f"to start over: {reset}"]
+    ways = [*hints, f"to accept the edit: flowctl run --accept {task}", f"to start over: {reset}"]
     message = "; ".join(edit.message for edit in edits)
     return UnacceptedError(
         f"an edit of '{task}' waits for acceptance: {message}", position=edits[0].position, hint="; ".join(ways)
@@ -103,13 +103,13 @@ def begin_wait(root: Path, task: str, tasks: Sequence[str]) -> None:
     """Record that an edit is applied to a task after the transactions of some tasks have ended."""
     what = "its own transaction" if list(tasks) == [task] else f"transactions of {', '.join(tasks)}"
     TaskLog(root, task).write(
-        "info", f"an edit is applied to it after {what}", waits_for=list(tasks), process=this_process()
+        "info", f"an edit waits for the end of {what}", waits_for=list(tasks), process=this_process()
     )
 
 
 def end_wait(root: Path, task: str) -> None:
-    """Record that no edit waits for this task any more."""
-    TaskLog(root, task).write("info", "no edit waits for it any more", waits_for=[])
+    """Record that all waiting edits of this task are accepted or undone."""
+    TaskLog(root, task).write("info", "all waiting edits are accepted or undone", waits_for=[])
 
 
 def find_wait(root: Path, task: str) -> EditWait | None:
@@ -181,18 +181,20 @@ def _compare(
         if key not in before or before[key] == part:
             continue
         if key == _REDUCTIONS:
-            message = "its reductions were edited: readers use the new ones, except for documents combined before"
+            message = (
+                "its reductions were edited: readers use the new ones, except for documents that were already combined"
+            )
             yield Edit(key, message, f"to combine these again, start over: {reset}")
         elif key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
             is_shared = key.startswith(_SHARED)
             what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
-            message = f"{what} was edited, and documents published before stay as they are"
+            message = f"{what} was edited; documents published before stay unchanged"
             ways = "to derive all again and add the results, raise 'backfill'; to replace them"
             yield Edit(key, message, f"{ways}, start over: {reset}")
     for key in before:
         name = name_of(key)
         if name not in names and name not in told and not key.startswith(_SHARED):
-            message = f"transform '{name}' is gone, and its published documents stay"
+            message = f"transform '{name}' was removed; its published documents stay"
             yield Edit(key, message, f"to remove them, start over: {reset}")
 
 

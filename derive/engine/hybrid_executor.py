@@ -231,7 +231,7 @@ class HybridExecutor:
         except Exception as exc:  # this process continues without Spark after any error
             self._failure = exc if isinstance(exc, FlowError) else TaskError(f"Spark does not start: {exc}")
             if not self._is_over:
-                self._report(f"{self._failure}; going on without Spark")
+                self._report(f"{self._failure}; continuing without Spark")
             return
         self._started(time.monotonic() - begun)
         self._is_up = True
@@ -244,7 +244,7 @@ class HybridExecutor:
         """
         with self._turn:
             if self._starter is None:
-                self._begin("starting Spark for more than this process holds in memory")
+                self._begin("starting Spark: the transaction exceeds the memory limit of this process")
         assert self._starter is not None
         while self._starter.is_alive():
             self._starter.join(_POLL_SECONDS)

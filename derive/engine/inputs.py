@@ -162,11 +162,11 @@ def look(
 
 
 def replaced(store: Maintainable | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
-    """Return the error of an input whose source is another relation than the one it has read so far."""
-    way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
+    """Return the error of an input whose source is not the relation that was read so far so far."""
+    way = f"write 'onSourceReset: follow' at '{spec.name}' to retract the rows read so far and read the new relation"
     again = f"start over: {reset_command(store, task.name)}"
     return SourceReplacedError(
-        f"the source of '{spec.name}' in '{task.name}' is another relation than the one it has read:"
+        f"the source of '{spec.name}' in '{task.name}' is not the relation that was read so far:"
         f" {store.describe_fate(spec.source, relation)}",
         position=spec.position,
         hint=again if spec.follows else f"{way}; or {again}",

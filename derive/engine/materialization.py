@@ -230,8 +230,10 @@ class Materialization:
         """
         if any(prepared.message.bindings[index].generation == FIRST for index in applied.refilling):
             raise TaskError(
-                f"the endpoint has what was materialized as '{self.spec.name}' from another data folder, and nothing"
-                " was stored",
+                (
+                    "the endpoint has rows that another data folder materialized as"
+                    f" '{self.spec.name}'; nothing was stored"
+                ),
                 position=self.spec.endpoint.position,
                 hint="rename this materialization, or its resources; or, if the other data folder is gone, start over:"
                 f" {reset_command(self._store, self.spec.name)}",
@@ -290,10 +292,10 @@ class Materialization:
                     f" {format_rfc3339(desired[item.state_key])}, and the history of '{item.source}' before"
                     f" {format_rfc3339(since)} is compacted",
                     position=item.position,
-                    hint=f"remove what it has there, and start over: flowctl reset --task {spec.name}",
+                    hint=f"delete the remaining rows there, and start over: flowctl reset --task {spec.name}",
                 )
         when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
-        self._log.write("info", f"the endpoint has less than was known, and is given more again: {when}")
+        self._log.write("info", f"the endpoint has lost rows, which are stored again: {when}")
 
     def _plan(self, transaction: Transaction, ready: _Ready) -> StorePlan:
         """Return the plan of a transaction, for workers."""

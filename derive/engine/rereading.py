@@ -127,12 +127,12 @@ def _spans(
     for other, end in _ends(own, source, state, relations).items():
         if end > begin:
             why = f"the 'backfill' of '{transform.name}' was {_backfill_of(other)} before"
-            yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to ask for that")
+            yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to read it again")
     yield from _renamed(spec, transform, state, relations, begin)
 
 
 def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) -> list[str]:
-    """Return recorded keys of inputs that no transform has any more."""
+    """Return the recorded keys of inputs whose transforms were removed."""
     present = {(other.name, other.input.source) for other in spec.transforms}
     related = {(other.name, relations.get(other.input.source, 0)) for other in spec.transforms}
     known = sorted(key for key in {*state.positions, *state.fingerprints} if not key.startswith("/"))
@@ -148,7 +148,7 @@ def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) 
 
 def _ways(former: str, transform: TransformSpec) -> str:
     return (
-        f"to go on where '{former}' stopped: write 'formerly: {former}' at '{transform.name}';"
+        f"to continue where '{former}' stopped: write 'formerly: {former}' at '{transform.name}';"
         f" to undo the edit: rename '{transform.name}' to '{former}'"
     )
 
@@ -166,8 +166,8 @@ def _replaced(
             continue
         if not store.replaces_nothing(source, place.relation):
             why = (
-                f"transform '{former}' is gone, and '{transform.name}' reads its source '{source}', which is another"
-                f" relation now: {store.describe_fate(source, place.relation)}"
+                f"transform '{former}' was removed, and '{transform.name}' reads its source '{source}',"
+                f" which is another relation now: {store.describe_fate(source, place.relation)}"
             )
             yield _Span(BEGINNING, END_OF_TIME, why, _ways(former, transform), former)
 
@@ -183,12 +183,12 @@ def _renamed(
         former = name_of(key)
         ways = _ways(former, transform)
         if ends.get(key, BEGINNING) > begin:
-            why = f"transform '{former}' is gone, and '{transform.name}' reads its source '{source}'"
+            why = f"transform '{former}' was removed, and '{transform.name}' reads its source '{source}'"
             yield _Span(begin, ends[key], why, ways, former)
         text = state.fingerprints.get(key)
         if text is not None and source_of(text) != source and text.endswith(hash_of(transform)):
             why = (
-                f"transform '{former}' is gone, and '{transform.name}' has its lambda and reads '{source}'"
+                f"transform '{former}' was removed, and '{transform.name}' has its lambda and reads '{source}'"
                 f" in place of '{source_of(text)}'"
             )
             yield _Span(begin, END_OF_TIME, why, f"to undo the edit: rename '{transform.name}' to '{former}'", former)

@@ -126,16 +126,16 @@ def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materializ
     if keys:
         settle(store.root, name, store.task(name))
         what = ", ".join(f"'{key}'" for key in keys)
-        TaskLog(store.root, name).write("info", f"of it {what} starts over, as what it reads does; the rest goes on")
+        TaskLog(store.root, name).write("info", f"{what} starts over with its source; the other bindings continue")
         return
     remove_state(store.root, name, keep=KEPT if is_materialized else ())
     reach("reset.removed")
     if is_materialized:
         settle(store.root, name, None)
-        TaskLog(store.root, name).write("info", "it starts over, and stores all anew", reset=True)
+        TaskLog(store.root, name).write("info", "the task starts over, and stores all rows again", reset=True)
         return
     store.garbage.collect_uncommitted(name)
-    TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
+    TaskLog(store.root, name).write("info", "the task starts over: its derived documents were removed", reset=True)
 
 
 def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[st
     if others:
         read = f"{', '.join(others)}, which this catalog does not define, {'read' if len(others) > 1 else 'reads'}"
         raise UsageError(
-            f"{read} {', '.join(names)}, and would keep what followed from the old documents",
+            f"{read} {', '.join(names)}, and would keep the results of the old documents",
             hint="reset the readers first, with the catalog that defines them; 'flowctl compact' forgets tasks that no"
             " catalog defines",
         )

@@ -80,7 +80,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
     count = state.shards if state is not None else split(store, name)  # raises: it has never run
     if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
         raise TaskError(
-            f"'{name}' has {count} shards, and doubling them never makes {shards}",
+            f"'{name}' has {count} shards, and doubling never results in {shards}",
             hint=f"the number of shards can only be doubled: choose {count}, {2 * count}, {4 * count} and so on",
         )
     while count < shards:

@@ -21,10 +21,10 @@ from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.time.frontier import BEGINNING
 
 _STALE = (
-    "'{}' starts over, and the connector cannot refill it: rows of keys that its source has no more stay, and later"
+    "'{}' starts over, and the connector cannot refill it: rows of keys that its source no longer has stay, and later"
     " documents of these keys are reduced onto them"
 )
-_EMPTY = "if keys can go, delete rows of keys that the collection lacks; or empty the resource, and start over again"
+_EMPTY = "delete the rows whose keys the collection lacks; or empty the resource, and start over again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,11 @@ def _edits(binding: BindingSpec, before: StoredParts) -> Iterator[Unaccepted]:
         if name not in there:
             yield Unaccepted(
                 part=binding.input.state_key,
-                message=f"the schema of '{source}' has no field '{name}' any more, which '{binding.name}' has stored:"
-                " its column would keep what it has, whatever becomes of its rows",
-                hint=f"have the schema name '{name}' again",
+                message=f"the schema of '{source}' no longer has the field '{name}', which '{binding.name}' has stored:"
+                " its column would keep old values",
+                hint=f"add '{name}' to the schema again",
                 position=binding.position,
-                accepted=f"the field '{name}' of '{binding.name}' is stored no more, and keeps what it has",
+                accepted=f"the field '{name}' of '{binding.name}' is no longer stored, and its column keeps old values",
             )
     reductions = {} if before.is_delta else before.reductions
     now = annotated_locations(binding.collection.read_schema) if reductions else {}
@@ -163,9 +163,9 @@ def _edits(binding: BindingSpec, before: StoredParts) -> Iterator[Unaccepted]:
             what = f"the reduction of {where} of '{source}' was edited from {old or 'none'} to {new or 'none'}"
             yield Unaccepted(
                 part=binding.input.state_key,
-                message=f"{what}: rows of '{binding.name}' are reduced by the old one, and what is new would be reduced"
-                " onto them by the new one",
-                hint=f"raise 'backfill' of '{binding.name}' to store it anew",
+                message=f"{what}: rows of '{binding.name}' are reduced by the old annotation, and new documents"
+                " would be reduced onto these rows by the new annotation",
+                hint=f"raise 'backfill' of '{binding.name}' to store all rows again",
                 position=binding.position,
                 accepted=f"{what}, and the rows of '{binding.name}' are reduced by both",
             )

@@ -201,7 +201,7 @@ class Task:
                 way = way_to(self._store, self.spec, spec, place)
                 fate = self._store.describe_fate(spec.source, place.relation)
                 if way == "again":
-                    self._log.write("info", f"'{spec.name}' follows its source, and begins again: {fate}")
+                    self._log.write("info", f"'{spec.name}' reads its source again from the start: {fate}")
                     over.append(key)
                 if way == "switch":
                     switch = find_switch(self._store, self.spec, spec, place, position, self._reached)
@@ -209,7 +209,9 @@ class Task:
                     if switch is None:
                         self._due.add(key)
                     else:
-                        self._log.write("info", f"'{spec.name}' takes back what it has read, and goes on: {fate}")
+                        self._log.write(
+                            "info", (f"'{spec.name}' retracts the rows that it has read, and continues: {fate}")
+                        )
         return places, tuple(over)
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
@@ -298,9 +300,9 @@ class Task:
                     raise LostError(
                         f"{error.message}; the transaction had the smallest possible size, about {size.documents:,}"
                         f" documents of {size.bytes:,} bytes as stored",
-                        hint="; ".join(filter(None, ("give workers more memory, or ticks less time", error.hint))),
+                        hint="; ".join(filter(None, ("give workers more memory, or use a shorter tick", error.hint))),
                     ) from error
-                self._log.write("warn", f"{error}; trying again with half as many documents")
+                self._log.write("warn", f"{error}; retrying with half as many documents")
                 continue
             self._pace.speed_up()
             return committed

@@ -27,7 +27,7 @@ def open_task(
     if_free: bool = False,
     is_accepted: bool = False,
 ) -> Task:
-    """Open a task: earlier runs of it cannot commit any more.
+    """Open a task: from now on, earlier runs of the task cannot commit.
 
     Args:
         store: the data folder.
@@ -121,7 +121,7 @@ def _read_before(
         is_known = spec.state_key in positions or relations.get(spec.source) in read
         if read and not is_known and not store.replaces_nothing(spec.source, read[-1]):
             error = replaced(store, task, spec, read[-1])
-            error.hint = f"put 'backfill' back to what it was{spec.follows * ' to follow'}; {error.hint}"
+            error.hint = f"restore the former 'backfill'{spec.follows * ' to follow'}; {error.hint}"
             return error
     return None
 

@@ -219,7 +219,7 @@ class TaskReconciler:
             other = self._store.task_capabilities.runs([name]).get(name)
             if other is not None and other.purpose != SPLIT:
                 raise FencedError(
-                    f"another flowctl run ({show_process(other.process)}) has taken over '{name}'; this one ends"
+                    f"another flowctl run ({show_process(other.process)}) has taken over '{name}'; this run ends"
                 )
             state = self._store.task(name)
             if other is not None:
@@ -342,7 +342,7 @@ class TaskReconciler:
     def _release(self, name: str, _: DerivationSpec | MaterializationSpec) -> None:
         self._tasks.pop(name).release()
         if name not in self._superseded:
-            TaskLog(self._store.root, name).write("info", "stopped, as the catalog was edited")
+            TaskLog(self._store.root, name).write("info", "stopped, because the catalog was edited")
 
     def _move(self, spec: DerivationSpec | MaterializationSpec) -> None:
         if spec != self._reconciliation.present[spec.name]:

@@ -16,10 +16,10 @@ PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
 """Counters of the connection: they count the document's own statements, or are refused."""
 
 REFUSED_FUNCTIONS = {
-    "total_changes": "may not ask for total_changes(): it counts what is done for other documents, too",
+    "total_changes": "may not call total_changes(): it also counts changes for other documents",
     "load_extension": "may not use load_extension(): extensions are not loaded",
     **{
-        name: f"may not ask for {name}(): the version of SQLite is not the same everywhere"
+        name: f"may not call {name}(): the version of SQLite differs between machines"
         for name in (
             "sqlite_version",
             "sqlite_source_id",
@@ -29,7 +29,7 @@ REFUSED_FUNCTIONS = {
         )
     },
     **{
-        name: f"may not use {name}(): how rows are stored is not the same everywhere"
+        name: f"may not use {name}(): the storage of rows differs between machines"
         for name in ("sqlite_offset", "rtreecheck", "rtreedepth", "rtreenode")
     },
     "fts3_tokenizer": "may not use fts3_tokenizer(): it gives an address in memory",
@@ -86,7 +86,7 @@ def refusal_of_function(name: str, *, has_clock: bool) -> str | None:
     if name in REFUSED_FUNCTIONS:
         return REFUSED_FUNCTIONS[name]
     if name in FOLLOWING and not has_clock:
-        return f"may not call {name}() in this spelling: it would not follow the document"
+        return f"may not call {name}() in this spelling: it would not use the document's time"
     if name in ORDINARY or name in FOLLOWING or name in PER_DOCUMENT or name in _INNER:
         return None
-    return f"may not call {name}(): whether it follows the document is not known"
+    return f"may not call {name}(): its result may depend on the machine"

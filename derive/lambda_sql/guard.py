@@ -39,7 +39,7 @@ _TABLE_ARGUMENT = {
 _MADE = frozenset({apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_CREATE_VIEW})
 """Actions that create an object in the database that the authorizer names: `temp.x` does not say TEMP."""
 
-_TEMPORARY = "may not make anything temporary: it would be gone with the transaction"
+_TEMPORARY = "may not create temporary objects: they end with the transaction"
 _TRANSACTION = "the runtime owns the transaction and the database"
 _REFUSED = {
     apsw.SQLITE_TRANSACTION: f"may not begin or end a transaction: {_TRANSACTION}",
@@ -107,7 +107,7 @@ class Guard:
             refusal, about = refusal_of_function(name, has_clock=self.has_clock), second
             self.calls.add(name)
         if refusal:
-            self.refusal, self.refused = f"{refusal} (by way of '{by}')" if by else refusal, about
+            self.refusal, self.refused = f"{refusal} (through '{by}')" if by else refusal, about
             return apsw.SQLITE_DENY
         if table:
             (self.reads if action == apsw.SQLITE_READ else self.writes).add(table)
@@ -121,16 +121,16 @@ def _refusal_of(
 ) -> str | None:
     name = (table or "").lower()
     if name in _OWN_TABLES:
-        return f"may not touch the table '{name}', in which the runtime keeps its own state"
+        return f"may not use the table '{name}': it has the runtime's own state"
     if action == apsw.SQLITE_READ and (_is_pragma(name) or name in INNER_TABLES):
-        return f"may not read '{name}': how the runtime keeps its state is not the same everywhere"
+        return f"may not read '{name}': it shows internals that differ between machines"
     if action == apsw.SQLITE_PRAGMA and first in _INNER_PRAGMAS:
         return None
     is_in_temp = action == apsw.SQLITE_INSERT and name == "sqlite_temp_master"  # a trigger of a main table, for example
     if is_in_temp or (action in _MADE and (database or "").lower() == "temp"):
         return _TEMPORARY
     if action == apsw.SQLITE_CREATE_VTABLE and (second or "").lower() not in MODULES:
-        return f"may not make a table of the module '{second}': what it shows is not the same everywhere"
+        return f"may not create a table of the module '{second}': its rows differ between machines"
     return _REFUSED.get(action)
 
 

@@ -24,7 +24,7 @@ from derive.errors import LambdaError
 from derive.lambda_sql.guard import Guard
 from derive.protocol.specs import Document, LambdaLimits
 
-MEMORY_HINT = "if it needs more: --sqlite-memory MB"
+MEMORY_HINT = "to raise the limit: --sqlite-memory MB"
 
 
 class Heap:
@@ -63,7 +63,7 @@ HEAP = Heap()
 """The heap of this process."""
 
 
-TIMEOUT_HINT = "if it needs longer: --sqlite-timeout SECONDS"
+TIMEOUT_HINT = "to raise the limit: --sqlite-timeout SECONDS"
 
 _STEPS = 10_000
 """Steps between two checks of the clock: some tenths of a millisecond; a check costs a thousandth of that."""
@@ -145,7 +145,7 @@ def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
     if isinstance(exc, LambdaError):
         return exc.message
     if _is_outgrown(exc, watch):
-        return f"it needs more memory than the {watch.megabytes} MB it may take"
+        return f"it exceeded its memory limit of {watch.megabytes} MB"
     if isinstance(exc, apsw.InterruptError):
         return f"it took longer than {watch.seconds:g} s"
     if isinstance(exc, apsw.AuthError) and guard.refusal:

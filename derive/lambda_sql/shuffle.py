@@ -113,7 +113,7 @@ class ComputedShuffle:
             return value
         if kind == "boolean" and type(value) is int and value in (0, 1):
             return value == 1
-        raise self._failed(document, f"gave {value!r} for '{name}', and a component of type {kind} is needed")
+        raise self._failed(document, f"returned {value!r} for '{name}', but a component of type {kind} is needed")
 
     def _failed(self, document: Document, reason: str, hint: str | None = None) -> LambdaError:
         what = f"the shuffle of transform '{self._transform.name}'"
@@ -138,7 +138,11 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
         return issues
     statements = [item for item in block if not isinstance(item, Issue)]
     if any(statement.calls & PER_DOCUMENT for statement in statements):
-        return [Issue("E525", f"{what} may not ask what was written: it writes nothing", script.locate(0))]
+        return [
+            Issue(
+                "E525", (f"{what} may not call functions that count written rows: it writes nothing"), script.locate(0)
+            )
+        ]
     if len(statements) != 1 or not statements[0].columns:
         return [Issue("E527", f"{what} must be one statement that returns a row", script.locate(0))]
     statement, kinds = statements[0], transform.shuffle.key_types
@@ -153,7 +157,7 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
 def _columns_differ(script: Script, what: str, columns: Sequence[str], kinds: Sequence[str]) -> Issue:
     return Issue(
         "E527",
-        f"{what} returns {len(columns)} columns ({', '.join(columns)}), and the shuffle key has the types"
+        f"{what} returns {len(columns)} columns ({', '.join(columns)}), but the shuffle key has the types"
         f" [{', '.join(kinds)}]",
         script.locate(0),
     )

@@ -222,15 +222,16 @@ def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, wha
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
         position = script.locate(offset + rollback, len("ROLLBACK"))
-        return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
+        return Issue("E525", message, position, "use ABORT, the default: it fails, too")
     if present is not None:
         message = (
-            f"{what} may not ask for the present in an index, a CHECK or a generated column: it would not stay true"
+            f"{what} may not use the present time in an index, a CHECK or a generated column:"
+            " the result would become outdated"
         )
         position = script.locate(offset + present[0], len(present[1]))
-        return Issue("E525", message, position, "ask for it in the lambda, or keep it in a column")
+        return Issue("E525", message, position, "call the function in the lambda, or store its result in a column")
     if inspected.is_explain:
-        message = f"{what} may not use EXPLAIN: plans are not the same everywhere"
+        message = f"{what} may not use EXPLAIN: plans differ between machines"
         return Issue("E525", message, script.locate(begin, len("EXPLAIN")))
     return None
 

@@ -302,8 +302,10 @@ def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> 
         raise TaskError(
             f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
             f" {stored}; this data folder is {folder.id}; nothing was stored",
-            hint="rename this materialization, or its resources; or, if the other data folder is gone, remove what the"
-            " endpoint has and start over: flowctl reset --task NAME",
+            hint=(
+                "rename this materialization, or its resources; or, if the other data folder is"
+                " gone, delete the endpoint's rows and start over: flowctl reset --task NAME"
+            ),
         )
 
 
@@ -342,7 +344,7 @@ def _require_not_ahead(
             f"this data folder was restored from a backup, and the endpoint is ahead of it: of '{ahead[0].name}' it has"
             f" what came before {format_rfc3339(at)}, and the backup what came before"
             f" {format_rfc3339(max(known, BEGINNING))}; nothing was stored",
-            hint="put the endpoint back as it was at the backup; or remove what it has, and start over: flowctl reset"
+            hint="restore the endpoint to its state at the backup; or delete its rows, and start over: flowctl reset"
             " --task NAME",
         )
 

@@ -49,7 +49,7 @@ def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
     kinds = {name.removeprefix(_PREFIX): name for name in installed}
     guess = suggest(endpoint.connector.removeprefix(_PREFIX), kinds)
     hint = f"did you mean '{kinds[guess]}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
-    return f"no connector '{endpoint.connector}' is installed, which the image '{endpoint.image}' stands for", hint
+    return f"the connector '{endpoint.connector}' of the image '{endpoint.image}' is not installed", hint
 
 
 class Connector:

@@ -20,7 +20,7 @@ from derive.schema.projection import DOCUMENT
 
 REFUSED = "E710"
 """Code of issues of fields, most of which can be fixed at the endpoint or in the catalog."""
-_UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "it does not say that it can take it")
+_UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "the connector does not say that it can store the field")
 _REFUSED = (ConstraintType.FIELD_FORBIDDEN, ConstraintType.UNSATISFIABLE)
 
 
@@ -119,7 +119,7 @@ class _Selector:
             return  # the rules of the catalog report it
         constraint = self._constraint(name)
         if constraint.type in _REFUSED:
-            self._issue(name, f"the field '{name}' is wanted, and the connector refuses it", constraint)
+            self._issue(name, f"the field '{name}' is selected, but the connector refuses it", constraint)
         self._selected.add(name)
 
     def _require(self, name: str) -> None:
@@ -128,13 +128,15 @@ class _Selector:
         required = constraint.type is ConstraintType.FIELD_REQUIRED
         if name not in self._fields:
             if required or constraint.type in (ConstraintType.LOCATION_REQUIRED, ConstraintType.UNSATISFIABLE):
-                self._issue(name, f"the connector requires a field '{name}', which the collection has not", constraint)
+                self._issue(
+                    name, (f"the connector requires a field '{name}', which the collection does not have"), constraint
+                )
         elif constraint.type is ConstraintType.UNSATISFIABLE:
             if self._is_unsatisfiable(name) and name not in self._selected:
-                hint = None if self._fields[name].pointer in ("", *self._key) else "exclude it to go on without it"
-                self._issue(name, f"the connector cannot take the field '{name}' any longer", constraint, hint)
+                hint = None if self._fields[name].pointer in ("", *self._key) else "exclude it to continue without it"
+                self._issue(name, f"the connector no longer accepts the field '{name}'", constraint, hint)
         elif required and name in self._excluded:
-            self._issue(name, f"the field '{name}' is excluded, and the connector requires it", constraint)
+            self._issue(name, f"the field '{name}' is excluded, but the connector requires it", constraint)
         elif required:
             self._selected.add(name)
 
@@ -145,11 +147,11 @@ class _Selector:
                 if any(self._is_unsatisfiable(name) for name in names):
                     continue  # the conflict is already reported
                 told = next(iter(requiring), names[0])
-                needs = "the connector requires it" if requiring else "it is of the key"
+                needs = "the connector requires it" if requiring else "it is part of the key"
                 excluded = [name for name in names if name in self._excluded]
                 at = next(iter(excluded), told)
                 where = f"'{pointer}'" if pointer else "the whole document"
-                why = "is excluded" if excluded else "can be no field"
+                why = "is excluded" if excluded else "cannot be a field"
                 self._issue(at, f"{where} {why}, and {needs}", self._constraint(told))
 
     def _take(self, names: Sequence[str]) -> bool:
@@ -169,8 +171,8 @@ class _Selector:
             if self._is_allowed(name):
                 self._selected.add(name)
             elif name not in self._excluded and not self._is_unsatisfiable(name):  # otherwise already reported
-                message = f"the field '{name}' was materialized until now, and cannot be any more"
-                self._issue(name, message, self._constraint(name), "exclude it to go on without it")
+                message = f"the field '{name}' was materialized until now, but the connector refuses it now"
+                self._issue(name, message, self._constraint(name), "exclude it to continue without it")
 
     def _is_deep(self, pointer: str) -> bool:
         """Return whether the author excludes locations at this depth."""
@@ -191,8 +193,8 @@ class _Selector:
         """Check that all fields which the author includes or the connector requires have room."""
         count = len(self._selected)
         if self._most and count > self._most:
-            message = f"{count:,} fields are to be materialized, and the endpoint has room for {self._most:,}"
-            hint = "exclude some, or require fewer; the document has them anyway"
+            message = f"{count:,} fields are selected, but the endpoint has room for {self._most:,}"
+            hint = "exclude fields, or require fewer: the document has all of them"
             self.issues.append(Issue(REFUSED, message, self._desired.position, hint))
 
     def _key_field(self, index: int, pointer: str) -> str:

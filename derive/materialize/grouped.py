@@ -210,7 +210,7 @@ class Grouped:
             number = self._asked.get(key)
             if number is None:
                 name = self._binding.spec.name
-                raise ProtocolError(f"the connector has loaded {show_key(key)} of '{name}' unasked")
+                raise ProtocolError(f"the connector has loaded {show_key(key)} of '{name}', which was not requested")
             self._loaded[number] = document
 
     @cached_property

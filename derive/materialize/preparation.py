@@ -384,7 +384,7 @@ def _shared_resources(spec: MaterializationSpec, response: pb.ValidateResponse) 
         path = tuple(message.resource_path)
         first = paths.setdefault(path, binding)
         if first is not binding:
-            text = f"'{'.'.join(path)}' is what another binding goes to already, at {first.position}"
+            text = f"'{'.'.join(path)}' is already the resource of another binding, at {first.position}"
             yield Issue("E703", text, binding.resource_positions.get("", binding.position))
 
 
@@ -440,7 +440,7 @@ def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
     for binding in prepared.bindings:
         if binding.fields.left_out:
             message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"
-            hint = "exclude what is not needed, or require what is; the document has all of them"
+            hint = "exclude fields that are not needed, or require those that are; the document has all of them"
             yield Issue(_CROWDED, message, binding.spec.position, hint)
 
 

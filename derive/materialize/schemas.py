@@ -113,7 +113,7 @@ def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
             _validator(schemas[kind])
         except ValueError as exc:
             reason = str(exc).partition("\n")[0]
-            raise ProtocolError(f"what {name} gives as the schema of its {kind} is none: {reason}") from exc
+            raise ProtocolError(f"{name} returned an invalid JSON Schema for its {kind}: {reason}") from exc
     return ConnectorSchemas(schemas["endpoint"], schemas["resource"], response.documentation_url, response.refills)
 
 

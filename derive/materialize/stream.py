@@ -300,7 +300,9 @@ class ShardStream:
                 return _expect(response, "prepared").prepared
             loaded = response.loaded
             if loaded.binding not in groups:
-                raise ProtocolError(f"the connector has loaded documents of binding {loaded.binding} unasked")
+                raise ProtocolError(
+                    f"the connector has loaded documents of binding {loaded.binding} that were not requested"
+                )
             arena = loaded.arena
             groups[loaded.binding].load([arena[part.begin : part.end] for part in loaded.docs_json])
 
@@ -370,7 +372,7 @@ def open_stream(
     specs = [binding.spec for binding in bindings]
     contents = list(opened.contents) or [""] * len(specs)
     if contents != [spec.contents for spec in specs]:
-        raise EndpointError("the tables were changed after the materialization was applied", hint="it is tried again")
+        raise EndpointError("the tables were changed after the materialization was applied", hint="flowctl retries")
     require_no_newer(opened.narrower, specs, positions, restart, folder)
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
     return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")
@@ -379,5 +381,5 @@ def open_stream(
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:
     given = next((field.name for field, _ in response.ListFields()), "nothing")
     if given != kind:
-        raise ProtocolError(f"the connector answers '{given}' where '{kind}' is due")
+        raise ProtocolError(f"the connector sent '{given}' instead of '{kind}'")
     return response

@@ -83,10 +83,7 @@ class Stall:
         begun = self._begun
         if begun is None or time.monotonic() - begun < self._due:
             return
-        self._report(
-            f"{self._name} has not answered for {self._due:.0f} s; it is waited for until it does, it ends, or this run"
-            " is stopped"
-        )
+        self._report(f"{self._name} has not answered for {self._due:.0f} s; the task waits for the answer")
         self._due *= 2
 
 
@@ -188,7 +185,7 @@ _opening: dict[_Key, GrpcWire] = {}
 _CLEARING = (
     "{} starts over, and the connector cannot refill it beside its rows. Rows of the keys that its source has now are"
     " deleted, and missing until they are stored again. Rows of other keys stay, and later documents of these keys are"
-    " reduced onto them: if keys can go, empty the resource first"
+    " reduced onto them: to remove these rows, empty the resource first"
 )
 _connectors: Connectors | None = None
 _lock = threading.Lock()
@@ -302,7 +299,7 @@ def _explained(plan: StorePlan) -> Iterator[None]:
         if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
             raise
         raise TaskError(
-            f"'{plan.spec.name}' was fenced off at its endpoint: {error.message}",
+            f"'{plan.spec.name}' was fenced at its endpoint: {error.message}",
             position=plan.spec.endpoint.position,
             hint="a run over another data folder materializes into the endpoint under the same name;"
             " end that run, or rename this task",

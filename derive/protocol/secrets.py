@@ -155,13 +155,13 @@ def _read(match: re.Match[str], url: str, position: Position) -> str:
         variable, has_default, default = name.partition(":-")
         text = os.environ.get(variable)
         if text is None and not has_default:
-            hint = f"set it for whoever runs this, or write '${{env:{variable}:-…}}' with a default"
+            hint = f"set it in the environment of flowctl, or write '${{env:{variable}:-…}}' with a default"
             raise TaskError(f"the environment variable '{variable}' is not set", position=position, hint=hint)
         return default if text is None else text
     path = resolve(url, os.path.expanduser(name))
     try:
         if is_remote(path):
-            raise OSError("a secret is not fetched from an address")
+            raise OSError("a secret cannot be loaded from an http(s) address")
         with Path(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:

@@ -118,7 +118,7 @@ def _check(annotation: JSON, pointer: str) -> None:
     strategy = annotation.get("strategy") if isinstance(annotation, dict) and len(annotation) == 1 else None
     if strategy not in STRATEGIES:
         hint = "write {strategy: block} or {strategy: sha256}"
-        raise RedactionError("'redact' names a strategy, and there are block and sha256", pointer, hint)
+        raise RedactionError("'redact' needs a strategy: block or sha256", pointer, hint)
 
 
 def _places(schema: JSON) -> list[_Place]:

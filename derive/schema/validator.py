@@ -178,7 +178,7 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """Texts of numbers that JSON does not have."""
 
 _NOT_FINITE = (
-    "JSON has no number for this one, which SQL and lambdas write as a text; where it may be, say"
+    "JSON has no such number, which SQL and lambdas write as a text; to permit the text, write"
     " 'type: [number, string]' and 'format: number'"
 )
 

@@ -370,7 +370,7 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
             return str(exc)
     if told != ["ok"]:
         return "; ".join(told)
-    return None if at == token else f"it is at the transaction {at}, and {token} was committed"
+    return None if at == token else f"it is at the transaction {at}, but {token} was committed"
 
 
 @contextmanager

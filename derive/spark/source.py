@@ -234,7 +234,7 @@ class FlowStreamReader(DataSourceStreamReader):
         assert isinstance(partition, FlowPartition)
         for updates in updates_of_share(partition.share):
             if not self._asked.diffs and any(diff != 1 for _, diff in updates):
-                what = f"rows of '{partition.share.source.name}' are taken away, or come several times"
+                what = f"rows of '{partition.share.source.name}' are retracted, or repeated"
                 raise UsageError(what, hint='read it with .option("diffs", "true")')
             yield _batch(partition.share, updates, diffs=self._asked.diffs)
 

@@ -48,5 +48,7 @@ def _busy(path: Path | str) -> BusyError:
         who = f"process {holder}"
         if is_stopped(holder):
             who = f"process {holder}, which is stopped,"
-            way_out = f"let it go on (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
+            way_out = (
+                f"let it continue (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
+            )
     return BusyError(f"{who} holds a lock on the database {path}", hint=f"nothing was committed; {way_out}")

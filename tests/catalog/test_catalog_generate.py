@@ -143,7 +143,7 @@ def test_a_stub_of_a_migration_does_nothing_yet(folder: Path) -> None:
         (folder / "code/two.sql").read_text()
         == """\
 -- Migration 3 of bank/copies: run once, in order, before a shard's first document.
--- A migration that has run is never edited; what it made is changed by another, appended to the list.
+-- Never edit a migration that has run: to change its tables, append another migration to the list.
 --
 -- create table example (
 --     id integer primary key not null,

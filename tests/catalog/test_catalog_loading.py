@@ -160,7 +160,7 @@ TABLE = [
      [("E601", 52, 59, "'documents' must be an array of objects", None)]),
     ("[CREATE TABLE t(a);, build.sql]", "[CREATE TABLE t(a);, 'build.sql#first']",
      [("E003", 17, 57, "cannot load the migration build.sql#first: only schemas have parts that '#' can name",
-       "a string without any space is taken for the name of a file")]),
+       "a string without spaces is the name of a file")]),
     ("import: []", "import: ['other.yaml#part']", [("E003", 2, 10, "cannot import other.yaml#part: only schemas have parts that '#' can name", None)]),
     ("documents: found.json", "documents: gone.json", [("E003", 53, 73, "cannot load documents gone.json: No such file or directory", None)]),
     ("documents: found.json", "documents: two.sql", [("E601", 53, 73, "two.sql must hold an array of objects", None)]),
@@ -251,7 +251,7 @@ def test_read_schemas_refer_to_the_write_schema(reference: str, document: object
         ("{$ref: 'flow://wite-schema'}", 4, 24, "E003", "there is no schema flow://wite-schema"),
         ("{$ref: gone.yaml}", 4, 24, "E003", "cannot load schema gone.yaml: No such file or directory"),
         ("{type: object, properties: {id: {type: [integer, null]}}}", 4, 66, "E403",
-         "a bare null is no type: write it in quotes"),
+         "null without quotes is no type: write it in quotes"),
     ],
 )  # fmt: skip
 def test_loader_reports_faults_of_schemas(

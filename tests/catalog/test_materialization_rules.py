@@ -168,10 +168,10 @@ ISSUES = [
     ("notBefore: 2024-01-01T00:00:00Z", "notBefore: monday", ("E502", 19, 83, "'monday' is not a time such as 2023-01-23T01:00:00Z", None)),
     ("require: {who: {size: 5}}", "require: {woh: {}}", ("E704", 20, 44, "'a/source' has no field 'woh'", "did you mean 'who'?")),
     ("exclude: [part]", "exclude: [everything]", ("E704", 20, 94, "'a/source' has no field 'everything'", "it has: flow_document, flow_published_at, id, number, part, who")),
-    ("exclude: [part]", "exclude: [who]", ("E705", 20, 94, "the field 'who' is excluded, and wanted too", None)),
-    ("groupBy: [number]", "groupBy: [who]", ("E706", 20, 110, "'groupBy' names other locations than the key of 'a/source', which is /id", "derive a collection with that key, and materialize it")),
+    ("exclude: [part]", "exclude: [who]", ("E705", 20, 94, "the field 'who' is both excluded and included", None)),
+    ("groupBy: [number]", "groupBy: [who]", ("E706", 20, 110, "'groupBy' must name the key of 'a/source', which is /id", "derive a collection with that key, and materialize it")),
     ("recommended: 1", "recommended: -1", ("E010", 20, 31, "'recommended' is true, false, or how many levels deep", None)),
-    ("{schema: public, table: chosen}", "{delta_updates: false, table: rows}", ("E703", 18, 19, "this resource is that of another binding already, at flow.yaml:16:9", None)),
+    ("{schema: public, table: chosen}", "{delta_updates: false, table: rows}", ("E703", 18, 19, "another binding already has this resource, at flow.yaml:16:9", None)),
     ("{schema: public, table: chosen}", "gone.yaml", ("E003", 18, 19, "cannot load the resource gone.yaml: No such file or directory", None)),
     ("{schema: public, table: chosen}", "list.yaml", ("E701", 18, 19, "list.yaml must hold an object: the resource", None)),
     ("{schema: public, table: chosen}", "list.yaml#/0", ("E003", 18, 19, "cannot load the resource list.yaml#/0: only schemas have parts that '#' can name", None)),
@@ -220,7 +220,7 @@ def test_unloadable_configuration_is_reported(tmp_path: Path, monkeypatch: pytes
 
 
 NOTES = [
-    ("${env:DB_PASSWORD}", "${DB_PASSWORD}", [("N004", 14, 55, "'${DB_PASSWORD}' is no reference to a secret, and stays as it is", "write '${env:DB_PASSWORD}'")]),
+    ("${env:DB_PASSWORD}", "${DB_PASSWORD}", [("N004", 14, 55, "'${DB_PASSWORD}' is not a reference to a secret: the text stays unchanged", "write '${env:DB_PASSWORD}'")]),
     ("${env:DB_PASSWORD}", "$${DB_PASSWORD} $1 {}", []),
     ('"${env:DB_PASSWORD}"}', "x, sops: {mac: y}}", [("N005", 14, 58, "this configuration is encrypted, and has to be decrypted before it is used", None)]),
     ("    bindings:\n", "    source: {capture: a/capture}\n    bindings:\n", [("N003", 15, 5, "the capture that 'a/view' names adds no bindings", "name the collections in 'bindings'")]),

@@ -57,7 +57,7 @@ def told_commands(folder: Path) -> list[list[str]]:
     """The commands that the error of a run tells."""
     status, _, err = flowctl(folder, "run", "--until-idle")
     assert status == 1
-    assert "w/sums waits because of an edit; the other tasks continue" in err
+    assert "w/sums waits until its edit is accepted; the other tasks continue" in err
     assert "2 documents of 'w/events' (from 20" in err
     return [command.split() for command in re.findall(r"flowctl ((?:run|reset)[^;)\n]*)", err)]
 
@@ -68,7 +68,7 @@ def test_waiting_edit_is_shown_until_it_is_undone(folder: Path) -> None:
     assert told_commands(folder) == [["run", "--accept", "w/sums"], ["reset", "--task", "w/sums", "--cascade"]]
     assert state(folder) == waiting
     _, _, err = flowctl(folder, "status", "-o", "json")
-    assert "waits for acceptance: transform 'of' is gone, and 'since' reads its source 'w/events'" in err
+    assert "waits for acceptance: transform 'of' was removed, and 'since' reads its source 'w/events'" in err
     write_catalog(folder, CATALOG)
     assert state(folder) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
     assert flowctl(folder, "run", "--until-idle")[0] == 0

@@ -201,7 +201,7 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
         (["--follow", "--reduce"], "--follow never ends, so it cannot be combined with --reduce"),
         (["--follow", "--as-of", "1970-01-01T00:00:06Z"], "--follow never ends, so it cannot be combined with --as-of"),
         (["--progress"], "--progress needs --follow"),
-        (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, and not now"),
+        (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, not now"),
     ],
 )
 def test_contradictory_read_options_are_refused(folder: Path, arguments: list[str], message: str) -> None:

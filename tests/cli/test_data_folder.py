@@ -81,7 +81,7 @@ def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arg
     status, out, err = flowctl(folder, *arguments, "--data", "dta")
 
     assert (status, out) == (2, "")
-    assert f"the data folder {folder}/dta does not exist" in err
+    assert f"{folder}/dta does not exist" in err
     assert f"did you mean {folder}/data?" in err
     assert entries(folder) == before
 
@@ -91,7 +91,7 @@ def test_folder_with_other_files_is_refused_as_data_folder(folder: Path) -> None
     (folder / "other" / "file").touch()
     status, out, err = flowctl(folder, "status", "--data", "other")
     assert (status, out) == (2, "")
-    assert f"the data folder {folder}/other is not one: it has no metadata.db" in err
+    assert f"{folder}/other is not a data folder: it has no metadata.db" in err
     assert "did you mean" not in err
 
     stored(folder).store.close()

@@ -104,7 +104,7 @@ def test_plan_prints_errors_behind_valid_plans(folder: Path) -> None:
     assert status == 1
     assert [json.loads(line)["materialization"] for line in out.splitlines()] == ["shop/warehouse"]
     assert "error[E708]: the configuration has no property 'pathh'" in err
-    assert "error: no connector 'materialize-bigquery' is installed" in err
+    assert "error: the connector 'materialize-bigquery' of the image" in err
     assert "hunter2" not in err
     assert "password: ***    }" in err
 
@@ -236,4 +236,4 @@ def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"require: {wanted}"))
     status, _, err = flowctl(tmp_path, "check")
     assert status == 1
-    assert "2,102 fields are to be materialized, and the endpoint has room for 2,000" in err
+    assert "2,102 fields are selected, but the endpoint has room for 2,000" in err

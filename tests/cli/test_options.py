@@ -105,7 +105,7 @@ def test_sqlite_timeout_option_limits_endless_sql(tmp_path: Path, monkeypatch: p
     assert endless.exit_code == 1
     assert "the lambda of transform 'fromIn' failed: it took longer than 0.1 s" in endless.output
     assert 'the document was {"id":1' in endless.output
-    assert "if it needs longer: --sqlite-timeout SECONDS" in endless.output
+    assert "to raise the limit: --sqlite-timeout SECONDS" in endless.output
 
 
 # A run that goes on waits for what is transient when it begins, as it does later.

@@ -141,7 +141,7 @@ def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> 
         at_work(connection)
         assert replicas_of(served) != [replica]
     reported = [str(entry["message"]) for entry in recent_entries(tmp_path / ".flow", "sql-views")]
-    assert "replica r1 was stopped by a signal for 5 s, and is killed; it is started again" in reported
+    assert "replica r1 was stopped by a signal for 5 s, and is killed; the replica is restarted" in reported
 
 
 def test_client_that_does_not_read_uses_bounded_server_memory(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_client_that_does_not_read_uses_bounded_server_memory(tmp_path: Path) ->
             while count < 4000 * number:  # the instance tells all of it, to both of them
                 count += sum(not row[1] for row in following.execute("FETCH ALL c WITH (timeout = '0.2s')"))
         count = 0
-        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="wait for the client") as ended:
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="the client reads too slowly") as ended:
             while True:
                 count += sum(not row[1] for row in slow.execute("FETCH 4000 c WITH (timeout = '1s')"))
         assert "SUBSCRIBE again" in str(ended.value)
@@ -231,8 +231,8 @@ def test_unusable_instances_report_the_reason(tmp_path: Path) -> None:
     with instance(tmp_path / "other") as (other, _), instance(data, "--token-file", secrets[0]) as (guarded, _):
         for address, options, expected in (
             (other, (), "serves another data folder"),
-            (guarded, ("--compute-token-file", secrets[1]), "the token is another one"),
-            (guarded, (), "the token is another one"),
+            (guarded, ("--compute-token-file", secrets[1]), "the token is wrong"),
+            (guarded, (), "the token is wrong"),
             ("127.0.0.1:9", (), "Connection refused"),
         ):
             with (
@@ -265,7 +265,7 @@ def test_remote_instances_need_a_token(tmp_path: Path) -> None:
 
 
 def test_controller_of_another_protocol_is_refused_before_it_drops_dataflows() -> None:
-    with pytest.raises(ProtocolError, match=r"speaks flow.compute.v1, and not flow.compute.v9"):
+    with pytest.raises(ProtocolError, match=r"has protocol flow.compute.v1, and the controller flow.compute.v9"):
         check_hello(Hello(1, 1, "flow.compute.v9"), "")
 
 
@@ -446,7 +446,7 @@ def test_dropping_a_replica_of_an_option_warns_of_its_return(tmp_path: Path) -> 
         connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
         connection.execute("DROP REPLICA r1")
     assert notices == [
-        'replica "r1" is one of the server\'s options, and is back once it is started with them again',
+        'replica "r1" is named by the server\'s options: a server with these options has it',
     ]
 
 
@@ -464,7 +464,7 @@ def test_if_exists_and_if_not_exists_skip_replicas_with_notices(tmp_path: Path) 
     assert notices == [
         'replica "r1" already exists, skipping',
         'replica "x" does not exist, skipping',
-        'replica "127.0.0.1:9" is one of the server\'s options, and is back once it is started with them again',
+        'replica "127.0.0.1:9" is named by the server\'s options: a server with these options has it',
     ]
 
 
@@ -585,8 +585,8 @@ def test_instance_refuses_unknown_servers(tmp_path: Path, authority: Authority, 
         for options, expected in (
             (token, "failed to connect"),
             ([*signed_by_a_stranger, *token], "failed to connect"),
-            ([*known, *secret(tmp_path, "mackerel")], "the token is another one"),
-            (known, "the token is another one"),
+            ([*known, *secret(tmp_path, "mackerel")], "the token is wrong"),
+            (known, "the token is wrong"),
         ):
             with (
                 serve(tmp_path, *of_server(options), "--instance", address) as served,

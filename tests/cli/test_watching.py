@@ -263,7 +263,7 @@ def test_second_run_fences_the_first_which_reports_it_and_ends(tmp_path: Path) -
         runs[0].wait_for_documents("w/again", 2)
         runs.append(Watched(tmp_path, "second"))
         assert runs[0].process.wait(120) == 1
-        assert f":{runs[1].process.pid}) has taken over 'w/copies'; this one ends" in runs[0].told.read_text()
+        assert f":{runs[1].process.pid}) has taken over 'w/copies'; this run ends" in runs[0].told.read_text()
         runs[1].wait_for_text(
             f"has taken over 2 tasks from another flowctl run ({platform.node()}:{runs[0].process.pid})"
         )

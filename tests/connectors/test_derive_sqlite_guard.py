@@ -21,36 +21,36 @@ def check(*lambdas: str, migrations: str = TABLES, shuffles: tuple[ShuffleSpec, 
     return SqliteConnector().check([derivation(*lambdas, migrations=[migrations], shuffles=shuffles)])
 
 
-OWN = "in which the runtime keeps its own state"
+OWN = "it has the runtime's own state"
 
 
 @pytest.mark.parametrize(
     ("sql", "message", "column", "length"),
     [
-        ("DROP TABLE flow_shard", f"may not touch the table 'flow_shard', {OWN}", 12, 10),
-        ("DROP TABLE IF EXISTS Flow_Shard", f"may not touch the table 'flow_shard', {OWN}", 22, 10),
-        ("DELETE FROM flow_shard", f"may not touch the table 'flow_shard', {OWN}", 13, 10),
-        ("SELECT * FROM flow_shard", f"may not touch the table 'flow_shard', {OWN}", 15, 10),
-        ("ALTER TABLE flow_shard RENAME TO x", f"may not touch the table 'flow_shard', {OWN}", 13, 10),
-        ("CREATE INDEX i ON flow_migrations (script)", f"may not touch the table 'flow_migrations', {OWN}", 19, 15),
-        ("UPDATE flow_migrations SET script = ''", f"may not touch the table 'flow_migrations', {OWN}", 8, 15),
-        ("INSERT INTO flow_migrations VALUES (9, '')", f"may not touch the table 'flow_migrations', {OWN}", 13, 15),
+        ("DROP TABLE flow_shard", f"may not use the table 'flow_shard': {OWN}", 12, 10),
+        ("DROP TABLE IF EXISTS Flow_Shard", f"may not use the table 'flow_shard': {OWN}", 22, 10),
+        ("DELETE FROM flow_shard", f"may not use the table 'flow_shard': {OWN}", 13, 10),
+        ("SELECT * FROM flow_shard", f"may not use the table 'flow_shard': {OWN}", 15, 10),
+        ("ALTER TABLE flow_shard RENAME TO x", f"may not use the table 'flow_shard': {OWN}", 13, 10),
+        ("CREATE INDEX i ON flow_migrations (script)", f"may not use the table 'flow_migrations': {OWN}", 19, 15),
+        ("UPDATE flow_migrations SET script = ''", f"may not use the table 'flow_migrations': {OWN}", 8, 15),
+        ("INSERT INTO flow_migrations VALUES (9, '')", f"may not use the table 'flow_migrations': {OWN}", 13, 15),
         ("EXPLAIN COMMIT", "may not begin or end a transaction: the runtime owns the transaction and the database", 1, 7),
         ("EXPLAIN SAVEPOINT a", "may not use savepoints: the runtime owns the transaction and the database", 1, 7),
         ("EXPLAIN ATTACH 'x' AS x", "may not use ATTACH: the runtime owns the transaction and the database", 1, 7),
         ("EXPLAIN PRAGMA locking_mode = NORMAL", "may not use PRAGMA: the runtime owns the transaction and the database", 1, 7),
-        ("CREATE TEMP TABLE x (a)", "may not make anything temporary: it would be gone with the transaction", 1, 6),
-        ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END", "may not make anything temporary: it would be gone with the transaction", 1, 6),
+        ("CREATE TEMP TABLE x (a)", "may not create temporary objects: they end with the transaction", 1, 6),
+        ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END", "may not create temporary objects: they end with the transaction", 1, 6),
         (
             "SELECT 1 AS total, Total_Changes() AS n",
-            "may not ask for total_changes(): it counts what is done for other documents, too",
+            "may not call total_changes(): it also counts changes for other documents",
             20,
             13,
         ),
         ("SELECT load_extension('x')", "may not use load_extension(): extensions are not loaded", 8, 14),
         (
             "SELECT * FROM pragma_page_count",
-            "may not read 'pragma_page_count': how the runtime keeps its state is not the same everywhere",
+            "may not read 'pragma_page_count': it shows internals that differ between machines",
             15,
             17,
         ),
@@ -76,7 +76,7 @@ def test_guard_refuses_statements_of_lambdas_and_migrations(sql: str, message: s
 def test_guard_refuses_effects_of_triggers_and_views(migration: str, sql: str, place: str) -> None:
     (issue,) = check(sql, migrations=TABLES + migration)
     assert issue.code == "E525"
-    assert issue.message.endswith(f"{OWN} (by way of '{place}')")
+    assert issue.message.endswith(f"{OWN} (through '{place}')")
     assert issue.position == Position("lambda.sql", 1, 1, 6)
 
 
@@ -91,7 +91,7 @@ def test_guard_refuses_effects_of_triggers_and_views(migration: str, sql: str, p
 )
 def test_conflicts_may_not_end_the_transaction(sql: str, column: int) -> None:
     what = "may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
-    hint = "ABORT, which is the default, fails just as well"
+    hint = "use ABORT, the default: it fails, too"
     (issue,) = check(sql)
     expected = Issue("E525", f"the lambda of transform 'from0' {what}", Position("lambda.sql", 1, column, 8), hint)
     assert issue == expected

@@ -56,8 +56,8 @@ def test_sql_beyond_the_memory_limit_fails_with_its_document(tmp_path: Path, sql
     apsw.memory_high_water(True)
     with opened(tmp_path, f"SELECT $id;\n{sql}") as session, pytest.raises(LambdaError) as raised:
         list(session.invoke(batch([DOCUMENT])))
-    assert "needs more memory than the 64 MB it may take; the document was" in raised.value.message
-    assert raised.value.hint == "if it needs more: --sqlite-memory MB"
+    assert "exceeded its memory limit of 64 MB; the document was" in raised.value.message
+    assert raised.value.hint == "to raise the limit: --sqlite-memory MB"
     assert raised.value.position is not None
     assert apsw.memory_high_water() - before <= (MEGABYTES + 1) << 20
     assert apsw.hard_heap_limit(-1) == limit
@@ -151,7 +151,7 @@ def test_other_shards_continue_after_a_memory_failure(tmp_path: Path) -> None:
             folder = tmp_path / f"large{attempt}"
             folder.mkdir()
             sql = f"{NUMBERS.format(3000)} SELECT group_concat(hex(randomblob(20000))) AS x FROM n"
-            with opened(folder, sql) as session, pytest.raises(LambdaError, match="needs more memory"):
+            with opened(folder, sql) as session, pytest.raises(LambdaError, match="exceeded its memory limit"):
                 list(session.invoke(batch([DOCUMENT])))
     finally:
         done.set()

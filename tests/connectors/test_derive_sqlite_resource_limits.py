@@ -66,7 +66,7 @@ def test_endless_lambda_is_an_error_with_a_hint(sql: str, line: int) -> None:
         "the lambda of transform 'from0' failed: it took longer than 0.05 s;"
         ' the document was {"id":2,"sender":"ann","amount":1}'
     )
-    assert caught.value.hint == "if it needs longer: --sqlite-timeout SECONDS"
+    assert caught.value.hint == "to raise the limit: --sqlite-timeout SECONDS"
     assert caught.value.position == Position("lambda.sql", line, 1)
 
 
@@ -74,7 +74,7 @@ def test_endless_migration_is_an_error() -> None:
     spec = derivation("SELECT 1", migrations=["\n" + ENDLESS.replace("$id", "2")], seconds=0.05)
     (issue,) = SqliteConnector().check([spec])
     assert issue.message == "migration 0 of 'acme/out' fails: it took longer than 0.05 s"
-    assert issue.hint == "if it needs longer: --sqlite-timeout SECONDS"
+    assert issue.hint == "to raise the limit: --sqlite-timeout SECONDS"
     assert issue.position == Position("0.sql", 2, 1)
 
 
@@ -84,7 +84,7 @@ def test_endless_shuffle_is_an_error() -> None:
     spec = derivation("SELECT 1", shuffles=[shuffle], seconds=0.05)
     with pytest.raises(LambdaError, match=r"failed: it took longer than 0.05 s; the document was {\"id\":2") as caught:
         ComputedShuffle(spec, spec.transforms[0]).keys(batch(TRANSFERS))
-    assert caught.value.hint == "if it needs longer: --sqlite-timeout SECONDS"
+    assert caught.value.hint == "to raise the limit: --sqlite-timeout SECONDS"
     assert ComputedShuffle(spec, spec.transforms[0]).keys(batch(TRANSFERS[:1])) == [(1,)]
 
 

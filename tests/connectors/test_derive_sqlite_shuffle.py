@@ -61,9 +61,9 @@ def test_shuffle_uses_time_and_randomness_of_the_document() -> None:
             [ANN, BEN],
             r"more than one row; the document was {\"id\":2",
         ),
-        ("SELECT $amount AS a", ["integer"], [ANN], "gave 2.5 for 'a', and a component of type integer is needed"),
-        ("SELECT $id AS a", ["string"], [ANN], "gave 1 for 'a', and a component of type string is needed"),
-        ("SELECT $id AS a", ["boolean"], [BEN], "gave 2 for 'a', and a component of type boolean is needed"),
+        ("SELECT $amount AS a", ["integer"], [ANN], "returned 2.5 for 'a', but a component of type integer is needed"),
+        ("SELECT $id AS a", ["string"], [ANN], "returned 1 for 'a', but a component of type string is needed"),
+        ("SELECT $id AS a", ["boolean"], [BEN], "returned 2 for 'a', but a component of type boolean is needed"),
         ("SELECT abs(-9223372036854775808 * $id)", ["integer"], [ANN], "failed: integer overflow"),
     ],
 )
@@ -87,7 +87,7 @@ def test_document_without_a_shuffle_key_is_named(
             "SELECT 1 AS a, 2 AS b",
             ["integer"],
             "E527",
-            "returns 2 columns (a, b), and the shuffle key has the types [integer]",
+            "returns 2 columns (a, b), but the shuffle key has the types [integer]",
         ),
     ],
 )

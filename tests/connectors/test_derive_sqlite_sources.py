@@ -66,7 +66,7 @@ def test_refused_functions_are_documented(name: str) -> None:
 def test_unknown_function_is_refused() -> None:
     db = database()
     db.create_scalar_function("moment", lambda *_: 1)
-    with pytest.raises(Exception, match=r"may not call moment\(\): whether it follows the document is not known"):
+    with pytest.raises(Exception, match=r"may not call moment\(\): its result may depend on the machine"):
         SqliteConnector().open(derivation("SELECT moment() AS x"), db, say_nothing)
 
 
@@ -202,7 +202,7 @@ def test_a_computed_shuffle_does_not_see_the_time_zone(monkeypatch: pytest.Monke
         time.tzset()
 
 
-KEPT = "may not ask for the present in an index, a CHECK or a generated column: it would not stay true"
+KEPT = "may not use the present time in an index, a CHECK or a generated column: the result would become outdated"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_stored_expressions_may_not_read_the_clock(sql: str, name: str) -> None:
     (issue,) = check("SELECT 1 AS x", migrations=f"CREATE TABLE t (id, a); {sql}")
     assert issue.code == "E521"
     assert issue.message == f"migration 0 of 'acme/out' {KEPT}"
-    assert issue.hint == "ask for it in the lambda, or keep it in a column"
+    assert issue.hint == "call the function in the lambda, or store its result in a column"
     place = find_present(sql)
     assert place is not None
     assert place[1] == name
@@ -294,7 +294,7 @@ def test_connection_counters_count_only_the_document_with_alternating_transforms
 )
 def test_changes_of_another_document_are_refused(sql: str, migrations: str) -> None:
     (issue,) = check(sql, migrations=f"CREATE TABLE t (id, a); {migrations}")
-    message = "may not ask for changes() before it has changed a row: it would count another document's"
+    message = "may not call changes() before it has changed a row: it would count changes for another document"
     assert (issue.code, issue.message) == ("E525", f"the lambda of transform 'from0' {message}")
 
 
@@ -302,7 +302,7 @@ def test_changes_of_another_document_are_refused(sql: str, migrations: str) -> N
     ("sql", "message"),
     [
         *[
-            (sql, "may not make anything temporary: it would be gone with the transaction")
+            (sql, "may not create temporary objects: they end with the transaction")
             for sql in (
                 "CREATE TABLE temp.x (a)",
                 'CREATE TABLE "TEMP" . x (a)',
@@ -316,7 +316,7 @@ def test_changes_of_another_document_are_refused(sql: str, migrations: str) -> N
             )
         ],
         *[
-            (f"CREATE VIRTUAL TABLE x USING {module}", f"may not make a table of the module '{module}'")
+            (f"CREATE VIRTUAL TABLE x USING {module}", f"may not create a table of the module '{module}'")
             for module in ("dbstat", "DBSTAT", "csv", "sqlite_dbpage")
         ],
         ("EXPLAIN SELECT 1", "may not use EXPLAIN"),
@@ -376,10 +376,10 @@ TABLES = """
     CREATE VIEW v AS SELECT n FROM t;
 """
 ALL_ROWS = (
-    "looks at all rows of '{}' that are on its shard, of other keys as well: its result depends on the number of shards"
+    "reads all rows of '{}' on its shard, including rows of other keys: its result depends on the number of shards"
 )
-ALL_KEYS = "looks at all keys of '{}' that are on its shard: its result depends on the number of shards"
-ROW_IDS = "publishes ids of rows of '{}': which they are depends on rows of other keys"
+ALL_KEYS = "reads all keys of '{}' on its shard: its result depends on the number of shards"
+ROW_IDS = "publishes row ids of '{}', which depend on rows of other keys"
 WRITE_T = "INSERT INTO t VALUES ($sender, 1)"
 WRITE_L = "INSERT INTO l (sender, a) VALUES ($sender, $amount)"
 

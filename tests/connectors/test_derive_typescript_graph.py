@@ -97,7 +97,7 @@ NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"
 @pytest.mark.parametrize(("head", "reporting"), OUTSIDE)
 def test_files_outside_the_project_are_refused_unread(tmp_path: Path, head: str, reporting: str) -> None:
     source = write_project(tmp_path, head, imports=NAMES)
-    reporting = f"'{reporting.replace('FOLDER', str(tmp_path))}' is not a file of the project's, and no library"
+    reporting = f"'{reporting.replace('FOLDER', str(tmp_path))}' is neither a file of the project nor a library"
     issues = check_catalog(source).issues
     assert [(each.code, each.message) for each in issues] == [("E535", reporting)]
     assert issues[0].position.file.endswith("mod.ts")
@@ -106,7 +106,7 @@ def test_files_outside_the_project_are_refused_unread(tmp_path: Path, head: str,
         derived(source)
     assert caught.value.message == f"'p/out': {reporting}"
     assert caught.value.position == issues[0].position
-    with pytest.raises(TaskError, match="is not a file of the project's"):
+    with pytest.raises(TaskError, match="is neither a file of the project nor a library"):
         cache_modules(load(source).derivations["p/out"])
 
 
@@ -150,7 +150,7 @@ def test_refused_project_is_checked_again(tmp_path: Path) -> None:
     """The folder that Deno runs in stays; what was found wrong with it must not be forgotten with the process."""
     source = write_project(tmp_path, f"import s from 'FOLDER/secret.txt' {TEXT};")
     for data in ("once", "twice"):
-        with pytest.raises(LambdaError, match="is not a file of the project's"):
+        with pytest.raises(LambdaError, match="is neither a file of the project nor a library"):
             derived(source, data)
 
 

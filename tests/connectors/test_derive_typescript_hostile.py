@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 
 
 def test_heap_exhaustion_of_a_module_reports_the_heap_size() -> None:
-    with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
+    with pytest.raises(LambdaError, match=r"'acme/out' exceeded its heap limit of 512 MB$"):
         run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
 
 
@@ -101,7 +101,7 @@ def test_endless_method_is_ended_and_its_document_is_reported(body: str, line: i
     position = caught.value.position
     assert position is not None
     assert (position.file, position.line) == ("acme.ts", line)
-    assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
+    assert caught.value.hint == "to raise the limit: --deno-timeout SECONDS"
 
 
 def test_endless_constructor_is_ended() -> None:

@@ -87,7 +87,7 @@ def test_read_only_role_is_reported(in_postgres: Database) -> None:
     assert reader.validate(BALANCES.proposed())[0].constraints["balance"].type is ConstraintType.LOCATION_RECOMMENDED
     assert reader.apply(BINDING) == ""
     with pytest.raises(
-        DeniedError, match="permission denied for table flow_checkpoints .*grant the role what it lacks"
+        DeniedError, match="permission denied for table flow_checkpoints .*grant the missing right to the role"
     ):
         reader.open(BINDING)
     with pytest.raises(DeniedError, match=f"permission denied for schema {schema}"):
@@ -105,7 +105,7 @@ def test_read_only_server_is_reported(in_postgres: Database) -> None:
         connection.execute(f'ALTER ROLE "{schema}" SET default_transaction_read_only = on'.encode())
     reader = replace(in_postgres, config=in_postgres.config | {"user": schema})
 
-    with pytest.raises(DeniedError, match="read-only transaction .*only reads; name one that may write"):
+    with pytest.raises(DeniedError, match="read-only transaction .*is read-only; configure one that may write"):
         reader.open(BINDING)
 
 

@@ -97,9 +97,9 @@ def test_refill_of_another_generation_begins_from_nothing(database: Database) ->
     applied = apply(database, other)
     assert applied.refilling == {0}
     assert applied.contents[0] not in ("", identity)
-    with pytest.raises(EndpointError, match="is not being refilled"):
+    with pytest.raises(EndpointError, match="is no longer being refilled|the refill of the table"):
         database.open(one)
-    with pytest.raises(EndpointError, match="is not there any more"):
+    with pytest.raises(EndpointError, match="no longer exists"):
         apply(database, one, completed=identity)
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
     apply(database, other, completed=applied.contents[0])
@@ -218,7 +218,7 @@ def test_refill_that_began_again_is_not_completed_by_a_late_completion(database:
     apply(database, binding())
     again = apply(database, one).contents[0]
     store(database, one, NEW[:1])
-    with pytest.raises(EndpointError, match="is not there any more"):
+    with pytest.raises(EndpointError, match="no longer exists"):
         apply(database, one, completed=identity)
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
     store(database, one, NEW[1:])

@@ -241,10 +241,10 @@ def test_a_column_takes_no_value_of_another_type(database: Database) -> None:
 
 
 def test_session_refuses_tables_that_do_not_fit(database: Database) -> None:
-    with pytest.raises(EndpointError, match="'flow_checkpoints' is not there"):
+    with pytest.raises(EndpointError, match="'flow_checkpoints' is missing"):
         database.open(BALANCES.binding())
     database.apply(BALANCES.binding(leave_out=["note"]))
-    with pytest.raises(EndpointError, match="balances' is not as this version needs it"):
+    with pytest.raises(EndpointError, match="balances' does not fit this version"):
         database.open(BALANCES.binding())
 
 

@@ -339,7 +339,7 @@ def test_stream_end_interrupts_a_post(hook: Hook) -> None:
     session.cancel()
 
     worker.join(30)
-    assert [str(error) for error in errors] == ["the stream was ended while documents were posted"]
+    assert [str(error) for error in errors] == ["the stream ended while documents were posted"]
     assert hook.posts == []
 
 

@@ -91,7 +91,7 @@ def _integral(value: object) -> object:
 
 
 def test_an_integer_too_wide_for_a_key() -> None:
-    with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key: it may have 255"):
+    with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key: the limit is 255 bytes"):
         pack([1 << 255 * 8])
 
 

@@ -179,7 +179,7 @@ def test_superseding_runs_are_distinguished_from_resets(tmp_path: Path) -> None:
         assert reconciler.find_superseded(run) is None
         database.execute("UPDATE capability SET purpose = NULL WHERE task = 'a/again'")
     with pytest.raises(
-        FencedError, match=r"another flowctl run \(elsewhere:7\) has taken over 'a/again'; this one ends"
+        FencedError, match=r"another flowctl run \(elsewhere:7\) has taken over 'a/again'; this run ends"
     ):
         reconciler.find_superseded(run)
     with pytest.raises(FencedError, match="another flowctl has taken over 'a/again'"):  # it came after the last look

@@ -66,7 +66,7 @@ def shown(world: World) -> list[tuple[str, int | None]]:
     return [(edit.message, edit.at) for edit in edits_of(world.catalog.derivations["e/copies"], state)]
 
 
-EDITED = "the lambda of 'copy' was edited, and documents published before stay as they are"
+EDITED = "the lambda of 'copy' was edited; documents published before stay unchanged"
 
 
 def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(world: World) -> None:
@@ -107,7 +107,7 @@ def test_white_space_around_a_lambda_is_no_edit(world: World) -> None:
 def test_renamed_transform_waits_and_its_acceptance_is_shown_until_a_reset(world: World) -> None:
     edit(world, name="other", more=MORE)
     again = (
-        "transform 'copy' is gone, and 'other' reads its source 'e/numbers': 'other' has read 1 document of 'e/numbers'"
+        "transform 'copy' was removed, and 'other' reads its source 'e/numbers': 'other' has read 1 document of 'e/numbers'"
         " (from 2023-11-14T22:13:20.000000Z on) again, as was accepted"
     )
     run, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=["e/copies"])
@@ -123,7 +123,7 @@ def test_renamed_transform_waits_and_its_acceptance_is_shown_until_a_reset(world
 
 def test_removed_transform_leaves_its_documents(world: World) -> None:
     edit(world)
-    message = "transform 'more' is gone, and its published documents stay"
+    message = "transform 'more' was removed; its published documents stay"
     assert reported(world) == [message]
     state = world.store.task("e/copies")
     assert state is not None
@@ -135,7 +135,7 @@ def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
     edited = text.replace("    schema: *schema\n", "    schema: {<<: *schema, reduce: {strategy: firstWriteWins}}\n")
     assert edited != text
     world.catalog = load(write_catalog(world.root.parent, edited))
-    message = "its reductions were edited: readers use the new ones, except for documents combined before"
+    message = "its reductions were edited: readers use the new ones, except for documents that were already combined"
     assert reported(world) == [message]
     assert reported(world) == []
     assert [text for text, _ in shown(world)] == [message]

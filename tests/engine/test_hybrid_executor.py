@@ -128,7 +128,7 @@ def test_work_stays_local_if_spark_does_not_start(tmp_path: Path) -> None:
     world.step(takeover(spark, 10, said, first=10), shards=2)
 
     assert world.digest() == expected(tmp_path)
-    assert said == ["100 documents wait: starting Spark", "there is no Java; going on without Spark"]
+    assert said == ["100 documents wait: starting Spark", "there is no Java; continuing without Spark"]
 
 
 def test_tick_beyond_the_memory_limit_waits_for_spark(tmp_path: Path) -> None:

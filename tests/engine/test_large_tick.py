@@ -252,5 +252,5 @@ def test_an_ingested_key_that_is_too_large_is_reported_with_its_line(tmp_path: P
         )
     assert caught.value.message.split("\n")[0] == "test: 2 documents are not valid:"
     # Both are named, the invalid one without its key.
-    assert "  test:2: an integer of 256 bytes cannot be part of a key: it may have 255" in caught.value.message
+    assert "  test:2: an integer of 256 bytes cannot be part of a key: the limit is 255 bytes" in caught.value.message
     assert "  test:4: document of 'l/source' fails its schema at '/n'" in caught.value.message

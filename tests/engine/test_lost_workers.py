@@ -68,7 +68,7 @@ def test_attempt_after_a_loss_has_half_the_size(tmp_path: Path) -> None:
     assert executor.sizes[:3] == [100, 49, 25]  # a tick is never cut
     assert max(executor.sizes[3:]) <= 55
     said = [entry["message"] for entry in recent_entries(world.root, "p/copies") if entry["level"] == "warn"]
-    assert said[0].endswith("; trying again with half as many documents")
+    assert said[0].endswith("; retrying with half as many documents")
 
 
 def test_tick_that_exceeds_worker_memory_is_reported(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_tick_that_exceeds_worker_memory_is_reported(tmp_path: Path) -> None:
     assert error.message.startswith(
         "the Spark job failed: a worker was killed; the transaction had the smallest possible size, about 100 documents of"
     )
-    assert error.hint == "give workers more memory, or ticks less time; see the log"
+    assert error.hint == "give workers more memory, or use a shorter tick; see the log"
     assert executor.sizes == [100]
 
 

@@ -474,10 +474,10 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     run.close()
     error = run.tasks["t/stops"].error
     assert isinstance(error, SourceReplacedError)
-    assert (error.hint or "").startswith("put 'backfill' back to what it was; say 'onSourceReset: follow' at 'read'")
+    assert (error.hint or "").startswith("restore the former 'backfill'; say 'onSourceReset: follow' at 'read'")
     followed = run.tasks["t/follows"].error
     assert isinstance(followed, SourceReplacedError)
-    assert followed.hint == "put 'backfill' back to what it was to follow; start over: flowctl reset --task t/follows"
+    assert followed.hint == "restore the former 'backfill' to follow; start over: flowctl reset --task t/follows"
     assert (error.hint or "").endswith("; or start over: flowctl reset --task t/stops")  # which nothing reads
     for name in ("t/stops", "t/follows"):  # nothing is said to be read from its start that is not
         assert (run.tasks[name].beginning.again, run.tasks[name].beginning.compacted) == ((), ())

@@ -175,31 +175,31 @@ def test_edit_without_rereading_continues(after: str, times: int, tmp_path: Path
 WAITS = [
     pytest.param(
         catalog_text(RENAMED, FROM_Y),
-        "transform 'fromX' is gone, and 'ofX' reads its source 'r/x': 'ofX' would read 4 documents of 'r/x' (from"
+        "transform 'fromX' was removed, and 'ofX' reads its source 'r/x': 'ofX' would read 4 documents of 'r/x' (from"
         " 2023-11-14T22:13:20.000000Z on) again and add the results to those published before",
-        "to go on where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX'",
+        "to continue where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX'",
         once("x", end=4),
         id="renamed",
     ),
     pytest.param(
         catalog_text(Transform("ofX", "x", n=2), FROM_Y),
-        "transform 'fromX' is gone, and 'ofX' reads its source 'r/x'",
-        "to go on where 'fromX' stopped",
+        "transform 'fromX' was removed, and 'ofX' reads its source 'r/x'",
+        "to continue where 'fromX' stopped",
         once("x", end=4, times=2) + once("x", end=6) - once("x", end=4),
         id="renamed, and its lambda edited",
     ),
     pytest.param(
         catalog_text(Transform("ofX", "x", more="backfill: 3"), FROM_Y),
         "transform 'fromX' is gone",
-        "to go on where 'fromX' stopped",
+        "to continue where 'fromX' stopped",
         once("x", end=4),
         id="renamed, and backfill raised",
     ),
     pytest.param(
         catalog_text(RENAMED, Transform("ofY", "y")),
         "4 documents of 'r/y'",
-        "to go on where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX';"
-        " to go on where 'fromY' stopped",
+        "to continue where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX';"
+        " to continue where 'fromY' stopped",
         once("x", "y", end=4),
         id="both are renamed",
     ),
@@ -214,14 +214,14 @@ WAITS = [
     pytest.param(
         catalog_text(Transform("ofX", "x", more="source: {name: r/x, partitions: {include: {p: [odd]}}}"), FROM_Y),
         "2 documents of 'r/x'",
-        "to go on where 'fromX' stopped",
+        "to continue where 'fromX' stopped",
         Counter({"x1": 1, "x3": 1, "x4": -1}),
         id="renamed, and selected",
     ),
     pytest.param(
         catalog_text(FROM_X, Transform("fromX2", "x"), Transform("ofY", "y")),
         "4 documents of 'r/y'",
-        "to go on where 'fromY' stopped",
+        "to continue where 'fromY' stopped",
         once("x", end=6) + once("y", end=4),
         id="renamed, beside a new one",
     ),
@@ -246,7 +246,7 @@ def test_edit_with_rereading_waits(after: str, message: str, hint: str, doubled:
         assert error.hint is not None
         assert error.hint.startswith(hint)
         assert error.hint.endswith(
-            "; to accept that: flowctl run --accept r/sums; to start over: flowctl reset --task r/sums"
+            "; to accept the edit: flowctl run --accept r/sums; to start over: flowctl reset --task r/sums"
         )
         assert counts(world) == before
         assert edits(world) == ()
@@ -296,7 +296,7 @@ def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> N
     assert isinstance(error, UnacceptedError)
     assert "the 'backfill' of 'fromX' was 1 before: 'fromX' would read 2 documents of 'r/x'" in error.message
     assert error.hint is not None
-    assert error.hint.startswith("raise it above 1 to ask for that")
+    assert error.hint.startswith("raise it above 1 to read it again")
     world.catalog = raised
     assert run(world) is None
     assert counts(world) == once("x", "y", end=4) + once("x", end=2)

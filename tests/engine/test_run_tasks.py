@@ -252,7 +252,7 @@ def test_a_split_up_to_a_number_of_shards_can_be_given_again(tmp_path: Path) -> 
     assert epochs == [2, 5, 6, 7]  # two splits, and who has asked here
 
     for shards in (1, 4, 12):
-        with pytest.raises(TaskError, match=f"'r/whole' has 8 shards, and doubling them never makes {shards} "):
+        with pytest.raises(TaskError, match=f"'r/whole' has 8 shards, and doubling never results in {shards} "):
             split_up_to(world.store, "r/whole", shards)
 
 

@@ -123,8 +123,8 @@ def test_triggers_made_by_a_lambda_cannot_touch_forbidden_tables(tmp_path: Path)
     ingest(world, {"id": 1}, {"id": 2})
     with pytest.raises(LambdaError) as caught:
         world.step()
-    assert "failed: it may not touch the table 'flow_shard'" in caught.value.message
-    assert "(by way of 't')" in caught.value.message
+    assert "failed: it may not use the table 'flow_shard'" in caught.value.message
+    assert "(through 't')" in caught.value.message
 
 
 def test_runtime_tables_of_a_shard_are_all_listed(tmp_path: Path) -> None:

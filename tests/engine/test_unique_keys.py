@@ -71,7 +71,7 @@ def test_a_second_row_of_a_key_is_reported_with_both_rows_and_the_time(world: Wo
     keys = keys_of(world, table)
 
     keys.require(read(world, BEGINNING, first))
-    for _ in range(2):  # nothing is stored, so it is tried again
+    for _ in range(2):  # nothing is stored, so flowctl retries
         with pytest.raises(TaskError) as reported:
             keys.require(read(world, first, third))
     assert reported.value.message == (

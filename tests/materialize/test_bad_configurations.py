@@ -88,7 +88,7 @@ FAULTS = {
     ),
     "table of other types": Fault(
         with_another_table,
-        "the connector cannot take the field 'sales'",
+        "the connector no longer accepts the field 'sales'",
         lambda endpoint: do(f"DROP TABLE {endpoint.config['schema']}.sales"),
     ),
 }

@@ -43,7 +43,7 @@ def test_unknown_image_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(ConnectorEndpoint(image, config(), AT)) == [
         (
             "N006",
-            f"'a/view' cannot run here: no connector 'materialize-bigquery' is installed, which the image '{image}' stands for",
+            f"'a/view' cannot run here: the connector 'materialize-bigquery' of the image '{image}' is not installed",
             2,
             "installed: materialize-sqlite",
         )
@@ -102,7 +102,7 @@ def test_a_refused_field_is_an_issue(address: str) -> None:
     fields = FieldsSpec(AT, include={"who": {}})
 
     assert checked(AddressEndpoint(address, config(mode="forbid"), AT), binding(0, {"table": "t"}, fields)) == [
-        ("E710", "the field 'who' is wanted, and the connector refuses it: nobody is to be known", 2, None)
+        ("E710", "the field 'who' is selected, but the connector refuses it: nobody is to be known", 2, None)
     ]
 
 
@@ -115,7 +115,7 @@ def test_check_continues_without_a_secret(address: str, monkeypatch: pytest.Monk
             "N007",
             "'a/view' is not fully checked: the environment variable 'NOT_SET' is not set",
             6,
-            "set it for whoever runs this, or write '${env:NOT_SET:-…}' with a default",
+            "set it in the environment of flowctl, or write '${env:NOT_SET:-…}' with a default",
         ),
         ("E708", "'require' of the configuration must be a string", 7, None),
         ("E709", "the resource needs a property 'table'", 20, None),

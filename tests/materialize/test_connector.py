@@ -152,11 +152,11 @@ def test_uninstalled_image_is_reported(connectors: Connectors, monkeypatch: pyte
 
     assert (
         caught.value.message
-        == "no connector 'materialize-sqlight' is installed, which the image 'ghcr.io/estuary/materialize-sqlight:v1' stands for"
+        == "the connector 'materialize-sqlight' of the image 'ghcr.io/estuary/materialize-sqlight:v1' is not installed"
     )
     assert (caught.value.position, caught.value.hint) == (AT, "did you mean 'materialize-sqlite'?")
     assert not_installed(ConnectorEndpoint("materialize-bigquery", config(), AT)) == (
-        "no connector 'materialize-bigquery' is installed, which the image 'materialize-bigquery' stands for",
+        "the connector 'materialize-bigquery' of the image 'materialize-bigquery' is not installed",
         "installed: materialize-sqlite, mine",
     )
     assert not_installed(ConnectorEndpoint("a/mine", config(), AT)) is None
@@ -286,7 +286,7 @@ def test_fields_refused_by_the_connector_are_issues(connectors: Connectors, addr
     spec = materialization(AddressEndpoint(address, config(mode="forbid"), AT), binding(0, {"table": "rows"}, fields))
 
     assert refused(connectors, spec) == [
-        ("E710", "the field 'who' is wanted, and the connector refuses it: nobody is to be known", 31, None)
+        ("E710", "the field 'who' is selected, but the connector refuses it: nobody is to be known", 31, None)
     ]
 
 
@@ -296,7 +296,7 @@ def test_bindings_of_one_resource_are_issues(connectors: Connectors, address: st
     )
 
     assert refused(connectors, spec) == [
-        ("E703", "'same' is what another binding goes to already, at flow.yaml:20:9", 21, None)
+        ("E703", "'same' is already the resource of another binding, at flow.yaml:20:9", 21, None)
     ]
 
 

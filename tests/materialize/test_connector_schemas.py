@@ -52,7 +52,7 @@ def test_unknown_schema_dialect_is_refused() -> None:
     "text", ["{", '{"type": 5}', '{"$ref": "https://nowhere.example/x.json"}', '{"$ref": "#/none"}']
 )
 def test_invalid_schema_is_reported(text: str) -> None:
-    with pytest.raises(ProtocolError, match="what it gives as the schema of its resource is none: "):
+    with pytest.raises(ProtocolError, match="it returned an invalid JSON Schema for its resource: "):
         parse_schemas("it", pb.SpecResponse(resource_spec_schema_json=text))
 
 

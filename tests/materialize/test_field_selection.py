@@ -109,16 +109,16 @@ def test_fields_are_selected_by_the_rules(
 @pytest.mark.parametrize(
     ("spec", "changes", "issues"),
     [
-        (wanted(include=("a",)), {"a": FORBIDDEN}, [("the field 'a' is wanted, and the connector refuses it: why a", 10)]),
+        (wanted(include=("a",)), {"a": FORBIDDEN}, [("the field 'a' is selected, but the connector refuses it: why a", 10)]),
         (wanted("id", "Id"), {}, [("'/id' is excluded, and the connector requires it: why Id", 11)]),
-        (wanted("id", "Id"), {"id": OPTIONAL, "Id": OPTIONAL}, [("'/id' is excluded, and it is of the key: why Id", 11)]),
+        (wanted("id", "Id"), {"id": OPTIONAL, "Id": OPTIONAL}, [("'/id' is excluded, and it is part of the key: why Id", 11)]),
         (wanted("flow_document"), {}, [("the whole document is excluded, and the connector requires it: why flow_document", 10)]),
-        (wanted("a"), {"a": REQUIRED}, [("the field 'a' is excluded, and the connector requires it: why a", 10)]),
-        (wanted(), {"a": UNSATISFIABLE}, [("the connector cannot take the field 'a' any longer: why a", 1)]),
-        (wanted(), {"gone": UNSATISFIABLE}, [("the connector requires a field 'gone', which the collection has not: why gone", 1)]),
-        (wanted(), {"gone": REQUIRED, "free": OPTIONAL}, [("the connector requires a field 'gone', which the collection has not: why gone", 1)]),
-        (wanted(), {"id": FORBIDDEN, "Id": FORBIDDEN}, [("'/id' can be no field, and it is of the key: why Id", 1)]),
-        (wanted(), {"id": UNSATISFIABLE, "Id": FORBIDDEN}, [("the connector cannot take the field 'id' any longer: why id", 1)]),
+        (wanted("a"), {"a": REQUIRED}, [("the field 'a' is excluded, but the connector requires it: why a", 10)]),
+        (wanted(), {"a": UNSATISFIABLE}, [("the connector no longer accepts the field 'a': why a", 1)]),
+        (wanted(), {"gone": UNSATISFIABLE}, [("the connector requires a field 'gone', which the collection does not have: why gone", 1)]),
+        (wanted(), {"gone": REQUIRED, "free": OPTIONAL}, [("the connector requires a field 'gone', which the collection does not have: why gone", 1)]),
+        (wanted(), {"id": FORBIDDEN, "Id": FORBIDDEN}, [("'/id' cannot be a field, and it is part of the key: why Id", 1)]),
+        (wanted(), {"id": UNSATISFIABLE, "Id": FORBIDDEN}, [("the connector no longer accepts the field 'id': why id", 1)]),
     ],
 )  # fmt: skip
 def test_field_conflicts_are_issues(
@@ -132,7 +132,10 @@ def test_field_without_a_constraint_is_not_materialized() -> None:
 
     assert select_fields(["/id"], FIELDS, constraints, FieldsSpec(AT)) == FieldSelection(("id",), ())
     [issue] = select_fields(["/id"], FIELDS, constraints, wanted(include=("a",)))  # type: ignore[misc]
-    assert issue.message == "the field 'a' is wanted, and the connector refuses it: it does not say that it can take it"
+    assert (
+        issue.message
+        == "the field 'a' is selected, but the connector refuses it: the connector does not say that it can store the field"
+    )
 
 
 def test_field_settings_are_part_of_the_selection() -> None:

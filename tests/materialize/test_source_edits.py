@@ -103,8 +103,8 @@ def test_column_equals_its_field_or_the_task_stops(before: str, endpoint: Endpoi
             assert [key for key in contents if not is_held(contents[key], rows[key])] == [], (names[name], rows)
         else:
             assert isinstance(error, EndpointError)
-            assert "the connector cannot take the field 'v' any longer: its column 'v' has type" in error.message
-            assert error.hint == "exclude it to go on without it"
+            assert "the connector no longer accepts the field 'v': its column 'v' has type" in error.message
+            assert error.hint == "exclude it to continue without it"
             assert endpoint.rows(name) == stored[name]
     endpoint.edit(edited, without=[name for name, error in errors.items() if error is not None])
     assert endpoint.run() == dict.fromkeys(names)
@@ -235,7 +235,7 @@ WAITING = {
     ),
     "the field is gone": (
         {"reduce": {"strategy": "merge"}},
-        "the schema of 'm/o' has no field 'v' any more, which 'm/o -> o' has stored",
+        "the schema of 'm/o' no longer has the field 'v', which 'm/o -> o' has stored",
     ),
 }
 

@@ -22,7 +22,7 @@ def test_stalls_are_reported_at_growing_intervals() -> None:
     with stall.waiting():
         pass
 
-    assert reported[0].startswith("the connector has not answered for 0 s; it is waited for until it does")
+    assert reported[0].startswith("the connector has not answered for 0 s; the task waits for the answer")
     assert reported[-1].startswith("the connector has answered after ")
     assert len(reported) == 4
 

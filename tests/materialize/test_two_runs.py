@@ -113,7 +113,7 @@ def test_endpoint_fences_a_run_over_a_copied_data_folder(project: Project) -> No
             copy.ingest(sales(300, 600))
             copy.wait_until_stored()
             project.ingest(sales(600, 900))
-            until(lambda: "fenced off at its endpoint" in project.called("status")[1])
+            until(lambda: "fenced at its endpoint" in project.called("status")[1])
             assert copy.is_stored()
             end(later)
         assert copy.is_stored()

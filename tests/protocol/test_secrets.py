@@ -71,7 +71,7 @@ def test_a_variable_that_is_not_set_is_reported_where_it_is_written(monkeypatch:
 
     assert caught.value.message == "the environment variable 'DB_PASSWORD' is not set"
     assert caught.value.position == PASSWORD
-    assert caught.value.hint == "set it for whoever runs this, or write '${env:DB_PASSWORD:-…}' with a default"
+    assert caught.value.hint == "set it in the environment of flowctl, or write '${env:DB_PASSWORD:-…}' with a default"
 
 
 def test_unreadable_secret_file_is_reported(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_unreadable_secret_file_is_reported(tmp_path: Path) -> None:
         revealed("${file:absent}", f"{tmp_path}/flow.yaml")
     with pytest.raises(TaskError, match=r"cannot read the secret in .*/binary: it is no UTF-8 text"):
         revealed("${file:binary}", f"{tmp_path}/flow.yaml")
-    with pytest.raises(TaskError, match="a secret is not fetched from an address"):
+    with pytest.raises(TaskError, match=r"a secret cannot be loaded from an http\(s\) address"):
         revealed("${file:password}", "https://somewhere.example/flow.yaml")
 
 

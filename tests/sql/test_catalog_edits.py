@@ -244,7 +244,7 @@ def test_removed_collection_is_usable_after_redeclaration(world: SqlWorld) -> No
     messages = {name: getattr(error, "message", "") for name, error in asked.items()}
     assert messages["collection"] == 'relation "shop/orders" does not exist'
     assert messages["view"] == 'view "v" no longer fits its inputs: relation "shop/orders" does not exist'
-    assert 'collection "shop/orders" is not in the catalog any more' in messages["source"]
+    assert 'collection "shop/orders" is no longer in the catalog' in messages["source"]
     assert 'materialized view "m"' in messages["materialized"]
 
     edited(world, lambda text: text + "\n")

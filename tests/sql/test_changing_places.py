@@ -237,7 +237,7 @@ def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) -> None:
     store = Store(world.data, durable=False)
     with closing(store), pytest.raises(StorageError, match="was stored with key") as raised:
         open_run(world.catalog, store, InProcessExecutor())
-    assert "say in the catalog what the table of SQL has" in str(raised.value)
+    assert "change the catalog to fit the table of SQL" in str(raised.value)
 
 
 @pytest.mark.parametrize("failing", range(1, 4))

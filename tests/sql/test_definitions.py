@@ -319,8 +319,8 @@ def test_defaults_outlive_the_process(world: SqlWorld) -> None:
         ("a int GENERATED ALWAYS AS IDENTITY", "Let the client give"),
         ("a int PRIMARY KEY", "CREATE INDEX"),
         ("a int, UNIQUE (a)", "CREATE INDEX"),
-        ("a int CHECK (a > 0)", "A view can tell"),
-        ("a int REFERENCES t (a)", "A view can tell"),
+        ("a int CHECK (a > 0)", "A view can select the rows"),
+        ("a int REFERENCES t (a)", "A view can select the rows"),
     ],
 )
 def test_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None:

@@ -131,9 +131,9 @@ def test_csv_rows_are_documents(content: bytes, documents: list[Line], spec: Col
         (b"", "x.csv has no header line"),
         (b"\n1,a\n", "x.csv has no header line"),
         (b"id,name,id\n1,a,2\n", "x.csv:1: the header names 'id' twice"),
-        (b"1,a\n2,b\n", "x.csv:1: 'i/rows' requires 'id', 'name', and the header does not name them: 1,a"),
-        (b"id;name\n2;b\n", "x.csv:1: 'i/rows' requires 'id', 'name', and the header does not name them: id;name"),
-        (b"id,nom\n2,b\n", "x.csv:1: 'i/rows' requires 'name', and the header does not name it: id,nom"),
+        (b"1,a\n2,b\n", "x.csv:1: 'i/rows' requires 'id', 'name', but the header does not name them: 1,a"),
+        (b"id;name\n2;b\n", "x.csv:1: 'i/rows' requires 'id', 'name', but the header does not name them: id;name"),
+        (b"id,nom\n2,b\n", "x.csv:1: 'i/rows' requires 'name', but the header does not name it: id,nom"),
         (b"id,name\n1,a\n2,\xe9t\xe9\n", "x.csv:3: the file is not UTF-8"),
         (b'id,name\n1,a\n2,"b\n3,c\n', "x.csv:4: the file is not CSV: unexpected end of data"),
         (b'id,name\n1,"a"b\n', "x.csv:2: the file is not CSV: ',' expected after '\"'"),
@@ -161,7 +161,7 @@ def test_numbers_without_json_form_are_reported_with_their_position(spec: Collec
         f" (keyword /properties/amount/type), which is at {written}\n"
         "  x:3: document [2] of 'i/rows' fails its schema at '/amount': \"Infinity\" is not of type \"number\""
         f" (keyword /properties/amount/type), which is at {written}\n"
-        "  x:4: 4 cells, and the header names 3"
+        "  x:4: 4 cells, but the header names 3"
     )
     lines = b'{"id":1,"name":"a","amount":NaN}\n{"id":1,"name":"a","amount":1e999}\n'
     assert ingest(spec, world, json_lines(stream(lines))) == (

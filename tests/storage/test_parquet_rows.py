@@ -219,7 +219,7 @@ def test_a_type_without_a_json_form_is_reported_once(
         (lambda content: b"", "is not a readable Parquet file: Parquet file size is 0 bytes"),
         (lambda content: b"garbage" * 100, "is not a readable Parquet file: Parquet magic bytes not found in footer"),
         (lambda content: content[:-10], "is not a readable Parquet file: Parquet magic bytes not found in footer"),
-        (lambda content: content[:100_000] + b"\x00" * 1000 + content[101_000:], "is damaged behind its row "),
+        (lambda content: content[:100_000] + b"\x00" * 1000 + content[101_000:], "is damaged after its row "),
     ],
 )
 def test_file_that_is_not_parquet_is_reported(

@@ -100,7 +100,7 @@ function patch(node: any): any {
 
 function refuseNode(what: string): () => never {
     return () => {
-        throw new Error(`${what} is not there for derivations`);
+        throw new Error(`${what} is not available to derivations`);
     };
 }
 

@@ -102,9 +102,9 @@ class _Walk:
                 at = self._position(specifier, span) or position
                 reached = self._redirects.get(target, target)
                 if written == UNGUARDED:
-                    issues.setdefault(Issue("E535", f"'{written}' is not there for derivations", at))
+                    issues.setdefault(Issue("E535", f"'{written}' is not available to derivations", at))
                 elif not self._is_fine(reached):
-                    message = f"'{written}' is not a file of the project's, and no library"
+                    message = f"'{written}' is neither a file of the project nor a library"
                     issues.setdefault(Issue("E535", message, at, _HINT))
                 elif reached not in seen and not (self._path(reached) or "").startswith(f"{FOLDER}/"):
                     seen.add(reached)

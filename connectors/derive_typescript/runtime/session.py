@@ -342,9 +342,9 @@ class TypeScriptSession:
         what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
         if text:
             shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
-            what = f"answered with something else than it was asked for{shown}"
+            what = f"sent an unexpected answer{shown}"
         elif "out of memory" in said:
-            what = f"needs more memory than the {self._spec.limits.heap_megabytes} MB it may use"
+            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB"
         return LambdaError(
             f"the TypeScript module of '{self._spec.name}' {what}",
             position=position_in(self._module, said) or self._module.position,
@@ -402,7 +402,7 @@ class TypeScriptSession:
         return LambdaError(
             f"{what} gave no answer within {seconds} s, so its process was stopped{document}",
             position=position,
-            hint="if it needs longer: --deno-timeout SECONDS",
+            hint="to raise the limit: --deno-timeout SECONDS",
         )
 
 

@@ -57,8 +57,9 @@ POINTER: Schema = {
     "x-code": "E302",
 }
 ON_SOURCE_RESET: Schema = {
-    "description": "What becomes of the reader when another relation is given the name of its source, or the source is"
-    " reset: `stop`, until somebody has looked at it, or `follow`, with the rows of the former relation taken back.",
+    "description": "Behaviour when another relation gets the name of the source, or the source is"
+    " reset. `stop`: the task waits for your decision. `follow`: the task retracts the former rows and reads the new"
+    " ones.",
     "enum": ["stop", "follow"],
     "default": "stop",
 }
@@ -185,7 +186,7 @@ def shards(tick: str) -> Schema:
             "readChannelSize": without_effect({**U32, "default": 4096}),
             "flags": entries("Accepted, and of no effect here.", {}),
             "logLevel": {
-                "description": "How much is logged.",
+                "description": "Lowest level of logged messages.",
                 "enum": ["error", "warn", "info", "debug", "trace"],
                 "default": "info",
             },
@@ -231,7 +232,7 @@ _CAPTURED = only_one(
     _ENDPOINTS,
     "E014",
     "'endpoint' names exactly one of 'connector' and 'local'",
-    description="The connector to the outside.",
+    description="The connector to an external system.",
 )
 ADDRESS: Schema = {
     "type": "string",
@@ -240,11 +241,11 @@ ADDRESS: Schema = {
     "x-code": "E713",
 }
 _MATERIALIZED: Schema = {
-    "description": "The connector to the outside: `connector`, `local`, or an `address` with a `config`.",
+    "description": "The connector to an external system: `connector`, `local`, or an `address` with a `config`.",
     "type": "object",
     "properties": {
         **_ENDPOINTS,
-        "address": {**ADDRESS, "description": "Where a connector serves gRPC already, such as `localhost:5000`."},
+        "address": {**ADDRESS, "description": "Address of a running connector, such as `localhost:5000`."},
         "config": _CONFIG,
     },
     "additionalProperties": False,
@@ -264,8 +265,8 @@ _ON_CHANGE: Schema = without_effect(
     {"enum": ["abort", "backfill", "disableBinding", "disableTask"]},
     "a task whose schema no longer fits stops, and says why",
 )
-_DISABLE: Schema = {**BOOLEAN, "description": "Leave this binding out.", "default": False}
-_BACKFILL: Schema = {**U32, "description": "Raise it to start over.", "default": 0}
+_DISABLE: Schema = {**BOOLEAN, "description": "Disable this binding.", "default": False}
+_BACKFILL: Schema = {**U32, "description": "Raise this number to start the binding over.", "default": 0}
 _PRIORITY: Schema = {**U32, "description": "Higher priorities come first.", "default": 0}
 
 CAPTURE = record(
@@ -289,14 +290,14 @@ CAPTURE = record(
         ),
         "autoDiscover": record(
             "Discovery",
-            "What to do with resources that are new.",
+            "Behaviour for new resources.",
             {
                 "addNewBindings": {**BOOLEAN, "description": "Capture them too."},
                 "evolveIncompatibleCollections": {**BOOLEAN, "description": "Adapt collections that no longer fit."},
             },
             types=("object", "null"),
         ),
-        "interval": {**DURATION, "description": "How often to look for documents."},
+        "interval": {**DURATION, "description": "Interval between polls for documents."},
         "shards": shards("1s"),
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
@@ -308,14 +309,12 @@ CAPTURE = record(
 
 _FIELDS = record(
     "Fields",
-    "Which fields are materialized.",
+    "Selection of materialized fields.",
     {
-        "groupBy": array(
-            "Fields that are the key: other names of the collection's, in its order.", text("Name of a field.")
-        ),
-        "require": entries("Fields that must be, each with settings of the connector.", {}),
+        "groupBy": array("Fields of the collection's key, in the order of the key.", text("Name of a field.")),
+        "require": entries("Required fields, each with settings of the connector.", {}),
         "include": entries("The same as `require`.", {}),
-        "exclude": array("Fields that must not be.", text("Name of a field.")),
+        "exclude": array("Excluded fields.", text("Name of a field.")),
         "recommended": {
             "description": "Whether to add what the connector recommends, or how many levels deep.",
             "type": ["boolean", "integer"],
@@ -329,7 +328,7 @@ _FIELDS = record(
 
 MATERIALIZATION = record(
     "Materialization",
-    "Collections that are kept up to date in another system.",
+    "Collections that are stored, and kept up to date, in another system.",
     {
         "endpoint": _MATERIALIZED,
         "source": record(
@@ -337,17 +336,17 @@ MATERIALIZATION = record(
             "The capture whose collections are meant. Accepted, and of no effect here: name them in `bindings`.",
             {
                 "capture": text("Name of the capture."),
-                "targetNaming": text("How resources are named."),
+                "targetNaming": text("Rule for the names of resources."),
                 "deltaUpdates": {**BOOLEAN, "description": "Append documents instead of replacing rows."},
                 "fieldsRecommended": {"type": ["boolean", "integer"], "description": "As in a binding's `fields`."},
             },
             types=("string", "object"),
         ),
         "bindings": array(
-            "What is materialized, and where.",
+            "Materialized collections, each with its resource.",
             record(
                 "Binding",
-                "A collection, and where it goes.",
+                "A materialized collection and its resource.",
                 {
                     "resource": _RESOURCE,
                     "source": ref("source"),
@@ -375,15 +374,15 @@ _SELECTOR = record(
     "Partition selector",
     "Which logical partitions to read: every included field has one of its values, and no excluded field has any.",
     {
-        "include": entries("Fields, and the values of which one must match.", array("Values that are wanted.", {})),
-        "exclude": entries("Fields, and the values of which none may match.", array("Values that are left out.", {})),
+        "include": entries("Fields, each with its permitted values.", array("Permitted values.", {})),
+        "exclude": entries("Fields, each with its excluded values.", array("Excluded values.", {})),
     },
     patternProperties={},
 )
 
 _SOURCE = record(
     "Source",
-    "The collection to read, by its name alone or with what of it is wanted.",
+    "The collection to read: its name, or an object that also selects documents.",
     {
         "name": text("Name of the collection."),
         "partitions": ref("selector"),
@@ -396,7 +395,7 @@ _SOURCE = record(
 
 _READ = record(
     "Source",
-    "The collection to look at, by its name alone or with its logical partitions.",
+    "The collection to verify: its name, or an object that also selects partitions.",
     {"name": text("Name of the collection."), "partitions": ref("selector")},
     ("name",),
     types=("string", "object"),
@@ -430,7 +429,7 @@ _SHUFFLE: Schema = {
 
 _TRANSFORM = record(
     "Transform",
-    "One source of a derivation, and what is done with each of its documents.",
+    "One source of a derivation, and the lambda that runs for each of its documents.",
     {
         "name": text("Name of the transform, unique within the derivation.", pattern=f"^{TOKEN}$"),
         "source": ref("source"),
@@ -444,13 +443,13 @@ _TRANSFORM = record(
         "priority": {**U32, "description": "Documents of a higher priority are processed first.", "default": 0},
         "readDelay": {
             **DURATION,
-            "description": "How long after its publication a document is processed: `15m`, `1h`.",
+            "description": "Delay from a document's publication to its processing, such as `15m` or `1h`.",
         },
-        "disable": {**BOOLEAN, "description": "Leave this transform out.", "default": False},
-        "backfill": {**U32, "description": "Raise it to read the source from its start once more.", "default": 0},
+        "disable": {**BOOLEAN, "description": "Disable this transform.", "default": False},
+        "backfill": {**U32, "description": "Raise this number to read the source again from its start.", "default": 0},
         "formerly": text(
-            "The name that this transform had before it was renamed: it goes on where that one was, and reads nothing"
-            " again.",
+            "The former name of this transform: the transform continues where the former one stopped, and reads no"
+            " document again.",
             pattern=f"^{TOKEN}$",
         ),
         "onSourceReset": ON_SOURCE_RESET,
@@ -467,14 +466,14 @@ def _using() -> Schema:
         {name: find_authoring(name).config_schema() for name in names},
         "E014",
         f"'using' names exactly one of {' and '.join(listed.rsplit(', ', 1))}",
-        description="What runs the lambdas.",
+        description="The language of the lambdas, with its configuration.",
     )
 
 
 def _derive() -> Schema:
     return record(
         "Derivation",
-        "How the documents of this collection follow from those of others.",
+        "The derivation of this collection's documents from other collections.",
         {
             "using": _using(),
             "transforms": array("Sources, and the lambda of each.", ref("transform")),
@@ -498,7 +497,11 @@ _PROJECTION = record(
     "The location of a field, alone or with whether it is a logical partition.",
     {
         "location": {**POINTER, "description": "JSON pointer of the location."},
-        "partition": {**BOOLEAN, "description": "Store documents apart by this field.", "default": False},
+        "partition": {
+            **BOOLEAN,
+            "description": "Store documents with different values of this field in different files.",
+            "default": False,
+        },
     },
     ("location",),
     types=("string", "object"),
@@ -514,16 +517,16 @@ _JOURNALS = record(
             "Accepted, and of no effect here.",
             {
                 "compressionCodec": {
-                    "description": "How files are compressed.",
+                    "description": "Compression of files.",
                     "enum": ["NONE", "GZIP", "GZIP_OFFLOAD_DECOMPRESSION", "SNAPPY", "ZSTANDARD"],
                 },
-                "flushInterval": {**DURATION, "description": "After how long a file is complete."},
+                "flushInterval": {**DURATION, "description": "Duration after which a file is complete."},
                 "length": {**U32, "description": "Megabytes after which a file is complete."},
-                "retention": {**DURATION, "description": "How long files are kept."},
+                "retention": {**DURATION, "description": "Duration for which files are kept."},
             },
         )
     },
-    **{NO_EFFECT: "'flowctl compact' says what is kept"},
+    **{NO_EFFECT: "'flowctl compact' deletes history"},
 )
 
 
@@ -586,7 +589,7 @@ _STEP = only_one(
         ),
         "verify": record(
             "Verify",
-            "The collection's reduced documents are these, in the order of its key. Properties may be left out.",
+            "The expected reduced documents, in the order of the key. Properties may be left out.",
             {
                 "description": text("What should be."),
                 "collection": ref("read"),
@@ -609,7 +612,7 @@ _TEST = record(
     "Test",
     "Steps, as an array or with a description.",
     {
-        "description": text("What the test shows."),
+        "description": text("Purpose of the test."),
         "steps": array("Steps, in order.", ref("step")),
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
@@ -626,10 +629,10 @@ _SCHEMA: Schema = {
     "properties": {
         "type": {"description": 'JSON types. null is written in quotes: `[string, "null"]`.'},
         "required": {"description": "Properties that every document has."},
-        "default": {"description": "Stands for the value where it is left out."},
+        "default": {"description": "Value of the property in documents that lack it."},
         "properties": {"description": "The schema of each property."},
         "reduce": {
-            "description": "How two values at this location become one: `{strategy: sum}`.",
+            "description": "Reduction of two values at this location to one, such as `{strategy: sum}`.",
             "examples": [{"strategy": strategy} for strategy in STRATEGIES],
         },
     },
@@ -642,7 +645,7 @@ def catalog_schema() -> Schema:
     maps = ("object", "null")
     root = record(
         "Catalog",
-        "Collections, how they derive from one another, and tests of them.",
+        "Collections, derivations, materializations and tests.",
         {
             "$schema": text("The schema that editors check this file with."),
             "import": array(

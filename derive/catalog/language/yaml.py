@@ -145,7 +145,12 @@ def parse_yaml(text: str, name: str) -> YamlFile:
             mark = exc.context_mark or mark
         where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
         if mark and plain[mark.index : mark.index + 1] == "\t":
-            issue = Issue("E001", "not YAML: a tab is here, and only spaces may indent", where, "replace it by spaces")
+            issue = Issue(
+                "E001",
+                ("not YAML: a tab indents this line, but only spaces may indent"),
+                where,
+                "replace the tab with spaces",
+            )
             raise CatalogError([issue]) from exc
         raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
     except yaml.YAMLError as exc:
@@ -174,7 +179,7 @@ class _Composer:
         next(self._events)  # document end
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._fail("E001", "a catalog file holds one document, and another begins here", event)
+            self._fail("E001", "a catalog file has one YAML document, but a second one begins here", event)
         return value
 
     def _next(self) -> Any:
@@ -189,9 +194,9 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path)
         if len(path) > _DEEPEST:
-            self._fail("E001", f"this lies within more than {_DEEPEST} others", event)
+            self._fail("E001", f"this value is nested in more than {_DEEPEST} others", event)
         if event.tag and event.tag != "!" and not event.tag.startswith(_TAG):
-            self._fail("E001", f"the tag '{event.tag}' means nothing in a catalog", event)
+            self._fail("E001", f"the tag '{event.tag}' has no meaning in a catalog", event)
         if isinstance(event, yaml.ScalarEvent):
             self.spans[path] = Span(start.line, start.column, start.index, end.index)
             try:
@@ -216,9 +221,9 @@ class _Composer:
             self._fail("E001", f"there is no anchor '&{event.anchor}' before this alias", event)
         value, spans, keys = self._anchors[event.anchor]
         if len(self.spans) + len(spans) > _MOST_VALUES:
-            self._fail("E001", f"with what this alias stands for, there are more than {_MOST_VALUES:,} values", event)
+            self._fail("E001", f"after aliases are replaced, the file has more than {_MOST_VALUES:,} values", event)
         if len(path) + max(map(len, spans)) > _DEEPEST:
-            self._fail("E001", f"with what this alias stands for, values lie within more than {_DEEPEST} others", event)
+            self._fail("E001", f"after aliases are replaced, values are nested in more than {_DEEPEST} others", event)
         self.spans.update({(*path, *inner): span for inner, span in spans.items()})
         self.keys.update({(*path, *inner): span for inner, span in keys.items()})
         return value
@@ -243,10 +248,10 @@ class _Composer:
                 else:
                     merged.append(((*path, "<<"), value))
                 if not all(isinstance(source, dict) for _, source in merged):
-                    self._fail("E001", "what is merged by '<<' must be an object, or an array of objects", event)
+                    self._fail("E001", "'<<' can merge only an object, or an array of objects", event)
                 continue
             if name in values:
-                self._fail("E002", f"property '{name}' is here a second time", event)
+                self._fail("E002", f"property '{name}' is defined twice", event)
             start, end = event.start_mark, event.end_mark
             self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
             values[name] = self._value(next(self._events), (*path, name))

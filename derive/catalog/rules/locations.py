@@ -24,7 +24,7 @@ def check_pointer(at: Located, subject: str, report: Report) -> bool:
     if isinstance(pointer, str) and is_pointer(pointer):
         return True
     hint = f"did you mean '/{pointer}'?" if isinstance(pointer, str) and is_pointer(f"/{pointer}") else None
-    report.add("E302", f"{subject} must be a JSON pointer, and is {pointer!r}", at, hint)
+    report.add("E302", f"{subject} must be a JSON pointer, but is {pointer!r}", at, hint)
     return False
 
 
@@ -56,9 +56,9 @@ def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema:
     allowed = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
     where = "" if schema == "the schema" else f" in {schema}"
     if len(types) > 1 and set(types) <= set(SCALARS):
-        message = f"{subject} '{at.value}' must have one type of {', '.join(types)}, and may have any of them{where}"
+        message = f"{subject} '{at.value}' must have one type, but may have any of {', '.join(types)}{where}"
     else:
-        message = f"{subject} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
+        message = f"{subject} '{at.value}' must be a boolean, integer or string, but may be {allowed}{where}"
     report.add("E304", message, at)
     return None
 
@@ -113,7 +113,7 @@ class CollectionLocations:
             elsewhere = self._fields.get(field, location.value)
             if elsewhere != location.value:
                 taken = f"'{elsewhere}'" if elsewhere else "the whole document"
-                message = f"projection '{field}' is at '{location.value}', and the field of that name is {taken}"
+                message = f"projection '{field}' is at '{location.value}', but the field '{field}' is {taken}"
                 self._report.add("E305", message, location, "give the projection another name")
             declared[field] = Declared(location.value, partition)
         self._check_collisions(at)
@@ -131,7 +131,7 @@ class CollectionLocations:
         if read is None or write is None:
             return False
         if read != write:
-            message = f"{subject} '{at.value}' is {_a(read)} in the read schema, and {_a(write)} in the write schema"
+            message = f"{subject} '{at.value}' is {_a(read)} in the read schema, but {_a(write)} in the write schema"
             report.add("E307", message, at)
         return read == write
 
@@ -141,7 +141,7 @@ class CollectionLocations:
         for annotation in annotations:
             strategy = annotation.value.get("strategy") if isinstance(annotation.value, dict) else None
             if strategy not in (None, "lastWriteWins"):
-                message = f"a key '{at.value}' has the strategy '{strategy}', and a key stays as it is"
+                message = f"a key '{at.value}' has the strategy '{strategy}', but a key cannot be reduced"
                 self._report.add("E308", message, at, f"the strategy is at {annotation.position}")
 
     def _check_field(self, field: str, at: Located, *, partition: bool) -> None:

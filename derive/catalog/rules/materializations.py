@@ -56,7 +56,7 @@ def build_fields(at: Located | None, collection: CollectionSpec, position: Posit
     excluded = list(parts["exclude"].elements()) if "exclude" in parts else []
     for field_at in excluded:
         if field_at.value in include:
-            report.add("E705", f"the field '{field_at.value}' is excluded, and wanted too", field_at)
+            report.add("E705", f"the field '{field_at.value}' is both excluded and included", field_at)
     recommended = parts["recommended"].value if "recommended" in parts else True
     return FieldsSpec(
         position=at.position,
@@ -96,7 +96,7 @@ def _key(at: Located | None, collection: CollectionSpec, report: Report) -> tupl
     fields = tuple(at.value)
     if all(name in pointers for name in fields) and tuple(pointers[name] for name in fields) != collection.key:
         key = ", ".join(collection.key)
-        message = f"'groupBy' names other locations than the key of '{collection.name}', which is {key}"
+        message = f"'groupBy' must name the key of '{collection.name}', which is {key}"
         report.add("E706", message, at, "derive a collection with that key, and materialize it")
         return ()
     return fields
@@ -174,7 +174,7 @@ class MaterializationBuilder:
         )
         for other in names.values():
             if other.resource == spec.resource:
-                message = f"this resource is that of another binding already, at {other.position}"
+                message = f"another binding already has this resource, at {other.position}"
                 self._report.add("E703", message, definition.resource)
         return spec
 
@@ -187,7 +187,7 @@ class MaterializationBuilder:
         for text_at in _strings(at):
             match = _OTHER_REFERENCE.search(text_at.value)
             if match:
-                message = f"'{match[0]}' is no reference to a secret, and stays as it is"
+                message = f"'{match[0]}' is not a reference to a secret: the text stays unchanged"
                 self._notes.append(Issue("N004", message, text_at.position, f"write '${{env:{match[1]}}}'"))
         if isinstance(at.value, dict) and ENCRYPTED in at.value:
             message = "this configuration is encrypted, and has to be decrypted before it is used"

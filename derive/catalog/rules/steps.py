@@ -69,7 +69,7 @@ class Schedule:
         """Return the time of an `at`; the present time, and an issue, if it is invalid or in the past."""
         clock = _parse(when.value, self.begin)
         if clock is None:
-            message = f"'at' is no RFC 3339 time, and no offset from the beginning of the test: {when.value!r}"
+            message = f"'at' is neither an RFC 3339 time nor an offset from the beginning of the test: {when.value!r}"
             is_duration = _parse(f"+{when.value}", self.begin) is not None
             hint = f"did you mean '+{when.value}'?" if is_duration else "such as '2024-05-01T09:00:00Z' or '+20m'"
             self._report.add("E605", message, when, hint)
@@ -82,7 +82,7 @@ class Schedule:
         clock = self._present + parse_duration(step.at.value)
         if self._latest < 0:
             hint = f"give the documents of the first ingest step a time, such as 'at: +{step.at.value}'"
-            self._report.add("E606", "nothing is ingested before time passes", step.at, hint)
+            self._report.add("E606", "the test advances time before its first ingest step", step.at, hint)
         elif self._is_within(clock, step.at):
             self._present = clock
             self._wall = max(self._wall, clock)
@@ -108,7 +108,7 @@ class Schedule:
     def _is_within(self, clock: int, at: Located) -> bool:
         if 0 <= clock < _LAST:
             return True
-        self._report.add("E608", f"a test is at a time from 1970 to 9998, and {at.value} is not", at)
+        self._report.add("E608", f"times of a test are in the years 1970 to 9998, and {at.value} is not", at)
         return False
 
     def _is_next(self, clock: int, when: Located) -> bool:
@@ -119,10 +119,10 @@ class Schedule:
             show_offset(time, self.begin) if is_offset else format_rfc3339(time) for time in (self._present, self._wall)
         )
         if clock < self._present:
-            message = f"time does not go back: 'at' is {when.value}, and the test is at {present} already"
+            message = f"time cannot go back: 'at' is {when.value}, but the test is at {present} already"
             hint = "offsets count from the beginning of the test" if is_offset else _BEGINS
         else:
-            message = f"time does not go back: 'at' is {when.value}, and what was verified is known at {wall}"
+            message = f"time cannot go back: 'at' is {when.value}, but the verified contents are those of {wall}"
             hint = f"ingest before the verify step, or from {wall} on"
         self._report.add("E607", message, when, hint)
         return False
@@ -184,8 +184,8 @@ class StepBuilder:
                     self._report.add("E604", exc.message, at)
         for (before, _), (key, at) in pairwise(keyed):
             if key < before:
-                message = f"documents to verify are not in the order of the key of '{collection.name}'"
-                self._report.add("E602", message, at, "this one belongs further up")
+                message = f"the expected documents are not in the order of the key of '{collection.name}'"
+                self._report.add("E602", message, at, "move this document up")
                 return
 
     def _documents(self, definition: StepDef) -> Iterator[Located]:

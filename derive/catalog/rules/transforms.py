@@ -139,7 +139,9 @@ def _check_former_names(definition: CollectionDef, transforms: Sequence[Transfor
             message = f"'formerly' of '{transform.name.value}' names a transform that '{definition.name}' has now"
             report.add("E106", message, former, "write the name from before the rename")
         elif other is not former:
-            message = f"another transform of '{definition.name}' was '{former.value}' before, too; see {other.position}"
+            message = (
+                f"two transforms of '{definition.name}' have the former name '{former.value}'; see {other.position}"
+            )
             report.add("E106", message, former, "only one transform can continue the former one")
 
 
@@ -201,7 +203,7 @@ class TransformBuilder:
                 at = definitions[transform.name].shuffle or definitions[transform.name].name
                 message = (
                     f"the shuffle key of '{transform.name}' has types [{', '.join(transform.shuffle.key_types)}],"
-                    f" and {reason} [{', '.join(map(str, desired))}]"
+                    f" but {reason} [{', '.join(map(str, desired))}]"
                 )
                 self._report.add("E504", message, at)
         return [
@@ -218,7 +220,7 @@ class TransformBuilder:
         for transform in written:
             if transform.shuffle_script is not None and transform.shuffle is not None:
                 message = (
-                    f"the types of the key that the shuffle lambda of '{transform.name.value}' computes are not known"
+                    f"the types of the key that the shuffle lambda of '{transform.name.value}' computes are unknown"
                 )
                 hint = "add 'shuffleKeyTypes', such as [string], to 'derive'"
                 self._report.add("E506", message, transform.shuffle["lambda"], hint)

@@ -258,7 +258,9 @@ class DataflowGroup:
             before = feed.frontier
             feed.frontier, updates = source.poll()
             if feed.frontier <= before:
-                raise InternalError(f"input {identifier} does not know what others know of it")
+                raise InternalError(
+                    f"input {identifier} has returned no frontier for a time that other inputs have reached"
+                )
             operator.fill((), ((row, diff) for time, row, diff in updates if time <= tick.time))
             feed.updates.extend(update for update in updates if update[0] > tick.time)
         feeds[identifier] = feed

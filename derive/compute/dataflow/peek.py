@@ -210,7 +210,7 @@ def _unknown(seen: Seen, time: int) -> FrontierError:
     identifier, (since, upper, _, _) = next(
         (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]
     )
-    what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
+    what = f"{identifier} is known from {since} up to {upper}, but not at {time}"
     return FrontierError(what, hint="Read at another time.")
 
 

@@ -218,9 +218,9 @@ def _line(plan: Plan, names: Mapping[GlobalId, str]) -> str:  # noqa: PLR0911 - 
         case Counted(operator=operator):
             return f"tier 2: {operator.value}"
         case Keyed():
-            return f"tier 3: worked out anew for keys that change: {_kind(plan)}"
+            return f"tier 3: recomputed for changed keys: {_kind(plan)}"
         case Recomputed(reason=reason):
-            return f"tier 4: worked out anew as a whole ({reason}): {_kind(plan)}"
+            return f"tier 4: recomputed as a whole ({reason}): {_kind(plan)}"
 
 
 def _kind(plan: Keyed | Recomputed) -> str:

@@ -172,7 +172,7 @@ def outer_join_terms(join: OuterJoin, planned: Callable[[Relation], Plan]) -> Se
     around = replace(join, left=Get(-1, join.left.types), right=Get(-2, join.right.types))
     if any(map(has_subquery, predicates)):
         sources = [Source(get.id, get.types) for get in gets_of(join.predicate)]
-        return [all_of(Recomputed((left, right, *sources), around, "a subquery is asked for each pair of rows"))]
+        return [all_of(Recomputed((left, right, *sources), around, "a subquery is evaluated for each pair of rows"))]
     is_mixed = any(all(sides(predicate, width)) for predicate in others)
     if pairs and not is_mixed and not any(map(can_fail, predicates)):
         return _sum(join, left, right, pairs, others)
@@ -402,7 +402,7 @@ def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911, PLR0912 - on
             return outer_join_terms(relation, plan_of)
         case Unnest():
             keys = [Column(index, kind) for index, kind in enumerate(relation.input.types)]
-            return [all_of(_by_keys(relation, relation.input, keys, "elements of an array that never changes"))]
+            return [all_of(_by_keys(relation, relation.input, keys, "elements of a constant array"))]
         case UnionAll():
             return _few([term for part in relation.inputs for term in _terms(part)])
         case Distinct():
@@ -529,13 +529,13 @@ def _reduce(reduction: Reduce) -> Plan:
 def _window(window: Window) -> Plan:
     partitions = [list(function.partition) for function in window.functions]
     shared = reduce(lambda keys, others: [key for key in keys if key in others], partitions)
-    return _by_keys(window, window.input, shared, "a window looks at all rows")
+    return _by_keys(window, window.input, shared, "a window function reads all rows")
 
 
 def _top(top: TopK) -> Sequence[Term]:
     if top.limit is None and not top.offset:
         return _terms(top.input)
-    return [all_of(_by_keys(top, top.input, top.keys, "the first rows are chosen among all"))]
+    return [all_of(_by_keys(top, top.input, top.keys, "the first rows are selected from all rows"))]
 
 
 def _by_keys(relation: Window | TopK | Unnest, source: Relation, keys: Sequence[Expression], reason: str) -> Plan:

@@ -416,7 +416,7 @@ def place_of(address: str, option: str, security: Security, *, listens: bool = F
     """
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
-        raise UsageError(f"{option} must be HOST:PORT, and is '{address}'", hint="such as 127.0.0.1:6876")
+        raise UsageError(f"{option} must be HOST:PORT, not '{address}'", hint="such as 127.0.0.1:6876")
     if int(port) == 0 and not listens:
         raise UsageError(
             f"port 0 of {host} cannot be reached", hint="give the port that the instance prints when it starts"

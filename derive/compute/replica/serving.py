@@ -73,7 +73,10 @@ class InstanceServer:
             self._server, port = self._wait(self._begin(listen))
         except RuntimeError as exc:
             self._end()
-            raise UsageError(f"cannot listen at {listen}: {exc}", hint="is the port taken?") from exc
+            raise UsageError(
+                f"cannot listen at {listen}: {exc}",
+                hint="if another process uses the port, choose another one with --listen, or port 0",
+            ) from exc
         self.address = f"{listen.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
@@ -100,7 +103,7 @@ class InstanceServer:
 
     async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
         if not self._security.is_authorized(context):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is another one")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
         session = _Session()
         reader = asyncio.create_task(self._read(session, commands, context))
         try:
@@ -123,7 +126,7 @@ class InstanceServer:
         except Exception as error:
             context.set_code(grpc.StatusCode.INTERNAL)
             context.set_details(f"{type(error).__name__}: {error}")
-            self._loop.call_exception_handler({"message": "a command was not obeyed", "exception": error})
+            self._loop.call_exception_handler({"message": "a command has failed", "exception": error})
             await asyncio.sleep(_REFUSAL_SECONDS)
         finally:
             session.close()

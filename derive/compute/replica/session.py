@@ -63,7 +63,8 @@ def check_hello(hello: Hello, folder: str) -> None:
     """
     if hello.protocol != PROTOCOL:
         raise ProtocolError(
-            f"the instance speaks {PROTOCOL}, and not {hello.protocol}", hint="use the same release at both ends"
+            (f"the instance has protocol {PROTOCOL}, and the controller {hello.protocol}"),
+            hint="use the same release at both ends",
         )
     if hello.folder != folder:
         raise ProtocolError(

@@ -141,7 +141,7 @@ class Worker:
                 name = self._store.tables.name_of(source.id) or source.name
                 known = self._store.collection(name)
                 if known is None or known.upper <= as_of:
-                    raise FencedError(f"'{name}' was reset: what it held at {as_of} was known, and is not any more")
+                    raise FencedError(f"'{name}' was reset: its contents at {as_of} are no longer known")
                 inputs[source.id] = relation_input(self._store, replace(source.source, name=source.name), as_of)
         except BaseException:
             for opened in inputs.values():

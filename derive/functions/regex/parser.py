@@ -483,7 +483,7 @@ class _Reader:
             if any(self._text.startswith(sign, self._at) for sign in _AHEAD):
                 raise unsupported(
                     "look-around constraints in regular expressions are not supported",
-                    "Match what is around as well, in parentheses of its own, or write two conditions.",
+                    "Match the surrounding text in a group of its own, or write two conditions.",
                 )
             if not self._accept(":"):
                 raise invalid("quantifier operand invalid")

@@ -400,7 +400,7 @@ def _template_of(text: str) -> _Template:
 def _written_number(number: Decimal, text: str) -> str:
     template = _template_of(text)
     if not number.is_finite():
-        raise SqlError("0A000", "templates cannot show what is not a finite number")
+        raise SqlError("0A000", "templates cannot show NaN and infinities")
     shown = rounded(number, template.behind)
     is_negative = shown < 0
     figures = format(shown.copy_abs(), f".{template.behind}f")

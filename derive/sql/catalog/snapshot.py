@@ -69,7 +69,7 @@ def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation
         SqlError: the collection no longer has these columns.
     """
     if collection is None:
-        raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is not in the catalog any more')
+        raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is no longer in the catalog')
     for column in item.columns:
         _require_column(item, column, collection)
     return as_recorded(collection, [column.name for column in item.columns]).relation
@@ -81,7 +81,7 @@ def _require_column(item: Item, column: NamedColumn, collection: NamedRelation) 
             if now.type is not column.type:
                 raise disagreement(item, "0A000", _changed(column, now.type))
             return
-    raise disagreement(item, "42703", f'collection "{collection.name}" has no column "{column.name}" any more')
+    raise disagreement(item, "42703", f'collection "{collection.name}" no longer has the column "{column.name}"')
 
 
 def _changed(column: NamedColumn, now: Type) -> str:
@@ -415,7 +415,7 @@ class DdlTransaction:
                 raise _conflict(f'renamed "{self.base.items[identifier].name}"')
         for user in now.users(change.removed):
             if user.id not in change.removed:
-                raise _conflict(f'defined "{user.name}", which depends on what is dropped here')
+                raise _conflict(f'defined "{user.name}", which depends on a dropped relation')
         leaving = {*change.removed, *change.renamed}
         taken = {item.name for item in now.items.values() if item.id not in leaving}
         for name in (*change.renamed.values(), *(item.name for item in change.added)):

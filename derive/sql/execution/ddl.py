@@ -123,13 +123,13 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
         coordinator.store.changes.wake()
     if not computing.is_of_options(place):
         return ()
-    message = f'replica "{name}" is one of the server\'s options, and is back once it is started with them again'
+    message = f'replica "{name}" is named by the server\'s options: a server with these options has it'
     return (Notice("NOTICE", "00000", message),)
 
 
 def _meant(computing: ComputeInstances, name: str) -> str | None:
     if name == LOCAL:
-        return "It goes as soon as another replica has caught up with it."
+        return "It ends as soon as another replica has caught up with it."
     nearest = suggest(name, computing.places)
     return f'Did you mean "{nearest}"?' if nearest else None
 

@@ -400,7 +400,7 @@ async def time_of(
     if as_of.is_at_least:
         time = max(time, since, upper - 1)
     if time >= upper and time > await coordinator.storage_clock.horizon(ids):
-        newest = f"known is what is read up to {time_text(upper - 1)}, and " if upper > since else ""
+        newest = f"the relations are known up to {time_text(upper - 1)}; " if upper > since else ""
         raise SqlError(
             "22023",
             f"{time_text(time)} is in the future",
@@ -431,6 +431,6 @@ def clock_of(state: State, as_of: AsOf) -> int:
             pass
     raise SqlError(
         "22023",
-        "AS OF takes a clock in microseconds, or a time such as '2024-01-01T00:00:00Z'",
+        "AS OF takes a timestamp in microseconds, or a time such as '2024-01-01T00:00:00Z'",
         offset=as_of.offset,
     )

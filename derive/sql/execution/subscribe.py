@@ -120,7 +120,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
     require_maintainable(relation, "subscription")
     ids = ids_of(relation)
     if any(map(is_provisional, ids)):
-        what = "what this transaction has begun to define cannot be subscribed to"
+        what = "a transaction cannot subscribe to a relation that it has defined"
         raise SqlError("0A000", what, hint="COMMIT first: the relation exists from the commit on")
     up_to = None
     if statement.up_to is not None:
@@ -203,7 +203,9 @@ class _Stream:
             return  # the next response has the progress, too
         if self._handed - self._taken > MOST_WAITING and not self._controller.is_local():
             self._is_too_slow = True
-            failure = FrontierError(f"more than {MOST_WAITING} bytes of updates wait for the client to take them")
+            failure = FrontierError(
+                f"more than {MOST_WAITING} bytes of updates wait, because the client reads too slowly"
+            )
             response = TailResponse(response.id, response.lower, response.lower, (), failure)
         self._handed += _bytes_of(response)
         self._handover.put(response)

@@ -81,7 +81,7 @@ class Instances:
             folder,
             Security(token),
             log=self.log,
-            report=lambda death: _log(root, f"{death}; it is started again"),
+            report=lambda death: _log(root, f"{death}; the replica is restarted"),
         )
 
 

@@ -237,7 +237,7 @@ class ComputeInstances:
             if folder is not None:
                 self._lock_of_folder.enter_context(locked(folder))
         except BusyError as error:  # a fenced server has it for a short time
-            folder, told = None, "views are worked out anew in another one, which is gone with this server"
+            folder, told = None, "views are recomputed in a temporary folder, which ends with this server"
             TaskLog(self._root, LOG).write("warn", f"{error.message}: {told}")
         self._worker = Worker(self._store, folder, "local", self._report)
         self.local = LocalReplica(self.controller, self._worker)

@@ -104,7 +104,7 @@ def parse_lock(reader: TokenReader) -> LockTable:
     reader.accept_word("nowait")
     if mode != _LOCK_MODES[0]:
         message = f"LOCK TABLE in {' '.join(mode).upper()} mode is not supported"
-        hint = "Leave it out: a transaction whose reads others have written fails with 40001, and is run again."
+        hint = "Omit it: COMMIT fails with 40001 if another session wrote a relation that was read. Then run it again."
         raise SqlError("0A000", message, offset=offset, hint=hint)
     return LockTable(relations)
 

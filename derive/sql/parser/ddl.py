@@ -136,8 +136,8 @@ def _name(reader: TokenReader) -> tuple[str, int]:
 
 
 _NUMBERS = "Let the client give each row its number or UUID; a column may have a DEFAULT, and be NOT NULL."
-_ROWS = "Leave it out: a table is a multiset, whose writers see to that. CREATE INDEX makes look-ups quick."
-_CONDITIONS = "Leave it out: writers see to that. A view can tell of the rows that break it."
+_ROWS = "Omit it: a table is a multiset, and its writers keep keys unique. CREATE INDEX makes lookups fast."
+_CONDITIONS = "Omit it: writers check the rows. A view can select the rows that violate the condition."
 _CONSTRAINTS = {
     "primary": ("primary keys", _ROWS),
     "unique": ("unique keys", _ROWS),
@@ -151,16 +151,19 @@ _TABLE_CONSTRAINTS = {
     "exclude": ("exclusions", _CONDITIONS),
 }
 """Names of unsupported constraints with hints, by first word."""
-_ROLES = "roles", "A password file says who may connect, and all may do everything."
+_ROLES = "roles", "A password file names the users who may connect; all users have all rights."
 _KINDS = {
-    "database": ("databases", "A server has one, whose name does not matter: another data folder has another server."),
+    "database": (
+        "databases",
+        ("A server has one database, and its name does not matter: another data folder has another server."),
+    ),
     "role": _ROLES,
     "user": _ROLES,
-    "type": ("types", "Take jsonb for what has parts, and text for what is one of a few words."),
-    "function": ("functions", "A view can name a query; a derivation has lambdas in SQL and TypeScript."),
+    "type": ("types", "Use jsonb for composite values, and text for enumerations."),
+    "function": ("functions", "Use a view for a query, or a derivation for code in SQL or TypeScript."),
     "sequence": ("sequences", _NUMBERS),
-    "trigger": ("triggers", "A materialized view follows what is written, and SUBSCRIBE sends it."),
-    "extension": ("extensions", "Leave it out: what there is needs none."),
+    "trigger": ("triggers", "A materialized view follows all writes, and SUBSCRIBE sends its changes."),
+    "extension": ("extensions", "Omit it: all features are built in."),
 }
 """Names of objects that CREATE does not support, with hints, by first word."""
 
@@ -172,7 +175,7 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
     if reader.is_word("temp", "temporary"):
-        hint = "Create a table, and drop it in the end; or name a query by WITH."
+        hint = "Create a table, and drop it afterwards; or name a query with WITH."
         raise SqlError("0A000", "temporary relations are not supported", offset=reader.offset, hint=hint)
     is_materialized = reader.accept_word("materialized") is not None
     if is_materialized or reader.is_word("view"):

@@ -110,7 +110,7 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
         return f"Did you mean {word.upper()}?"
     name = reader.token.value
     if reader.token.kind is TokenKind.WORD and name in _NAMES and reader.ahead(1).value != "by":
-        return f'This word has a meaning in SQL. A column or table of this name takes quotes: "{name}".'
+        return f'This word is reserved in SQL. Quote the name of a column or table: "{name}".'
     return None
 
 
@@ -124,22 +124,22 @@ def _meant(token: Token, sought: Set[str]) -> str | None:
     return min(near)[2] if near else None
 
 
-_UPKEEP = "Leave it out: tables and indexes are looked after by themselves."
-_RIGHTS = "Leave it out: users have no rights of their own. A password file says who may connect."
+_UPKEEP = "Omit it: tables and indexes are maintained automatically."
+_RIGHTS = "Omit it: all users have the same rights. A password file names the users who may connect."
 _UNSUPPORTED = {
     "analyze": _UPKEEP,
     "call": "There are no procedures.",
-    "checkpoint": "Leave it out: what is committed is on disk.",
+    "checkpoint": "Omit it: committed data are on disk.",
     "cluster": _UPKEEP,
-    "comment": "Leave it out: comments are not kept.",
+    "comment": "Omit it: comments are not stored.",
     "do": "There are no procedures: send the statements.",
     "grant": _RIGHTS,
     "import": None,
-    "listen": "SUBSCRIBE sends the updates of a relation as they come.",
+    "listen": "Use SUBSCRIBE, which sends the updates of a relation.",
     "load": None,
     "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
-    "notify": "SUBSCRIBE sends the updates of a relation as they come.",
-    "refresh": "Leave it out: a materialized view is kept up to date.",
+    "notify": "Use SUBSCRIBE, which sends the updates of a relation.",
+    "refresh": "Omit it: a materialized view is kept up to date.",
     "reindex": _UPKEEP,
     "revoke": _RIGHTS,
     "security": None,
@@ -322,7 +322,7 @@ class StatementParser:
 
 
 def _not_measured(offset: int) -> SqlError:
-    hint = "EXPLAIN tells of the operators, and EXPLAIN TIMESTAMP FOR at which time a query reads."
+    hint = "EXPLAIN shows the operators of a query, and EXPLAIN TIMESTAMP FOR the time of its read."
     return SqlError("0A000", "EXPLAIN ANALYZE is not supported: no measurements are taken", offset=offset, hint=hint)
 
 

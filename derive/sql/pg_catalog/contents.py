@@ -171,7 +171,7 @@ def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
 
 
 def _dependencies(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    """Yield the dependencies of indexes on their relation, and of a view's rule on the view and on what it reads."""
+    """Yield the dependencies of indexes on their relation, and of a view's rule on the view and on its sources."""
     oid = FIRST_OID + relation.id
     for index in relation.indexes:
         on_columns: CatalogRow = {"classid": _RELATIONS, "objid": FIRST_OID + index.id, "refclassid": _RELATIONS}

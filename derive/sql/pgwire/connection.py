@@ -226,7 +226,7 @@ class Connection:
 
     def give_way(self) -> None:
         """Close a connection that has not logged in, in favour of another one."""
-        hint = "another connection came, and this one had waited longest; log in at once, and try again"
+        hint = "this connection had waited longest, and was closed for a new one; connect again, and log in at once"
         self._reason = SqlError("53300", "too many connections wait to log in", hint=hint)
         self._wire.stop()
         self._abort_soon()

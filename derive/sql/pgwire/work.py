@@ -17,10 +17,10 @@ from derive.sql.results import Session
 _OF_SYSTEM = {
     errno.ENOSPC: ("53100", "no space is left on the disk", "free some space, and try again"),
     errno.EDQUOT: ("53100", "no space is left on the disk for this user", "free some space, and try again"),
-    errno.ENOMEM: ("53200", "out of memory", "ask for less at once"),
+    errno.ENOMEM: ("53200", "out of memory", "read fewer rows in one statement"),
     errno.EMFILE: ("53000", "the server has too many files open", "try again; raise the server's limit, ulimit -n"),
     errno.ENFILE: ("53000", "the machine has too many files open", "try again; raise the machine's limit"),
-    errno.EIO: ("58030", "the disk cannot be read or written", "see what the system says of the disk"),
+    errno.EIO: ("58030", "the disk cannot be read or written", "see the system's log for errors of the disk"),
 }
 """SQLSTATEs of operating system errors, as in PostgreSQL, with messages and hints."""
 
@@ -54,7 +54,7 @@ def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None
         sqlstate, message, hint = lacking
         return SqlError(sqlstate, message, hint=hint)
     on_defect(error)
-    hint = "this is a defect of the server, whose standard error says more; the session goes on"
+    hint = "this is a defect of the server, whose standard error has details; the session continues"
     return SqlError("XX000", f"internal error: {type(error).__name__}: {error}", hint=hint)
 
 

@@ -65,7 +65,7 @@ def type_of(name: TypeName) -> Type:
     kind = _TYPES.get(name.name)
     if kind is None:
         if name.name in _UNSUPPORTED:
-            instead = "Take text, which holds whatever its values are written as."
+            instead = "Use text."
             raise SqlError("0A000", f"type {name.name} is not supported", offset=name.offset, hint=instead)
         nearest = suggest(name.name, _TYPES)
         hint = f"Did you mean {nearest}?" if nearest else None
@@ -137,7 +137,7 @@ class ParameterTypes:
         for index in range(self._count):
             if index not in self._types:
                 message = f"could not determine data type of parameter ${index + 1}"
-                hint = f"Write ${index + 1}::text, or whatever its type is."
+                hint = f"Write ${index + 1}::text, or another type."
                 raise SqlError("42P18", message, offset=self._offsets.get(index), hint=hint)
         return tuple(self._types[index] for index in range(self._count))
 

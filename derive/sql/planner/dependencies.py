@@ -121,14 +121,14 @@ def require_maintainable(relation: Relation, what: str) -> None:
         SqlError: 0A000, the relation contains a volatile function or WITH RECURSIVE.
     """
     if has_recursion(relation):
-        hint = "Ask it as a query, or keep its rows in a table by CREATE TABLE … AS."
+        hint = "Run it as a query, or store its rows in a table with CREATE TABLE … AS."
         raise SqlError("0A000", f"WITH RECURSIVE cannot be used in a {what}", hint=hint)
     if any(identifier >= FIRST_SYSTEM_ID for identifier in types_read(relation)):
         raise SqlError("0A000", f"system relations cannot be used in a {what}", hint="Query them directly.")
     name = volatile_function(relation)
     if name is not None:
         message = f"{name}() cannot be used in a {what}"
-        hint = "Its value changes without anything that is read; use it in the query that reads the result."
+        hint = "Its value changes even if no relation changes: call it in the query that reads the result."
         raise SqlError("0A000", message, hint=hint)
 
 

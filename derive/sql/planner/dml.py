@@ -291,7 +291,7 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
     """
     named = TablePlanner(queries).named(name)
     if named.kind is not RelationKind.TABLE:
-        hint = f'"{named.name}" is a {named.kind.value}, whose rows follow from others.'
+        hint = f'"{named.name}" is a {named.kind.value}, and its rows are computed from other relations.'
         raise SqlError("42809", f'"{named.name}" is not a table', offset=name.offset, hint=hint)
     return named
 

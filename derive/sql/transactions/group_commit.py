@@ -245,7 +245,7 @@ class GroupCommit:
                 continue
             if waiting.basis and self._is_outdated(waiting.basis, before):
                 waiting.done.set_exception(
-                    _outdated("another transaction has written what this one has read", waiting.basis)
+                    _outdated("another transaction has written a relation that this one has read", waiting.basis)
                 )
                 continue
             tables = {table for table, _, _ in waiting.writes}
@@ -286,7 +286,9 @@ class GroupCommit:
             nonlocal tries
             tries += 1
             if tries > _MOST_TRIES or not await self._others.is_unchanged(ids, basis.time, time, writing):
-                raise _outdated("others have written what this transaction has read, or are about to", basis)
+                raise _outdated(
+                    ("other processes have written a relation that this transaction has read, or are about to"), basis
+                )
             self.check_histories(basis.histories)
 
         return check
@@ -323,14 +325,16 @@ class GroupCommit:
 
 
 def _replaced() -> SqlError:
-    message = "could not serialize access: what this transaction has read was reset, dropped or altered since"
+    message = (
+        "could not serialize access: a relation that this transaction has read was reset, dropped or altered since"
+    )
     return SqlError("40001", message, hint="run the transaction again")
 
 
 def _outdated(reason: str, basis: Basis) -> SqlError:
     hint = "run the transaction again"
     if not basis.is_strict:
-        hint += f" when what it reads is known beyond {time_text(basis.time)}, all of it"
+        hint += f" after all relations that it reads are known beyond {time_text(basis.time)}"
     return SqlError("40001", f"could not serialize access: {reason}", hint=hint)
 
 

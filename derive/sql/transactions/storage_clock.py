@@ -343,7 +343,7 @@ class StoreClock:
         if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW and not self._ownership.is_somebodys():
             raise SqlError(
                 "55000",
-                f"what '{item.name}' holds at that time is not known, because no server maintains the view",
+                f"the rows of '{item.name}' at that time are not known, because no server maintains the view",
                 hint="start `flowctl sql serve`; or read the newest time at which all that is read is known, if there"
                 " is one: SET transaction_isolation = serializable",
             )
@@ -355,7 +355,7 @@ class StoreClock:
             return
         raise SqlError(
             "55000",
-            f"what '{spec.name}' holds now is not known, because no run derives the collection",
+            f"the present documents of '{spec.name}' are not known, because no run derives the collection",
             hint="start `flowctl run`; or read the newest time at which all that is read is known, if there is one:"
             " SET transaction_isolation = serializable",
         )

@@ -51,7 +51,7 @@ def csv_rows(
                 continue  # a blank line
             if len(row) != len(columns):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-                yield reader.line_num, DocumentError(f"{cells}, and the header names {len(columns)}")
+                yield reader.line_num, DocumentError(f"{cells}, but the header names {len(columns)}")
                 continue
             if size > FEW_VALUES and (error := too_many_values(map(str.encode, row), most_bytes)):
                 yield reader.line_num, error
@@ -113,8 +113,10 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
         listed = ", ".join(f"'{name}'" for name in missing)
         shown = f": {','.join(header)[:200]}" if spec.redaction is None else ""
         raise DocumentError(
-            f"{name}:1: '{spec.name}' requires {listed}, and the header does not name"
-            f" {'it' if len(missing) == 1 else 'them'}{shown}",
+            (
+                f"{name}:1: '{spec.name}' requires {listed}, but the header does not name"
+                f" {'it' if len(missing) == 1 else 'them'}{shown}"
+            ),
             hint="the first line must name the columns",
         )
 

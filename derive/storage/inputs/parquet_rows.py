@@ -487,7 +487,7 @@ def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMEN
                 yield from enumerate(rows.of(batch), start=read + 1)
                 read += batch.num_rows
     except (OSError, pa.ArrowException) as exc:
-        what = "is not a readable Parquet file" if not read else f"is damaged behind its row {read:,}"
+        what = "is not a readable Parquet file" if not read else f"is damaged after its row {read:,}"
         raise DocumentError(f"{path} {what}: {' '.join(str(exc).split())}", hint=NOTHING_INGESTED) from exc
 
 

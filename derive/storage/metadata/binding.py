@@ -94,7 +94,7 @@ def _bound(
     stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
     says = " and ".join(now for _, now, before in changes if now != before)
     if is_of_sql(name):
-        way_out = "say in the catalog what the table of SQL has: its key is its first column, and it has no partitions"
+        way_out = "change the catalog to fit the table of SQL: its key is its first column, and it has no partitions"
     elif read_task(db, name):
         way_out = f"use another name, or start over: flowctl reset --task {name}"
     else:

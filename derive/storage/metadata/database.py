@@ -358,7 +358,7 @@ class Metadata:
         self.notify(others=wakes)
 
     def _require_present(self) -> None:
-        """Raise an error if the file was removed from its path: nobody would read the commit.
+        """Raise an error if the file was removed from its path: no process would read the commit.
 
         Raises:
             StorageError: the file was removed or replaced, for example by `flowctl restore`.

@@ -22,7 +22,7 @@ class Owner(Enum):
     INGEST = "flowctl ingest"
     TASK = "its task"
     TABLE = "statements of SQL"
-    SOURCE = "the feeder of its source"
+    SOURCE = "the ingestion of its source"
     VIEW = "the dataflow of its materialized view"
     INTERNAL = "flowctl itself"
 
@@ -32,7 +32,7 @@ class Door(Enum):
 
     INGEST = "flowctl ingest"
     TASK = "a task of the catalog"
-    SERVER = "the server of SQL, for statements and for feeders"
+    SERVER = "the SQL server"
     DATAFLOW = "a dataflow"
     TEST = "a step of a catalog test, in a data folder of its own"
 

@@ -239,7 +239,7 @@ def test_reserved_name_gets_a_hint_to_quote(text: str, word: str | None) -> None
     with pytest.raises(SqlError, match="syntax error") as caught:
         parse(text)
 
-    hint = f'This word has a meaning in SQL. A column or table of this name takes quotes: "{word}".'
+    hint = f'This word is reserved in SQL. Quote the name of a column or table: "{word}".'
     assert caught.value.hint == (hint if word else None)
 
 

@@ -56,7 +56,7 @@ class RemoteReplica:
         self, controller: Controller, name: str, address: str, security: Security, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._controller, self.name, self.address, self._security = controller, name, address, security
-        self.trouble = "is not connected to yet"
+        self.trouble = "is not connected yet"
         self._lock = threading.Lock()
         self._is_closed = False
         self._link: _GrpcLink | None = None
@@ -79,7 +79,7 @@ class RemoteReplica:
                     failures = 0
             except Exception as error:
                 self.trouble = f"{type(error).__name__}: {error}"
-                message = f"replica {self.name} is connected to again, after a defect"
+                message = f"replica {self.name} is connected again, after an internal error"
                 asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
             failures += 1
             await asyncio.sleep(_RECONNECT_BACKOFF.pause(failures))

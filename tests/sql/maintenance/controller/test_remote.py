@@ -136,7 +136,7 @@ def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.Abs
         server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
         replica = RemoteReplica(controller, "one", server.address, Security("guess"), loop)
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while replica.trouble != "the token is another one":
+        while replica.trouble != "the token is wrong":
             assert time.monotonic() < deadline
         replica.close()
         server.stop()
@@ -176,7 +176,7 @@ def test_a_refusal_is_reported_in_every_session(tmp_path: Path, loop: asyncio.Ab
         for _ in range(20):
             replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
             deadline = time.monotonic() + _PATIENCE_SECONDS
-            while replica.trouble == "is not connected to yet":
+            while replica.trouble == "is not connected yet":
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             troubles.add(replica.trouble)
@@ -205,7 +205,7 @@ def test_unsendable_command_is_reported_and_the_connection_renewed(
         assert is_welcomed.wait(_PATIENCE_SECONDS)
         replica.close()
         server.stop()
-    assert told == ["replica one is connected to again, after a defect: no such text"]
+    assert told == ["replica one is connected again, after an internal error: no such text"]
 
 
 def test_internal_error_of_an_instance_is_reported_at_both_ends(
