@@ -43,7 +43,9 @@ def acquire_inputs(
     desired = needs(task.inputs, task.tick, positions)
     sources = {spec.state_key: (spec.source, desired[spec.state_key]) for spec in task.inputs}
     relations = {key: read for key, place in (places or {}).items() if (read := place.relations)}
-    return store.task_capabilities.acquire_inputs(task.name, sources, capability, relations, keeps=keeps)
+    return store.task_capabilities.acquire_inputs(
+        task.name, sources, capability, relations, begun=positions.keys(), keeps=keeps
+    )
 
 
 def gone(catalog: CatalogSpec, store: Maintainable) -> list[str]:

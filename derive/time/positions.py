@@ -208,11 +208,12 @@ def lost(
 ) -> TaskError | None:
     """Return the error of a task whose unread history was compacted while the task had no capability; None otherwise.
 
-    The compacted history mixes documents that the task has processed with others.
+    The compacted history mixes documents that the task has processed with others. This may also be so at the beginning:
+    a position is recorded before an endpoint stores its first rows.
     """
     for spec in inputs:
         history = histories[spec.state_key]
-        if _has_begun(spec, tick, positions) and not history.is_kept and _need(spec, tick, positions) < history.since:
+        if spec.state_key in positions and not history.is_kept and _need(spec, tick, positions) < history.since:
             return TaskError(
                 f"'{spec.name}' of '{task}' still needs history of '{spec.source}' before"
                 f" {format_rfc3339(history.since)}, which was compacted while the input was not in the catalog, or was"

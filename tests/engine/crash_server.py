@@ -36,7 +36,9 @@ from derive.shard.progress import Message, Progress
 from derive.shard.worker import run_alone
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
+from derive.storage.table_types import TableUpdate
 from derive.time.extent import Limits
 
 _FENCED = 3
@@ -109,24 +111,40 @@ class Deeds:
             spec = self.catalog.collections[collection]
             Ingestion(self.store, spec, clock="/at").load("history", enumerate(documents, start=1))
 
-    def run(self, shards: int, most: int, late: str = "") -> None:
-        """Run every task; with `late`, beside attempts that are paused there and go on when `wake` lets them."""
+    def run(self, shards: int, most: int, late: str = "", tasks: list[str] | None = None) -> None:
+        """Run tasks; with `late`, beside attempts that are paused there and go on when `wake` lets them."""
         executor = PausesAttempts(late, Path(f"{self.data}.late")) if late else InProcessExecutor()
-        self.work(self.begin(self.store, shards, most, executor))
+        self.work(self.begin(self.store, shards, most, executor, tasks))
 
-    def run_twice(self, shards: int) -> None:
-        """Run every task, and again a moment later, also those that have waited for the time of another one."""
+    def run_twice(self, shards: int, view: str = "") -> None:
+        """Run every task, and again a moment later, also those that have waited for the time of another one.
+
+        Args:
+            shards: number of shards of tasks that have never run.
+            view: name of a materialized view that advances in between; empty for none.
+        """
         run = self.begin(self.store, shards)
         run.step()
         self.wall += 2_000_000
+        table = self.store.tables.find(view) if view else None
+        if table is not None:
+            self.store.tables.commit([TableUpdate(table.id, None, self.wall)], Door.DATAFLOW)
         self.work(run)
 
-    def begin(self, store: Store, shards: int, most: int = 1_000_000, executor: InProcessExecutor | None = None) -> Run:
+    def begin(
+        self,
+        store: Store,
+        shards: int,
+        most: int = 1_000_000,
+        executor: InProcessExecutor | None = None,
+        tasks: list[str] | None = None,
+    ) -> Run:
         limits = Limits(documents=most)
         run, _ = open_changing_run(
             self.catalog,
             store,
             executor or InProcessExecutor(),
+            tasks=tasks,
             shards=shards,
             limits=limits,
             accepted=list(self.catalog.tasks),

@@ -126,8 +126,9 @@ def test_task_absent_during_compaction_is_reported(tmp_path: Path) -> None:
     assert settle(world.catalog, world.store) == ["n/totals"]
     assert since_of(world, 16_000_000) == 16_000_000
     world.catalog = here
-    with pytest.raises(TaskError, match="'later' of 'n/totals' still needs history of .* was compacted") as caught:
-        world.step()
+    for _ in range(2):  # the second run does not take the compacted history for one that was kept
+        with pytest.raises(TaskError, match="'later' of 'n/totals' still needs history of .* was compacted") as caught:
+            world.step()
     assert (
         caught.value.hint
         == "raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"

@@ -81,8 +81,8 @@ def test_compacted_history_is_a_start_or_a_loss() -> None:
 
     assert compacted(specs, TICK, {"old": 40}, rights) == [(specs[1], 50)]
     assert lost("t/task", specs, TICK, {"old": 40}, rights) is None
-    assert lost("t/task", specs, TICK, {"old": 40, "new": BEGINNING}, rights) is None
-    error = lost("t/task", specs, TICK, {"old": 40, "new": 40}, rights)
-    assert error is not None
-    assert error.message.startswith("'new' of 't/task' still needs history of")
+    for position in (BEGINNING, 40):  # an endpoint may have rows before the data folder has a commit
+        error = lost("t/task", specs, TICK, {"old": 40, "new": position}, rights)
+        assert error is not None
+        assert error.message.startswith("'new' of 't/task' still needs history of")
     assert lost("t/task", specs, TICK, {"old": 40, "new": 50}, rights) is None

@@ -609,9 +609,12 @@ class TaskCapabilities:
         capability: TaskCapability | None = None,
         relations: Mapping[str, Sequence[int]] | None = None,
         *,
+        begun: Collection[str] = (),
         keeps: bool = False,
     ) -> dict[str, KeptHistory]:
         """Replace the read capabilities of a task by capabilities on exactly the given sources, at these frontiers.
+
+        A transform that has begun, and has lost history that it needs, gets no capability: it must not seem kept later.
 
         Args:
             task: name of the task.
@@ -619,6 +622,7 @@ class TaskCapabilities:
             capability: capability to run the task; None if the caller is no run.
             relations: relations that each started transform reads: the present one, and the next one if it switches.
                 Other transforms read the relation with the source's name.
+            begun: state keys of the transforms that have begun to read.
             keeps: keep the previous capabilities too, because the task may return to those sources.
 
         Returns:
@@ -640,7 +644,8 @@ class TaskCapabilities:
                 since = frontiers[0] if frontiers else BEGINNING
                 is_kept = before.get((transform, names[0]), END_OF_TIME) <= frontier
                 histories[transform] = KeptHistory(since, is_kept)
-                for name in names if frontiers else ():
+                is_lost = transform in begun and not is_kept and frontier < since
+                for name in names if frontiers and not is_lost else ():
                     desired[transform, name] = min(frontier, desired.get((transform, name), frontier))
             for (transform, name), frontier in desired.items():
                 acquire_input(db, task, transform, name, frontier)
