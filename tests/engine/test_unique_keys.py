@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import World, write_catalog
 from forked_flowctl import flowctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.cli.main import flowctl as command_line
 from derive.engine.unique_keys import UniqueKeys
 from derive.errors import SchemaViolation, TaskError
 from derive.protocol.specs import CatalogSpec
@@ -180,3 +182,15 @@ def test_check_reports_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
     assert '{"id":"a","v":1} and {"id":"a","v":2}' in reported
     path.write_text(CHECKED.replace("IS_DELTA", "true"))
     assert flowctl(tmp_path, "check")[0] == 0
+
+
+@pytest.mark.parametrize(("most", "status"), [(2, 1), (-1, 0)])
+def test_check_leaves_a_large_table_to_the_run(
+    most: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flow.yaml").write_text(CHECKED.replace("IS_DELTA", "false"))
+    inserts = ("-c", "CREATE TABLE items (id text, v bigint)", "-c", "INSERT INTO items VALUES ('a', 1), ('a', 2)")
+    flowctl(tmp_path, "sql", *inserts)
+    monkeypatch.setattr("derive.engine.unique_keys.MOST_CHECKED", most)
+    checked = CliRunner().invoke(command_line, ["check", "--source", str(tmp_path / "flow.yaml")])
+    assert checked.exit_code == status
