@@ -26,6 +26,7 @@ OURS = {"to_number_text_text"}
 OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "double")}
 """Functions whose templates make no sense by chance."""
 OURS |= {function.name for function in catalog.FUNCTIONS}  # tests/sql/pg_catalog/test_one_engine.py has them
+OURS |= {"current_schema", "current_catalog", "current_database"}  # of type name at PostgreSQL, and of its database
 ROUNDED = 1e-13
 """How far results may be from PostgreSQL's, relatively, where a library of mathematics decides."""
 

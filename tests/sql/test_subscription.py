@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from itertools import islice
 from typing import cast
@@ -16,6 +17,7 @@ from derive.algebra.types import Row, Type
 from derive.compute.protocol.messages import TailResponse
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.cursors import Cursor
 from derive.sql.execution.subscribe import Subscription
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID
 from derive.storage.capability.capabilities import Request
@@ -260,3 +262,26 @@ def test_subscription_ends_when_its_relation_is_dropped(world: SqlWorld) -> None
             pass
 
     world.within(work)
+
+
+def test_cursor_closed_while_it_waits_for_rows_logs_nothing() -> None:
+    """Rows may end with an error of SQL when they are cancelled."""
+
+    async def rows() -> AsyncIterator[list[Row]]:
+        try:
+            yield [await asyncio.Future[Row]()]
+        except asyncio.CancelledError:
+            raise SqlError("57014", "canceling statement due to user request") from None
+
+    async def close() -> list[str]:
+        logged: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context["message"]))
+        cursor = Cursor((), rows(), is_endless=True)
+        assert await cursor.fetch(1, 0) == []
+        await asyncio.sleep(0)
+        await cursor.close()
+        del cursor
+        gc.collect()
+        return logged
+
+    assert asyncio.run(close()) == []

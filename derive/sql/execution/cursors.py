@@ -62,6 +62,7 @@ class Cursor:
         if self._next is not None:
             self._next.cancel()
             await asyncio.wait([self._next])
+            _has_failed(self._next)  # asyncio logs an error that nothing has asked for
         if hasattr(self._rows, "aclose"):
             await self._rows.aclose()
 
