@@ -113,7 +113,12 @@ class Photographed(Shop):
         self.states.append(self.photograph())
 
     def photograph(self) -> bytes:
-        """The database as it is."""
+        """The database as it is; of PostgreSQL, the name of a schema with copies of the tables, and their names."""
+        if "schema" in self.database.config:
+            photo = f"{self.database.config['schema']} {len(self.states)}"
+            names = [name for (name,) in self.database.query(TABLES)]
+            self.database.query("; ".join((f'CREATE SCHEMA "{photo}"', *copies(f'"{photo}".', "", names))))
+            return orjson.dumps([photo, names])
         if "duckdb" in self.database.config["path"]:
             return Path(self.database.config["path"]).read_bytes()
         with closing(apsw.Connection(self.database.config["path"])) as database:
@@ -123,6 +128,11 @@ class Photographed(Shop):
     def put_back(self, state: bytes) -> None:
         """Have the database be as it was, in one transaction."""
         close_streams()
+        if "schema" in self.database.config:
+            photo, names = orjson.loads(state)
+            drops = [f'DROP TABLE "{name}"' for (name,) in self.database.query(TABLES)]
+            self.database.query("; ".join((*drops, *copies("", f'"{photo}".', names))))
+            return
         if "duckdb" in self.database.config["path"]:
             Path(self.database.config["path"]).write_bytes(state)
             return
@@ -136,6 +146,16 @@ class Photographed(Shop):
                 backup.step()
 
 
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+
+
+def copies(to: str, of: str, names: list[str]) -> Iterator[str]:
+    """Statements that copy tables of PostgreSQL, with keys and defaults, from one schema to another."""
+    for name in names:
+        yield f'CREATE TABLE {to}"{name}" (LIKE {of}"{name}" INCLUDING ALL)'
+        yield f'INSERT INTO {to}"{name}" TABLE {of}"{name}"'
+
+
 @pytest.mark.parametrize(
     ("name", "is_half"),
     [
@@ -143,6 +163,8 @@ class Photographed(Shop):
         pytest.param("sqlite", True, marks=pytest.mark.torture),
         pytest.param("duckdb", False, marks=pytest.mark.torture),
         pytest.param("duckdb", True, marks=pytest.mark.torture),
+        pytest.param("postgres", False, marks=pytest.mark.torture),
+        pytest.param("postgres", True, marks=pytest.mark.torture),
     ],
 )
 def test_endpoint_restored_during_a_refill_is_refilled(name: str, tmp_path: Path, *, is_half: bool) -> None:
