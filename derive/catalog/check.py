@@ -14,11 +14,6 @@ from derive.protocol.entry_points import find_authoring
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 
 
-def check(spec: CatalogSpec) -> list[Issue]:
-    """Return all errors in lambdas, migrations and modules of a catalog; disabled derivations are skipped."""
-    return [issue for issue in _check_code(spec.derivations.values()) if not issue.is_note]
-
-
 def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> None:
     """Raise an error if the code of a catalog has errors.
 

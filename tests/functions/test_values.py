@@ -14,7 +14,7 @@ from sql_values import usual_texts
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.errors import SqlError
 from derive.functions.registry import register, sort_key
-from derive.functions.types.type_info import INFO_OF, binary_of, datum_of_binary, datum_of_text, text_of
+from derive.functions.types.type_info import INFO_OF, binary_function, datum_of_binary, datum_of_text, text_of
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
@@ -42,7 +42,7 @@ def test_text_and_binary_forms_equal_postgresql(typed: tuple[Type, list[str]]) -
     sent = of_postgres.get_value(0, 0)
     assert sent is not None
 
-    assert binary_of(kind, datum) == sent
+    assert binary_function(kind)(datum) == sent
     assert datum_of_binary(kind, sent) == datum
     assert text_of(kind, datum).encode() == in_text.get_value(0, 0)
     assert datum_of_text(kind, text_of(kind, datum)) == datum

@@ -209,10 +209,6 @@ def _joined(element: Type) -> _Python:
     return join
 
 
-def _built(*elements: Datum) -> tuple[Datum, ...]:
-    return elements
-
-
 def _trimmed(elements: Elements, count: int) -> Elements:
     if not 0 <= count <= len(elements):
         raise SqlError("2202E", f"number of elements to trim must be between 0 and {len(elements)}")

@@ -310,13 +310,8 @@ def text_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[
     return text if modifier is None else lambda datum: modifier.shown(text(datum))
 
 
-def binary_of(kind: Type, datum: Datum) -> bytes:
-    """Return a datum other than NULL in binary representation."""
-    return INFO_OF[kind].binary_of(datum)
-
-
 def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:
-    """Return `binary_of` for one type and its modifier, for many data."""
+    """Return the function from data of a type, other than NULL, to their binary representation."""
     if modifier and kind is Type.NUMERIC:
         return lambda datum: binary_of_numeric(datum, max(modifier.scale, 0))
     if modifier and kind is Type.TEXT:

@@ -16,7 +16,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import columns_of
-from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, stored_name
+from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
@@ -246,10 +246,6 @@ class Objects:
             require_compatible(item, view)
             self._views[item.id] = view.relation
         return self._views[item.id]
-
-    def stored(self, item: Item) -> str:
-        """Return the name of an item's table in Storage."""
-        return stored_name(item.schema, item.name)
 
     def _definition(self, item: Item) -> Relation | None:
         is_maintained = item.kind is ObjectKind.MATERIALIZED_VIEW and not is_provisional(item.id)

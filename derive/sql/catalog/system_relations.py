@@ -11,7 +11,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, RelationKind
 
-PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
+PG_CATALOG = "pg_catalog"
 
 _NAME = TypeModifier(ModifiedType.NAME, 0)
 _KINDS: Mapping[str, tuple[Type, TypeModifier | None]] = {

@@ -22,7 +22,7 @@ Encoder: TypeAlias = Callable[[Datum], bytes]
 """Encodes a datum, which is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
-_CHAR, _OID, _JSON, _FLOAT4 = 18, 26, 114, 700
+_OID, _JSON, _FLOAT4 = 26, 114, 700
 _length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
 _unsigned = struct.Struct("!I")
 _single = struct.Struct("!f")
