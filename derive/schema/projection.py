@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.document.pointer import JSON, escape, parse_pointer
-from derive.schema.shape import ALL, Exists, Shape, locate
+from derive.schema.shape import Exists, Shape, locate
 
 DOCUMENT = "flow_document"
 PUBLISHED_AT = "flow_published_at"
@@ -30,14 +30,8 @@ class ProjectionSpec:
         is_key: true for a location of the collection's key.
         title: the schema's title.
         description: the schema's description.
-        secret: true if the schema marks it as secret.
         content_type: the `contentMediaType` of a string.
         max_length: greatest number of characters of a string; None if unbounded.
-        minimum: least number; None if unbounded.
-        maximum: greatest number; None if unbounded.
-        min_items: least number of items of an array.
-        max_items: greatest number of items; None if unbounded.
-        item_types: JSON types of an array's items; empty if it cannot have any.
     """
 
     field: str
@@ -52,14 +46,8 @@ class ProjectionSpec:
     is_key: bool = False
     title: str | None = None
     description: str | None = None
-    secret: bool = False
     content_type: str | None = None
     max_length: int | None = None
-    minimum: int | float | None = None
-    maximum: int | float | None = None
-    min_items: int = 0
-    max_items: int | None = None
-    item_types: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +103,9 @@ def _projection(
         is_key=pointer in key,
         title=located.title,
         description=located.description,
-        secret=located.secret is True,
         content_type=located.content_type,
         max_length=located.max_length,
-        minimum=located.minimum,
-        maximum=located.maximum,
-        min_items=located.min_items,
-        max_items=located.max_items,
-        item_types=_item_types(located),
     )
-
-
-def _item_types(shape: Shape) -> frozenset[str]:
-    if "array" not in shape.types:
-        return frozenset()
-    rest = ALL if shape.items is None else shape.items.types
-    return rest.union(*(item.types for item in shape.prefix))
 
 
 def _locations(shape: Shape, pointer: str = "") -> Iterator[str]:

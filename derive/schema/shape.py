@@ -106,7 +106,6 @@ class Shape:
         max_length: greatest number of characters; None if unbounded.
         minimum: least number; None if unbounded.
         maximum: greatest number; None if unbounded.
-        secret: the `secret` annotation.
         reduction: the `reduce` annotation, or `MULTIPLE`.
         name: name of the schema, if `Inference` has names; all other attributes are then unset.
         alternatives: shapes of the alternatives, where `Inference` keeps them separate; the other attributes bound them
@@ -133,7 +132,6 @@ class Shape:
     max_length: int | None = None
     minimum: int | float | None = None
     maximum: int | float | None = None
-    secret: bool | None = None
     reduction: Mapping[str, JSON] | None = None
     name: str | None = None
     alternatives: tuple[Shape, ...] = ()
@@ -210,7 +208,6 @@ def union(left: Shape, right: Shape) -> Shape:
         title=_same(left.title, right.title),
         description=_same(left.description, right.description),
         values=_unite_values(left, right),
-        secret=_same(left.secret, right.secret),
         reduction=_unite_reductions(left.reduction, right.reduction),
         **facets,
     )
@@ -353,7 +350,6 @@ def intersect(left: Shape, right: Shape) -> Shape:
             max_length=_tightest(min, left.max_length, right.max_length),
             minimum=_tightest(max, left.minimum, right.minimum),
             maximum=_tightest(min, left.maximum, right.maximum),
-            secret=right.secret if left.secret is None else left.secret,
             reduction=left.reduction or right.reduction,
             name=left.name or right.name,
             alternatives=alternatives,
@@ -714,12 +710,10 @@ def _annotate(shape: Shape, schema: Mapping[str, JSON]) -> Shape:
     """Return the shape with a schema's own annotations, which precede those of its references."""
     if not shape.types:
         return shape
-    secret = schema.get("secret", schema.get("airbyte_secret", shape.secret))
     return replace(
         shape,
         default=(schema["default"],) if "default" in schema else shape.default,
         title=schema.get("title", shape.title),
         description=schema.get("description", shape.description),
-        secret=secret,
         reduction=schema.get("reduce", shape.reduction),
     )

@@ -246,21 +246,19 @@ def test_existence_of_locations_holds_for_documents(schema: JSON, document: JSON
 
 
 def test_annotations_survive_a_union_only_if_equal() -> None:
-    left = infer({"type": "string", "format": "integer", "title": "same", "default": 1, "secret": True})
-    right = infer({"type": "string", "format": "number", "title": "same", "default": True, "secret": True})
+    left = infer({"type": "string", "format": "integer", "title": "same", "default": 1})
+    right = infer({"type": "string", "format": "number", "title": "same", "default": True})
 
     found = union(left, right)
 
-    assert (found.format, found.title, found.default, found.secret) == ("number", "same", (), True)
+    assert (found.format, found.title, found.default) == ("number", "same", ())
     assert union(left, infer({"type": "string", "format": "uuid"})).format is None
 
 
 def test_left_annotations_win_in_an_intersection() -> None:
-    found = intersect(
-        infer({"title": "left", "secret": False}), infer({"title": "right", "description": "both", "secret": True})
-    )
+    found = intersect(infer({"title": "left"}), infer({"title": "right", "description": "both"}))
 
-    assert (found.title, found.description, found.types, found.secret) == ("left", "both", ALL, False)
+    assert (found.title, found.description, found.types) == ("left", "both", ALL)
 
 
 @pytest.mark.parametrize(
