@@ -199,7 +199,7 @@ class DataflowGroup:
         arranged = {root, *(source for operator in new for source in operator.arranged_inputs())}
         arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
         lookups = _lookups(new, [(root, _key(root, columns)) for columns in indexes])
-        tick = Tick(self._connection, self.upper - 1, is_first=True)
+        tick = Tick(self.upper - 1)
         feeds: dict[GlobalId, InputReader] = {}
         for operator in new:
             operator.is_new = True
@@ -346,7 +346,7 @@ class DataflowGroup:
             feed.go_back()
 
     def _tick(self, time: int, changes: Mapping[GlobalId, Mapping[Row, int]]) -> None:
-        tick = Tick(self._connection, time)
+        tick = Tick(time)
         for operator in self.operators:
             operator.is_applied = False
         for operator in self.operators:

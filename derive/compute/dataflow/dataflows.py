@@ -207,9 +207,7 @@ class Dataflows:
         """Update the published places of rows."""
         kept = {}
         for identifier, dataflow in self.maintained.items():
-            kept[identifier] = DataflowPlace(
-                dataflow.group.id, dataflow.group.roots[identifier].number, self._operators(identifier)
-            )
+            kept[identifier] = DataflowPlace(dataflow.group.roots[identifier].number, self._operators(identifier))
         self.kept = kept
 
     def _operators(self, identifier: GlobalId) -> tuple[int, ...]:

@@ -39,12 +39,10 @@ class DataflowPlace:
     """The place of a dataflow's rows.
 
     Attributes:
-        group: number of its group, which defines its upper.
         operator: number of the operator with the arrangement.
         operators: numbers of all operators it derives from, whose errors are its own.
     """
 
-    group: int
     operator: int
     operators: tuple[int, ...]
 

@@ -25,7 +25,6 @@ class TermSql:
         self._starts = [0, *accumulate(len(leaf.types) for leaf in term.leaves)]
         self._safe = [self._lowered(part) for part in term.predicates if not can_fail(part)]
         self._fallible = [self._lowered(part) for part in term.predicates if can_fail(part)]
-        self.can_fail = bool(self._fallible) or any(map(can_fail, term.outputs))
 
     def lookups(self) -> Iterator[tuple[int, tuple[Expression, ...]]]:
         """Yield leaves with the expressions over their rows by which they are looked up, for any changed leaf."""

@@ -22,15 +22,11 @@ class Tick:
     """The processing of one time.
 
     Attributes:
-        connection: writing connection.
         time: time of the changes.
-        is_first: whether new operators get all rows as changes.
         errors: count changes of errors, by operator, cause, SQLSTATE and message.
     """
 
-    connection: apsw.Connection
     time: int
-    is_first: bool = False
     errors: dict[tuple[int, str, str, str], int] = field(default_factory=dict)
 
     def fail(self, operator: int, error: SqlError, weight: int, cause: str = "") -> None:
