@@ -323,7 +323,6 @@ class _Builder:
         end = schedule.verify(upstream(verified, reads) if verified else derivations)
         return TestSpec(
             name=definition.name,
-            description=definition.description,
             steps=tuple(steps),
             position=definition.at.key_position,
             begin=schedule.begin,

@@ -88,7 +88,6 @@ class StepDef:
     source: SourceDef
     documents: tuple[JSON, ...]
     documents_at: Located
-    description: str
     when: Located | None = None
 
 
@@ -107,7 +106,6 @@ class TestDef:
 
     name: str
     at: Located
-    description: str
     steps: tuple[StepDef | AdvanceDef, ...]
 
 

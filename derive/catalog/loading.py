@@ -663,7 +663,7 @@ class Loader:
     def _test(self, at: Located, url: str) -> TestDef:
         fields = self._fields(at) if isinstance(at.value, dict) else {"steps": at}
         loaded = [self._step(element, url) for element in self._elements(fields["steps"])]
-        return TestDef(str(at.path[-1]), at, _text(fields.get("description")), tuple(step for step in loaded if step))
+        return TestDef(str(at.path[-1]), at, tuple(step for step in loaded if step))
 
     def _step(self, at: Located, url: str) -> StepDef | AdvanceDef | None:
         [(kind, body)] = self._fields(at).items()
@@ -676,8 +676,7 @@ class Loader:
         documents = self._documents(fields["documents"], url)
         if documents is None:
             return None
-        description = _text(fields.get("description"))
-        return StepDef(kind, body, source, documents, fields["documents"], description, fields.get("at"))
+        return StepDef(kind, body, source, documents, fields["documents"], fields.get("at"))
 
     def _documents(self, at: Located, url: str) -> tuple[JSON, ...] | None:
         value = at.value
@@ -697,7 +696,3 @@ class Loader:
                 self.report.add("E601", f"{show(target)} must hold an array of objects", at.position)
                 return None
         return tuple(value)
-
-
-def _text(at: Located | None) -> str:
-    return "" if at is None else str(at.value)

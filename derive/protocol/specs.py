@@ -184,7 +184,6 @@ class IngestStep:
 
     collection: str
     documents: tuple[Document, ...]
-    description: str
     position: Position
     time: StepTime | None = None
 
@@ -199,7 +198,6 @@ class VerifyStep:
     collection: str
     selector: SelectorSpec
     documents: tuple[Document, ...]
-    description: str
     position: Position
     time: StepTime | None = None
 
@@ -226,7 +224,6 @@ class TestSpec:
 
     Attributes:
         name: name, such as `shop/tests/spending`.
-        description: purpose of the test.
         steps: steps in order.
         position: position in the catalog.
         begin: timestamp of the beginning.
@@ -236,7 +233,6 @@ class TestSpec:
     __test__ = False  # for pytest, which collects classes by this name
 
     name: str
-    description: str
     steps: tuple[TestStep, ...]
     position: Position
     begin: int

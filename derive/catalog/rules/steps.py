@@ -153,10 +153,10 @@ class StepBuilder:
         position = definition.at.key_position
         if definition.kind == "ingest":
             self._check_documents(definition, collection)
-            return IngestStep(collection.name, definition.documents, definition.description, position, time)
+            return IngestStep(collection.name, definition.documents, position, time)
         self._check_order(definition, collection)
         selector = build_selector(definition.source.partitions, collection, self._report)
-        return VerifyStep(collection.name, selector, definition.documents, definition.description, position, time)
+        return VerifyStep(collection.name, selector, definition.documents, position, time)
 
     def _check_documents(self, definition: StepDef, collection: CollectionSpec) -> None:
         schemas = {"write schema": collection.write_schema, "read schema": collection.read_schema}
