@@ -338,7 +338,6 @@ def test_union_has_values_of_both_sides(left: JSON, right: JSON, values: tuple[J
             {"allOf": [{"reduce": {"strategy": "sum"}}], "reduce": {"strategy": "minimize"}},
             {"reduction": {"strategy": "minimize"}},
         ),
-        ({"airbyte_secret": True}, {"secret": True}),
         ({"type": ["string"], "const": 1, "title": "none"}, {"title": None, "types": frozenset()}),  # impossible
     ],
 )
