@@ -47,14 +47,12 @@ class Record:
     Attributes:
         at: time of the record by the server's wall clock, in microseconds.
         process: process of the server, in the form of derive/storage/metadata/process.py.
-        address: address for clients; empty without one.
         is_live: whether the server is alive.
         instances: instances in the form of `described`.
     """
 
     at: int
     process: str
-    address: str
     is_live: bool
     instances: Sequence[Described]
 
@@ -65,8 +63,7 @@ def read_record(root: Path) -> Record | None:
     written = _read(root / FILE)
     if written is None:
         return None
-    address = ownership.address()
-    return Record(written["at"], written["process"], address, ownership.is_somebodys(), written["instances"])
+    return Record(written["at"], written["process"], ownership.is_somebodys(), written["instances"])
 
 
 def _read(file: Path) -> Described | None:
