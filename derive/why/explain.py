@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,10 @@ from derive.why.scan import Match, ScanBounds, StoredDocument, Ticks, scan
 from derive.why.shuffle_keys import ShuffleKeys, match_publishers
 
 MOST_ROWS = 2_000_000
-"""Largest number of documents that one explanation replays."""
+"""Largest number of documents of a transform that one explanation replays."""
+
+_BATCH = 10_000
+"""Number of documents whose shuffle keys are computed at once."""
 
 
 class Made(NamedTuple):
@@ -271,34 +274,35 @@ class _Finder:
             offset = offset_of(transform.input, tick)
             begin, end = part.bounds(transform)
             bounds = ScanBounds(max(begin, raised - offset), end, match, Ticks(numbers, tick), offset)
-            rows = list(self._scan(part, transform, bounds))
+            rows = self._scan(part, transform, bounds)
             if raised > BEGINNING:
                 rows += self._scan(part, transform, ScanBounds(begin, min(end, raised - offset), match))
             yield transform, rows
 
-    def _scan(self, part: Part, transform: TransformSpec, bounds: ScanBounds) -> Iterator[StoredDocument]:
+    def _scan(
+        self, part: Part, transform: TransformSpec, bounds: ScanBounds, keys: frozenset[bytes] | None = None
+    ) -> list[StoredDocument]:
+        """Return the documents of a transform within bounds, of some shuffle keys or of all."""
         source = part.spec.sources[transform.input.source]
-        return scan(self._store, source, bounds, transform.input.selector)
-
-    def _history(self, part: Part, keys: frozenset[bytes] | None, bound: int) -> Iterator[SourceRow]:
-        """Yield the documents of some shuffle keys, or of all, in a part up to an adjusted timestamp."""
-        number = 0
-        for transform in part.spec.transforms:
-            shuffle = self._shuffle(part, transform)
-            if keys is not None and not keys:
-                continue
-            begin, end = part.bounds(transform, bound)
-            match = None if keys is None else shuffle.match(keys)
-            rows = list(self._scan(part, transform, ScanBounds(begin, end, match)))
-            number += len(rows)
-            if number > MOST_ROWS:
+        rows = scan(self._store, source, bounds, transform.input.selector)
+        shuffle, chosen = self._shuffle(part, transform), list[StoredDocument]()
+        while several := list(islice(rows, _BATCH)):
+            if keys is not None:
+                several = [row for row, key in zip(several, shuffle.of(several), strict=True) if key in keys]
+            chosen += several
+            if len(chosen) > MOST_ROWS:
                 raise UsageError(
                     f"more than {MOST_ROWS:,} documents would be replayed to explain this one of '{part.spec.name}'",
                     hint="explain an earlier time with --as-of, or check the whole collection: flowctl verify --replay",
                 )
-            if keys is not None:
-                rows = [row for row, key in zip(rows, shuffle.of(rows), strict=True) if key in keys]
-            yield from _source_rows(part, transform, rows)
+        return chosen
+
+    def _history(self, part: Part, keys: frozenset[bytes] | None, bound: int) -> Iterator[SourceRow]:
+        """Yield the documents of some shuffle keys, or of all, in a part up to an adjusted timestamp."""
+        for transform in part.spec.transforms if keys is None or keys else ():
+            begin, end = part.bounds(transform, bound)
+            match = None if keys is None else self._shuffle(part, transform).match(keys)
+            yield from _source_rows(part, transform, self._scan(part, transform, ScanBounds(begin, end, match), keys))
 
 
 def _source_rows(part: Part, transform: TransformSpec, rows: Iterable[StoredDocument]) -> Iterator[SourceRow]:

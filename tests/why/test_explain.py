@@ -25,7 +25,9 @@ from derive.document.clock import format_rfc3339
 from derive.document.key import pack
 from derive.engine.reset import reset
 from derive.engine.split import split
+from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
+from derive.storage.table import TableColumn
 from derive.why import explain
 from derive.why.explain import Question, reasons_of
 
@@ -171,6 +173,12 @@ WAYS = {
         "{sqlite: {}}",
         transform("SELECT $who, iif($n % 2, json_object('v', $n), json_array($n)) AS x;", shuffle="any"),
         MERGE,
+    ),
+    "a redacted property": catalog(
+        "id",
+        "id: {type: integer}, who: {type: string, redact: {strategy: sha256}}, n: {type: number}",
+        TABLE,
+        transform(COUNT),
     ),
     "a default": catalog("id", PLAIN, TABLE, transform(COUNT.replace("k AS n", "k + $x AS n"))),
 }
@@ -349,3 +357,87 @@ def test_explanation_without_the_past_differs(
     monkeypatch.setattr(tried.world.store, "past", lambda _: [])
 
     assert differing(tried.world, "c/out") != []
+
+
+TABLE_READER = """
+collections:
+  sql/public/o:
+    key: [/id]
+    schema:
+      type: object
+      required: [id]
+      properties: {id: {type: integer}, n: {type: integer}, _meta: {type: object, properties: {op: {type: string}}}}
+  c/out:
+    key: [/n]
+    schema:
+      type: object
+      required: [n]
+      reduce: {strategy: merge}
+      properties: {n: {type: integer}, rows: {type: integer, reduce: {strategy: sum}}}
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: a
+          source: sql/public/o
+          shuffle: any
+          lambda: SELECT $n, iif($_meta$op IS 'd', -1, 1) AS rows;
+"""
+COLUMNS = (TableColumn("id", "bigint", nullable=False), TableColumn("n", "bigint"))
+
+
+def test_explanation_of_a_table_has_its_deletions(history: Callable[[str], History]) -> None:
+    world = history(TABLE_READER).world
+    table = world.store.tables.create("sql/public/o", COLUMNS, key=["id"])
+    for changes in ([((i, i % 3), 1) for i in range(9)], [((0, 0), -1), ((1, 1), -1), ((1, 2), 1)]):
+        world.wall += SECOND
+        world.store.tables.append(world.store.timeline.assign(1), {table.id: TableRows(table).changes(changes)})
+        world.wall += 3 * SECOND
+        advance(world)
+
+    assert sum(json.loads(row[3])["rows"] for row in world.rows("c/out")) == 8
+    assert_explained(world)
+
+
+MODULE = """
+import { Document, IDerivation, SourceFromIn } from 'flow/c/out.ts';
+type State = { seen?: Record<string, number> };
+export class Derivation extends IDerivation {
+    seen: Map<string, number>;
+    touched = new Map<string, number>();
+    constructor(open: { state: State }) { super(open); this.seen = new Map(Object.entries(open.state.seen ?? {})); }
+    fromIn(read: { doc: SourceFromIn }): Document[] {
+        const n = (this.seen.get(read.doc.who) ?? 0) + read.doc.n;
+        this.seen.set(read.doc.who, n);
+        this.touched.set(read.doc.who, n);
+        return [];
+    }
+    override flush(): Document[] {
+        const all = [...this.touched].map(([who, n]) => ({ who, n }));
+        this.touched.clear();
+        return all;
+    }
+    override startCommit() { return { state: { updated: { seen: Object.fromEntries(this.seen) }, mergePatch: true } }; }
+    override reset() { this.seen.clear(); this.touched.clear(); }
+}
+"""
+FLUSHED = catalog(
+    "who",
+    "who: {type: string}, n: {type: number}",
+    "{typescript: {module: m.ts}}",
+    f"        - {{name: fromIn, source: c/in, shuffle: {BY_WHO}}}\n",
+)
+
+
+@pytest.mark.deno
+def test_explanation_of_an_edited_module_has_the_ends_of_ticks(
+    history: Callable[[str], History], tmp_path: Path, empty_pool: None
+) -> None:
+    (tmp_path / "m.ts").write_text(MODULE)
+    tried = history(FLUSHED)
+    tried.add(30, 2)
+    (tmp_path / "m.ts").write_text(MODULE.replace("({ who, n })", "({ who, n: -n })"))
+    tried.edit(FLUSHED)
+    tried.add(20, 2)
+
+    assert {json.loads(row[3])["n"] > 0 for row in tried.world.rows("c/out")} == {True, False}
+    assert_explained(tried.world)
