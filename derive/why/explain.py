@@ -373,6 +373,11 @@ def past_reasons(store: Readable, past: Past) -> list[str]:
             f"the definitions in force before {format_rfc3339(past.unknown)} are not recorded: the first recorded one"
             " was assumed"
         )
+    if any(part.has_steps for part in past.parts):
+        reasons.append(
+            "transforms of a derivation on a cycle differ in priority: their order depends on steps inside of a"
+            " transaction, which are not recorded"
+        )
     for source in dict.fromkeys(item.source for part in past.parts for item in part.spec.inputs):
         known = store.collection(source)
         if known is not None and known.since > BEGINNING:

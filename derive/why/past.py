@@ -39,6 +39,15 @@ class Part:
     upper: int
     ranges: Mapping[int, tuple[int, int]]
 
+    @property
+    def has_steps(self) -> bool:
+        """Return whether the part may have several steps, with an order of its documents that is not recorded.
+
+        A transaction on a cycle takes many steps. With differing priorities, each step reads what is there.
+        """
+        inputs = self.spec.inputs
+        return len({item.priority for item in inputs}) > 1 and any(item.feedback for item in inputs)
+
     def bounds(self, transform: TransformSpec, last: int = END_OF_TIME) -> tuple[int, int]:
         """Return the timestamps of the source that a transform read: the first, and the one after the last.
 
@@ -63,10 +72,6 @@ class Past:
 
     parts: tuple[Part, ...]
     unknown: int
-
-    def is_one(self) -> bool:
-        """Return whether one definition was in force all the time, and no extent mattered."""
-        return len(self.parts) == 1 and self.unknown == BEGINNING
 
 
 def past_of(store: Readable, present: DerivationSpec) -> Past:
