@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import World, write_catalog
+from derive.storage.table import TableColumn
 from explained import (
     BASE,
     SECOND,
@@ -27,7 +28,6 @@ from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
-from derive.storage.table import TableColumn
 from derive.why import explain
 from derive.why.explain import Question, reasons_of
 
