@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conftest import World, write_catalog
-from derive.storage.table import TableColumn
 from explained import (
     BASE,
     SECOND,
@@ -28,6 +27,7 @@ from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
+from derive.storage.table_types import TableColumn
 from derive.why import explain
 from derive.why.explain import Question, reasons_of
 
