@@ -256,6 +256,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "xdist_group")])
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail if pytest-xdist has ignored the groups: then each process would set up each fixture of a module or session."""
+    if session.config.getoption("loadgroup", default=False):
+        grouped = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group")]
+        ungrouped = next((nodeid for nodeid in grouped if "@" not in nodeid.rpartition("]")[2]), None)
+        if ungrouped:
+            raise pytest.UsageError(f"pytest-xdist gave no group to {ungrouped}")
+
+
 class _Watchdog:
     """Ends a process of pytest-xdist whose test hangs where `pytest-timeout` cannot interrupt it, with all stacks.
 

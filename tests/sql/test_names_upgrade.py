@@ -26,7 +26,6 @@ FORMAT = Path(__file__).with_name("formats") / "10.tar.xz"
 POINTS = ("upgrade.fenced", "metadata.committing", "metadata.committed", "upgrade.removing")
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["derive.storage.store"])
 
 
 @pytest.fixture(scope="module")
