@@ -18,6 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from forked_flowctl import fork_connectors
 from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
@@ -55,6 +56,8 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
         *("derive.storage.compaction", "derive.storage.ingest"),
     ]
 )
+
+fork_connectors()
 
 # Temporary folders of Python are in memory, where no test waits for a disk. Those of pytest (`tmp_path`) are on a disk:
 # Deno may read nothing below /dev.
@@ -256,13 +259,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "xdist_group")])
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist tells them
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fail if pytest-xdist has ignored the groups: then each process would set up each fixture of a module or session."""
-    if session.config.getoption("loadgroup", default=False):
-        grouped = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group")]
-        ungrouped = next((nodeid for nodeid in grouped if "@" not in nodeid.rpartition("]")[2]), None)
-        if ungrouped:
-            raise pytest.UsageError(f"pytest-xdist gave no group to {ungrouped}")
+    """Name the groups in node ids, as pytest-xdist 3.8 means to: since pytest 9.2, the attribute that it sets is not read."""
+    if not session.config.getoption("loadgroup", default=False):
+        return
+    for item in session.items:
+        if marker := item.get_closest_marker("xdist_group"):
+            item._id = type(item.id).parse(f"{item.nodeid}@{marker.args[0]}")
+            assert item.nodeid.endswith(f"@{marker.args[0]}")
 
 
 class _Watchdog:

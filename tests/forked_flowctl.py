@@ -2,6 +2,7 @@
 
 A command is a process with its own exit status, standard streams and environment, as in a shell, but it costs a fork and
 not the start of an interpreter. Tests of how commands start (`tests/cli/test_loading.py`) start an interpreter.
+`fork_connectors` has a process start its connectors in this way; its forks, and the forks of the server, do the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import selectors
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +26,8 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[1]
 _LARGEST_ORDER = 1 << 17
+_END = b"end"
+_INHERITED = "FORKED_FLOWCTL"
 BARE = {"PATH": "", "PYTHONPATH": str(_ROOT)}
 """The environment of commands that need nothing of ours."""
 
@@ -31,38 +35,42 @@ BARE = {"PATH": "", "PYTHONPATH": str(_ROOT)}
 class Flowctl(subprocess.Popen[str]):
     """A command that runs, as `subprocess.Popen` has it; `args` are the arguments of `flowctl`.
 
-    Of the options, standard streams, `text`, `cwd`, `env` and `start_new_session` have an effect.
+    Of the options, standard streams, `text`, `cwd`, `env`, `start_new_session` and `process_group` have an effect.
     """
 
     def _execute_child(self, *values: Any) -> None:
         arguments, _, _, _, _, folder, environment, _, _, _, *rest = values
-        streams, is_leader = rest[:6], rest[11]
+        streams, is_leader, group = rest[:6], rest[11], rest[12]
         self._ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = {
             "arguments": [os.fspath(argument) for argument in arguments],
             "folder": os.fspath(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
             "is leader": is_leader,
+            "group": group,
         }
         used = [number if given == -1 else given for number, given in enumerate([streams[0], streams[3], streams[5]])]
         with theirs:
-            socket.send_fds(_server(os.getpid())[0], [json.dumps(order).encode()], [*used, theirs.fileno()])
+            socket.send_fds(_server(), [json.dumps(order).encode()], [*used, theirs.fileno()])
         self._close_pipe_fds(*streams)  # type: ignore[attr-defined]
         self.pid = int(self._ended.recv(16))
         self._child_created = True
 
     def _internal_poll(self, _deadstate: Any = None) -> int | None:
-        if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
-            self._wait()
+        with self._waitpid_lock:  # type: ignore[attr-defined]
+            if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
+                self._end()
         return self.returncode
 
     def _wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
+        while self._internal_poll() is None:
             if not select.select([self._ended], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            self.returncode = int(self._ended.recv(16))
-            self._ended.close()
         return self.returncode
+
+    def _end(self) -> None:
+        self.returncode = int(self._ended.recv(16))
+        self._ended.close()
 
 
 def flowctl(folder: Path, *arguments: str, text: str = "", env: Mapping[str, str] = BARE) -> tuple[int, str, str]:
@@ -75,52 +83,92 @@ def flowctl(folder: Path, *arguments: str, text: str = "", env: Mapping[str, str
     return process.returncode, out, err
 
 
+def fork_connectors() -> None:
+    """Have this process and its forks start the connectors that are installed here as forks."""
+    import_module("derive.materialize.process").Popen = _start  # type: ignore[attr-defined]
+
+
+def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    if list(command[1:5]) == ["-P", "-m", "derive.cli.main", "connector"]:
+        return Flowctl(command[4:], **options)
+    return subprocess.Popen(command, **options)
+
+
+def sharing_options() -> dict[str, Any]:
+    """Return the options of `subprocess.Popen` by which a program shares the server of this process."""
+    number = _server().fileno()
+    return {"env": {_INHERITED: str(number), "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}"}, "pass_fds": [number]}
+
+
 @cache
-def _server(_process: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Return a connection to the server of this process, and the server: a fork of the process has another one."""
+def _server() -> socket.socket:
+    """Return the connection to the server, which this process and its forks share."""
+    if inherited := os.environ.pop(_INHERITED, ""):
+        return socket.socket(fileno=int(inherited))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:  # the server ends with the last process that holds our end
+    with theirs:
         number = theirs.fileno()
         server = subprocess.Popen([sys.executable, __file__, str(number)], env=BARE, pass_fds=[number])
-    atexit.register(server.wait)
-    atexit.register(ours.close)
-    return ours, server
+    _STARTED[os.getpid()] = ours, server
+    return ours
+
+
+_STARTED: dict[int, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+
+
+@atexit.register  # early, and so called when all commands have ended
+def _end_server() -> None:
+    """End the server of this process, although processes that a test has left stopped may hold its connection."""
+    if started := _STARTED.get(os.getpid()):
+        started[0].send(_END)
+        started[1].wait()
 
 
 def _serve(orders: socket.socket) -> None:
     """Fork a process for each order, and answer its id at once and its exit status when it ends."""
+    forks_orders, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with selectors.DefaultSelector() as running:
-        running.register(orders, selectors.EVENT_READ)
+        for source in (orders, forks_orders):
+            running.register(source, selectors.EVENT_READ)
         while True:
             for key, _ in running.select():
-                if key.fileobj is not orders:
+                if key.data:
                     child, answer = key.data
                     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
                     running.unregister(key.fd)
                     os.close(key.fd)
-                    os.write(answer, str(status).encode())
+                    with suppress(BrokenPipeError):  # the process that started it was killed
+                        os.write(answer, str(status).encode())
                     os.close(answer)
                     continue
-                text, files, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
-                if not text:
+                assert isinstance(key.fileobj, socket.socket)
+                text, files, _, _ = socket.recv_fds(key.fileobj, _LARGEST_ORDER, 4)
+                if text in {b"", _END}:
                     return
                 *streams, answer = files
                 child = os.fork()
                 if child == 0:
                     for other in list(running.get_map().values()):
                         os.close(other.fd)
+                        if other.data:
+                            os.close(other.data[1])
                     os.close(answer)
+                    os.environ[_INHERITED] = str(connection.fileno())
+                    _server()
                     _obey(json.loads(text), streams)
                 for file in streams:
                     os.close(file)
                 running.register(os.pidfd_open(child), selectors.EVENT_READ, (child, answer))
-                os.write(answer, str(child).encode())
+                with suppress(BrokenPipeError):
+                    os.write(answer, str(child).encode())
 
 
 def _obey(order: dict[str, Any], streams: list[int]) -> None:
     """Become `flowctl` with the arguments, folder, environment and standard streams of an order."""
     if order["is leader"]:
         os.setsid()
+    if order["group"] >= 0:
+        os.setpgid(0, order["group"])
     for number, file in enumerate(streams):
         os.dup2(file, number)
         os.close(file)
@@ -145,4 +193,5 @@ def _import_all() -> None:
 
 if __name__ == "__main__":
     _import_all()
+    fork_connectors()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
 
 from derive.errors import TaskError
@@ -61,11 +61,11 @@ class ConnectorProcess:
         self._name, self._report = name, report
         self._said: deque[str] = deque(maxlen=_LINES)
         try:
-            self._process = subprocess.Popen(
+            self._process = Popen(
                 command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
                 cwd=folder,
                 env=dict(env),
                 # Ctrl-C is handled by this process, which ends the program when the running work is
@@ -103,7 +103,7 @@ class ConnectorProcess:
 
     def death(self, seconds: float = 0.0) -> str | None:
         """Return how the process ended, with its last output; None if it still runs after `seconds`."""
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(TimeoutExpired):
             self._process.wait(seconds)
         if self.ended is None:
             return None
@@ -121,7 +121,7 @@ class ConnectorProcess:
             try:
                 self._process.wait(0 if self.is_stopped else _GRACE_SECONDS / 2)
                 break
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 end()
         self._process.wait()
         for reader in self._readers:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from forked_flowctl import sharing_options
 from hypothesis import strategies as st
 
 from derive.failpoint import FAILPOINTS
@@ -36,7 +37,7 @@ class CrashServer:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            **sharing_options(),
         )
 
     def order(self, order: Mapping[str, Any], crashes: Sequence[str] = ()) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_script import do_history
+from forked_flowctl import fork_connectors
 from power_cut import do_under_power
 from typing_extensions import override
 from watched_edit import apply_edit
@@ -47,6 +48,7 @@ _FENCED = 3
 
 def main() -> None:
     # What every child would do again is done before they are forked.
+    fork_connectors()
     find_runtime("sqlite")
     loaded: dict[tuple[str, str], CatalogSpec] = {}
     stopped: list[int] = []
