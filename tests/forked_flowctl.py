@@ -2,7 +2,7 @@
 
 A command is a process with its own exit status, standard streams and environment, as in a shell, but it costs a fork and
 not the start of an interpreter. Tests of how commands start (`tests/cli/test_loading.py`) start an interpreter.
-`fork_connectors` has a process start its connectors in this way; its forks, and the forks of the server, do the same.
+`fork_connectors` has a process and its forks start connectors in this way. Connectors of commands are their children.
 """
 
 from __future__ import annotations
@@ -126,10 +126,8 @@ def _end_server() -> None:
 
 def _serve(orders: socket.socket) -> None:
     """Fork a process for each order, and answer its id at once and its exit status when it ends."""
-    forks_orders, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with selectors.DefaultSelector() as running:
-        for source in (orders, forks_orders):
-            running.register(source, selectors.EVENT_READ)
+        running.register(orders, selectors.EVENT_READ)
         while True:
             for key, _ in running.select():
                 if key.data:
@@ -141,8 +139,7 @@ def _serve(orders: socket.socket) -> None:
                         os.write(answer, str(status).encode())
                     os.close(answer)
                     continue
-                assert isinstance(key.fileobj, socket.socket)
-                text, files, _, _ = socket.recv_fds(key.fileobj, _LARGEST_ORDER, 4)
+                text, files, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
                 if text in {b"", _END}:
                     return
                 *streams, answer = files
@@ -153,8 +150,6 @@ def _serve(orders: socket.socket) -> None:
                         if other.data:
                             os.close(other.data[1])
                     os.close(answer)
-                    os.environ[_INHERITED] = str(connection.fileno())
-                    _server()
                     _obey(json.loads(text), streams)
                 for file in streams:
                     os.close(file)
@@ -193,5 +188,4 @@ def _import_all() -> None:
 
 if __name__ == "__main__":
     _import_all()
-    fork_connectors()
     _serve(socket.socket(fileno=int(sys.argv[1])))

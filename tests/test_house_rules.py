@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("house rules")  # one process parses all modules
+
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = {
     str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")

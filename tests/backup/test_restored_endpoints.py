@@ -180,7 +180,7 @@ def test_unrelated_folder_does_not_continue_rows_of_another_folder(tmp_path: Pat
     assert table(tmp_path) == [(0, 4), (1, 4)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("documents", [0, 1])
 @pytest.mark.parametrize("shards", [1, 2])
 def test_unrelated_folder_does_not_refill_rows_of_another_folder(documents: int, shards: int, tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from test_kill import FLOWCTL, loaded, wait_for_progress
-from test_kill import expected as expected  # noqa: PLC0414 (a fixture)
-from test_kill import source as source  # noqa: PLC0414
+from conftest import write_catalog
+from test_kill import CATALOG, FLOWCTL, loaded, wait_for_progress
 from victims import processes_of
 
 from derive.spark.java import JAVA_OPTIONS, archive_options, class_archive, ensure_java
 
 pytestmark = pytest.mark.spark
 
+COUNT = 120_000
 DEPLOY = "org.apache.spark.deploy"
 
 
@@ -89,6 +89,11 @@ class Cluster:
 
 
 @pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_catalog(tmp_path, CATALOG)
+
+
+@pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
@@ -98,10 +103,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.torture  # workers of a local master that die are those of test_spark_failpoints.py
-def test_dead_worker_does_not_change_results(
-    cluster: Cluster, source: Path, expected: dict[str, str], tmp_path: Path
-) -> None:
-    world = loaded(source, tmp_path)
+def test_dead_worker_does_not_change_results(cluster: Cluster, source: Path, tmp_path: Path) -> None:
+    expected = loaded(source, tmp_path / "undisturbed", COUNT)
+    expected.step(shards=1)
+    world = loaded(source, tmp_path, COUNT)
     command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "3", "--master", cluster.master]
     command += ["--local-documents", "0", "--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
     process = subprocess.Popen(
@@ -116,12 +121,12 @@ def test_dead_worker_does_not_change_results(
 
     assert process.returncode == 0, said
     assert all(list((tmp_path / "cluster" / name).glob("app-*/*/stderr")) for name in ("first", "second"))
-    assert world.digest() == expected
+    assert world.digest() == expected.digest()
 
 
 @pytest.mark.torture  # workers of a local master that do not see the folder are those of spark/test_executor.py
 def test_workers_without_the_data_folder_stop_the_run_with_host_and_cause(source: Path, tmp_path: Path) -> None:
-    world = loaded(source, tmp_path)
+    world = loaded(source, tmp_path, COUNT)
     if subprocess.run([*hiding(world.root), "true"], check=False, capture_output=True).returncode:
         pytest.skip("this user may not hide a folder from a process")
     folder = tmp_path / "cluster"

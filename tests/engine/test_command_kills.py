@@ -115,6 +115,7 @@ def scene(tmp_path: Path, server: CrashServer) -> Scene:
     return Scene(tmp_path, server)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
 def test_killed_reset_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.write(step=10)
@@ -127,6 +128,7 @@ def test_killed_reset_is_complete_or_absent(scene: Scene, failpoint: str, is_don
     assert scene.times() == {30}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
 def test_killed_reset_of_a_materialization_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.spoil()
@@ -151,7 +153,7 @@ SPLITS = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["k/counts", "k/stored"])
 @pytest.mark.parametrize(("failpoint", "is_done"), SPLITS)
 def test_killed_split_is_complete_or_absent(scene: Scene, name: str, failpoint: str, is_done: bool) -> None:

@@ -114,7 +114,7 @@ def timed(documents: Iterable[Document]) -> list[Document]:
     ]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40, 10))
 @given(st.lists(ONE, max_size=12), st.lists(OTHER, max_size=8), st.integers(1, 3), st.booleans())
 def test_lambdas_publish_the_same_from_fields_and_documents(
     ones: list[Document], others: list[Document], shards: int, is_merged: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LATER, World, write_catalog
+from conftest import LATER, World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,7 +110,7 @@ def world_of(folder: str, name: str, text: str = CATALOG, module: str = MODULE) 
     return World(path / name, load(write_catalog(path, text, out__ts=module)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(16, 4))
 @given(inputs(), st.data())
 def test_l1_shards_batching_and_splits_give_the_same_bytes(
     documents: list[dict[str, Any]], data: st.DataObject
@@ -213,7 +213,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("text", "module"), WAYS)
-@settings(max_examples=5)
+@settings(max_examples=examples(8, 2))
 @given(documents=inputs(), cut=st.integers(1, 24))
 def test_l1_flush_holds_in_slices_and_with_feedback(
     text: str, module: str, documents: list[dict[str, Any]], cut: int

@@ -130,7 +130,7 @@ LOCKED = ["state.folding", "state.folded", "state.linked", "state.discarding", "
 """While they hold the lock of their shard, which the retry takes from them by killing them after five seconds."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", UNLOCKED + LOCKED)
 @pytest.mark.parametrize("wakes", ["at once", "at the end"])

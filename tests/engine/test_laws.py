@@ -33,7 +33,7 @@ from derive.time.extent import Limits
 
 Documents = list[dict[str, Any]]
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
 """How many catalogs each law is tried on; more than a few dozen are for a night."""
 
 SLOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -94,7 +94,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Home(tmp_path_factory.mktemp("power"), server, request.param)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("home", ["all"], indirect=True)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_power_loss_at_any_failpoint_loses_no_commit(failpoint: str, home: Home) -> None:
@@ -104,6 +104,7 @@ def test_l2_power_loss_at_any_failpoint_loses_no_commit(failpoint: str, home: Ho
         home.check(after, random.choice([None, random.randrange(1 << 32)]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("home", sorted(HISTORIES), indirect=True)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(number=st.integers(0, 10_000), seed=st.none() | st.integers(0, 1 << 32))

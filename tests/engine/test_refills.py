@@ -51,6 +51,7 @@ def is_refilling(shop: Shop) -> bool:
     return bool(read_refills(shop.world.root, VIEW))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_refill_does_not_reduce_onto_a_deleted_key(shop: Shop, shards: int) -> None:
     """A key that the new history lacks goes from the table, and a later document of it begins from nothing."""
@@ -576,7 +577,7 @@ def finish(server: CrashServer, refilled_shop: Shop) -> None:
     refilled_shop.check()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", KILLS)
 def test_refill_survives_kills(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
     before = refilled_shop.rows()
@@ -589,7 +590,7 @@ def test_refill_survives_kills(failpoint: str, server: CrashServer, refilled_sho
     finish(server, refilled_shop)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", KILLS)
 @pytest.mark.parametrize("refilled_shop", ["duckdb", "postgres"], indirect=True)
 def test_refill_survives_kills_for_each_database(failpoint: str, server: CrashServer, refilled_shop: Shop) -> None:
@@ -611,7 +612,7 @@ def test_fenced_run_does_not_harm_refills_of_each_database(
     finish(server, refilled_shop)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", [("reset", VIEW), ("reset", "shop/sums"), ("split", VIEW, 4)])
 @pytest.mark.parametrize(
     "failpoint", ["refill.applied:1", "materialize.committed:3", "refill.completing", "refill.completed"]
@@ -624,7 +625,7 @@ def test_killed_refill_survives_other_actions(
     finish(server, refilled_shop)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", WAKING)
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_fenced_run_does_not_harm_a_refill(

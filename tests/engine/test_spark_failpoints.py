@@ -96,6 +96,7 @@ def test_l2_worker_killed_anywhere_does_not_change_results(
     assert stored == world.store.garbage.known("w/counts")
 
 
+@pytest.mark.torture
 def test_l2_a_failpoint_of_a_worker_ends_flowctl_and_the_next_run_continues(tmp_path: Path) -> None:
     expected = loaded(tmp_path, "expected")
     expected.step(shards=2)

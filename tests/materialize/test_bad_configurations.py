@@ -100,7 +100,7 @@ def status(project: Project) -> str:
     return said
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_bad_configurations_can_be_corrected_during_a_run(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
@@ -144,6 +144,7 @@ def test_run_waits_for_an_unreachable_server(own_server: PostgresServer, tmp_pat
         end(run)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [150, 3000], ids=["few", "many"])
 def test_run_resumes_after_a_server_is_killed_in_a_commit(
     own_server: PostgresServer, tmp_path: Path, count: int

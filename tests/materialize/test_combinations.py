@@ -39,6 +39,7 @@ def compact(project: Project) -> None:
     call(project, "compact", "--since", format_rfc3339(time.time_ns() // 1000), "--grace", "0s")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_compaction_does_not_change_stored_rows(project: Project, shards: str) -> None:
     project.ingest(sales(0, 250))
@@ -94,6 +95,7 @@ def deletions(project: Project) -> None:
     project.write()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shards", ["1", "3"])
 def test_reset_with_other_shards_deletes_former_rows(project: Project, shards: str) -> None:
     """Customers who came after the split, and were gone after the reset, are in no row."""
@@ -185,6 +187,7 @@ def test_not_before_and_not_after_bound_stored_rows(project: Project) -> None:
     assert (total("before"), total("after"), total("sales")) == (150, 150, 300)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("before", [False, True])
 def test_delta_updates_cannot_change_for_an_existing_table(tmp_path: Path, *, before: bool) -> None:
     def bindings(*, delta: bool, table: str = "sales") -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ def divide(project: Project) -> None:
     assert code == 0, said
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_split", [False, True])
 def test_later_run_continues_and_the_earlier_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
@@ -82,7 +82,7 @@ def test_later_run_continues_and_the_earlier_ends(project: Project, is_split: bo
     assert project.is_stored()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("failpoint", ["materialize.committing", "materialize.committed"])
 def test_superseded_run_stores_nothing_after_a_pause(project: Project, failpoint: str, is_split: bool) -> None:

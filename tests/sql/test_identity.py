@@ -628,7 +628,7 @@ def named(spec: Any, name: str) -> Any:
 
 
 TestIdentity = Identity.TestCase
-TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "6")), stateful_step_count=25)
+TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "4")), stateful_step_count=25)
 
 
 # Mutants: without a guard, a short history of the machine fails

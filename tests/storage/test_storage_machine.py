@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 import pytest
-from conftest import write_catalog
+from conftest import examples, write_catalog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -343,6 +343,6 @@ def rows_of(parts: Iterable[ReadRows]) -> list[tuple[int, Document]]:
 CONTEXT = multiprocessing.get_context("forkserver")
 
 Machine.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40, 10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStorage = Machine.TestCase
