@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -262,6 +263,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist tells them
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Name the groups in node ids, as pytest-xdist 3.8 means to: since pytest 9.2, the attribute that it sets is not read."""
+    gc.freeze()  # what is collected stays to the end, and need not be looked at by the collector
     if not session.config.getoption("loadgroup", default=False):
         return
     for item in session.items:

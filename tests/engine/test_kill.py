@@ -213,7 +213,7 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
     ("text", "kills", "statuses"),
     [
         (CATALOG, [kill_java, kill_worker], [1, 0]),
-        (CATALOG, [kill_driver, kill_java, kill_worker], [-signal.SIGKILL, 1, 0]),
+        (CATALOG, [kill_driver, kill_worker], [-signal.SIGKILL, 0]),
         (TYPESCRIPT, [kill_driver, kill_deno], [-signal.SIGKILL, 0]),
         (TYPESCRIPT, [kill_driver, kill_worker], [-signal.SIGKILL, 0]),
     ],
