@@ -51,7 +51,7 @@ def is_refilling(shop: Shop) -> bool:
     return bool(read_refills(shop.world.root, VIEW))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_refill_does_not_reduce_onto_a_deleted_key(shop: Shop, shards: int) -> None:
     """A key that the new history lacks goes from the table, and a later document of it begins from nothing."""
@@ -77,6 +77,7 @@ def test_refill_does_not_reduce_onto_a_deleted_key(shop: Shop, shards: int) -> N
     shop.check()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(DATABASES))
 def test_a_reader_in_another_process_sees_old_or_new_rows(name: str, tmp_path: Path) -> None:
     """A process that reads the table all the time sees the old rows, then the new ones, and nothing else."""
@@ -191,6 +192,7 @@ def test_endpoint_restored_during_a_refill_is_refilled(name: str, tmp_path: Path
             assert shop.others() == []
 
 
+@pytest.mark.sampled(1)
 def test_reset_replaces_each_table_in_one_transaction(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
@@ -251,6 +253,7 @@ def test_second_reset_restarts_a_refill(table: Shop) -> None:
     assert table.others() == []
 
 
+@pytest.mark.sampled(1)
 def test_split_during_a_refill_completes_it(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=1)
@@ -281,6 +284,7 @@ def test_refill_completes_with_another_number_of_shards(table: Shop) -> None:
     table.check()
 
 
+@pytest.mark.sampled(1)
 def test_splits_after_a_reset_to_fewer_shards_complete_the_refill(shop: Shop) -> None:
     """The new shards do not continue from the checkpoints of the shards before the reset."""
     shop.ingest(*FIRST)
@@ -314,6 +318,7 @@ def test_refill_completes_with_a_shard_without_documents(table: Shop) -> None:
     assert not [message for message in messages if "has lost rows" in message]
 
 
+@pytest.mark.sampled(1)
 def test_dropped_refill_table_begins_again(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
@@ -347,6 +352,7 @@ def test_field_added_during_a_refill_is_stored(table: Shop) -> None:
     assert table.others() == []
 
 
+@pytest.mark.sampled(1)
 def test_refilled_table_keeps_indexes_and_views(shop: Shop) -> None:
     """Views, indexes, other columns and rows without a document stay; rows that do not change stay where they are."""
     shop.ingest(*FIRST)
