@@ -22,7 +22,7 @@ from typing import Any
 
 import apsw
 from conftest import World
-from crash_client import CRASHES, CrashServer, crash_server
+from crash_client import CRASHES, CrashServer
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -372,7 +372,6 @@ def _token(folder: Path, committed: str) -> str:
 def test_l2_l3_l5_hold_under_any_actions_and_crashes() -> None:
     # To find the shortest way to a failure would take hours: each step is a process or two.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
-    with crash_server() as CrashMachine.server:
-        run_state_machine_as_test(
-            CrashMachine, settings=settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
-        )
+    CrashMachine.server = server
+    limits = settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
+    run_state_machine_as_test(CrashMachine, settings=limits)

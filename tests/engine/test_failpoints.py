@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import World, examples, write_catalog
-from crash_client import CrashServer, crash_server
+from crash_client import CrashServer
 from crash_script import BASE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -97,11 +96,10 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+def home(server: CrashServer, tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("failpoints")
     write_catalog(folder, CATALOG)
-    with crash_server() as server:
-        yield Home(folder, server)
+    return Home(folder, server)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import LATER, World, write_catalog
-from crash_client import CRASHES, CrashServer, crash_server
+from crash_client import CRASHES, CrashServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
@@ -133,12 +133,6 @@ def test_l1_and_l3_any_shards_and_any_batching_give_the_same_bytes(
         watched.look()
         assert live.digest() == whole
         live.store.close()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashServer]:
-    with crash_server() as found:
-        yield found
 
 
 @settings(SLOW, max_examples=EXAMPLES // 3)

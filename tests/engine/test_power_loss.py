@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import World, write_catalog
-from crash_client import CrashServer, crash_server
+from crash_client import CrashServer
 from crash_script import HISTORIES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -89,9 +89,8 @@ class Home:
 
 
 @pytest.fixture(scope="module")
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    with crash_server() as server:
-        yield Home(tmp_path_factory.mktemp("power"), server, request.param)
+def home(request: pytest.FixtureRequest, server: CrashServer, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("power"), server, request.param)
 
 
 @pytest.mark.sampled(4)
