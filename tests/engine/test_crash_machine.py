@@ -369,7 +369,7 @@ def _token(folder: Path, committed: str) -> str:
         return token
 
 
-def test_l2_l3_l5_hold_under_any_actions_and_crashes() -> None:
+def test_l2_l3_l5_hold_under_any_actions_and_crashes(server: CrashServer) -> None:
     # To find the shortest way to a failure would take hours: each step is a process or two.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     CrashMachine.server = server
