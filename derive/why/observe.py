@@ -135,25 +135,23 @@ class _Observer:
 
     def run(self, rows: list[SourceRow], causes: frozenset[SourceRow]) -> Iterator[tuple[SourceRow, Observation]]:
         """Replay documents in order; yield the observation of each cause."""
-        count, first = 0, len(rows) - _ATTRIBUTED
+        singly = set(rows[-_ATTRIBUTED:]) | causes
+        first = min(singly)
+        earlier = {row: number for number, row in enumerate(rows) if row in causes}
         for number in sorted({row.part for row in rows}):
             self._replay.enter(self._explanation.part(number))
-            own = [row for row in rows if row.part == number]
-            begin = min(max(first - count, 0), next((at for at, row in enumerate(own) if row in causes), len(own)))
-            ended = self._replay.with_ends(own)
-            for _ in self._replay.run([row for row in ended if not own[begin:] or row < own[begin]]):
+            ended = self._replay.with_ends([row for row in rows if row.part == number])
+            for _ in self._replay.run([row for row in ended if row < first]):
                 pass
             self._replay.database.preupdate_hook(self._changed)
             for row in ended:
-                if not own[begin:] or row < own[begin] or row > rows[-1]:
-                    continue
-                self._row, self._changes = row, []
-                if row in causes:
-                    yield row, self._observed(row, count + own.index(row))
-                else:
-                    self._run(row)
+                if first <= row <= rows[-1]:  # the last tick has not ended when its last document is observed
+                    self._row, self._changes = row, []
+                    if row in causes:
+                        yield row, self._observed(row, earlier[row])
+                    else:
+                        self._run(row)
             self._replay.database.preupdate_hook(None)
-            count += len(own)
 
     def _run(self, row: SourceRow) -> tuple[Document, ...]:
         return tuple(publication.document for publication in self._replay.run([row]))

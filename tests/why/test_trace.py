@@ -12,6 +12,7 @@ from explained import BASE, SECOND, advance, explainer_of
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.document.key import pack
+from derive.why import observe
 from derive.why.observe import Change, Observation
 from derive.why.trace import Trace, trace
 
@@ -167,3 +168,14 @@ def test_trace_has_the_state_of_a_module(world: World, empty_pool: None) -> None
     assert (found.value, found.is_equal, found.omitted) == ('{"who":"ann","n":7}', True, 2)
     assert (seen.value_before, seen.value_after) == ({"seen": {"ann": 6}}, {"seen": {"ann": 7}})
     assert seen.published == ({"who": "ann", "n": 7},)
+
+
+def test_trace_of_a_long_history_knows_writers_of_late_rows_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state,) = observed(traced(world, "t/balances", 4)).state
+    assert state.writer is not None
+    monkeypatch.setattr(observe, "_ATTRIBUTED", 1)
+
+    seen = observed(traced(world, "t/balances", 4))
+
+    assert (seen.earlier, seen.state) == (2, (state._replace(writer=None),))
+    assert seen.changes == (Change("t", ("ann", 6), ("ann", 7)),)
