@@ -23,6 +23,7 @@ from contextlib import closing
 import apsw
 
 from connectors.derive_sqlite.config import migrations_of
+from connectors.derive_sqlite.console import Console
 from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, place_of
 from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import Issue, LambdaError
@@ -361,6 +362,7 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
     with closing(_empty_state()) as database:
         guard = Guard(database, has_clock=True)
         Chance().register(database)
+        Console(lambda _, __: None, ()).register(database)
         watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         try:
             apply_migrations(guard, watch, migrations_of(spec), spec.name, spec.collection.position)

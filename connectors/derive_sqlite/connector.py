@@ -59,22 +59,24 @@ class SqliteConnector:
         return None
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> SqliteSession:
-        """Open a session over a shard's state; SQL writes nothing to the log.
+        """Open a session over a shard's state.
 
         Raises:
             LambdaError: a migration or a lambda is wrong.
         """
         from connectors.derive_sqlite.session import SqliteSession
 
-        return SqliteSession(spec, database)
+        return SqliteSession(spec, database, log)
 
     def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
-        """Return the fields that lambdas name; None if SQL uses random values, which depend on whole documents."""
+        """Return the fields that lambdas name; None if random values or messages of SQL depend on whole documents."""
+        from connectors.derive_sqlite.console import mentions_console
         from connectors.derive_sqlite.program import fields_of
         from derive.lambda_sql.determinism import calls_chance
 
         scripts = [*migrations_of(spec), *(transform.script for transform in spec.transforms)]
-        if calls_chance([script.text for script in scripts if script]):
+        texts = [script.text for script in scripts if script]
+        if calls_chance(texts) or mentions_console(texts):
             return None
         return [fields_of(spec, transform) for transform in spec.transforms]
 

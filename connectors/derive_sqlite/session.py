@@ -20,6 +20,7 @@ from typing import Any
 import apsw
 
 from connectors.derive_sqlite.config import migrations_of
+from connectors.derive_sqlite.console import Console, mentions_console
 from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
@@ -31,7 +32,7 @@ from derive.lambda_sql.parameter import find_projection
 from derive.lambda_sql.resource_limits import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
 from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
-from derive.protocol.derive import PublishedColumns, ReadBatch
+from derive.protocol.derive import Log, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
@@ -113,18 +114,21 @@ class SqliteSession:
     Args:
         spec: the derivation.
         database: the shard's state, inside an open transaction.
+        log: receives messages of `console_log`.
 
     Raises:
         LambdaError: a migration or a lambda is wrong.
     """
 
-    def __init__(self, spec: DerivationSpec, database: apsw.Connection) -> None:
+    def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         migrations = migrations_of(spec)
         scripts = [*migrations, *(transform.script for transform in spec.transforms)]
         texts = [script.text for script in scripts if script]
         self._chance = Chance(spec.limits.sqlite_megabytes) if calls_chance(texts) else None
-        if self._chance:
-            self._chance.register(database)
+        console = Console(log, [transform.name for transform in spec.transforms]) if mentions_console(texts) else None
+        self._followers = [one for one in (self._chance, console) if one is not None]
+        for follower in self._followers:
+            follower.register(database)
         self._guard = Guard(database, has_clock=self._chance is not None)
         self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         apply_migrations(self._guard, self._watch, migrations, spec.name, spec.collection.position)
@@ -141,7 +145,7 @@ class SqliteSession:
             self._layout = _layout_of(self._programs)
             self._forgets_rows = any(program.asks_row_ids for program in self._programs)
             can_alternate = all(program.together and program.steps for program in self._programs)
-            asks_others = self._chance is not None or self._forgets_rows
+            asks_others = bool(self._followers) or self._forgets_rows
             self._may_alternate = len(self._programs) > 1 and can_alternate and not asks_others
             self._cursor = database.cursor()
             self._guarded = guarded.pop_all()
@@ -311,8 +315,8 @@ class SqliteSession:
         if batch.fields is not None:
             return program.columns.feed(run.fields(batch.fields), batch.published[begin:end])
         left = iter(list(batch.documents[begin:end]))
-        if self._chance is not None:
-            return self._feed_in_time(self._chance, program, left, batch, begin), left
+        if self._followers:
+            return self._feed_in_time(program, left, batch, begin), left
         return program.binding.feed(left, batch.published[begin:end]), left
 
     def _feed_without_row_ids(self, feed: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -331,13 +335,13 @@ class SqliteSession:
             return program.binding.feed(itertools.compress(batch.documents, is_own), published)
         return program.columns.feed(batch.fields[which], published)[0]
 
-    @staticmethod
     def _feed_in_time(
-        chance: Chance, program: Program, documents: Iterator[Document], batch: ReadBatch, begin: int
+        self, program: Program, documents: Iterator[Document], batch: ReadBatch, begin: int
     ) -> Iterator[tuple[Any, ...]]:
         values, which = program.binding.values, program.transform.index
         for index, document in enumerate(documents, begin):
-            chance.begin(which, batch.clocks[index], document)
+            for follower in self._followers:
+                follower.begin(which, batch.clocks[index], document)
             yield values(document, batch.published[index])
 
     def _run_steps(self, run: _Run, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
@@ -347,8 +351,8 @@ class SqliteSession:
         left, transform = iter(range(run.begin, run.end)), program.transform.index
         self._watch.begin(self._cursor, left)
         for index in left:
-            if self._chance is not None:
-                self._chance.begin(transform, batch.clocks[index], batch.documents[index])
+            for follower in self._followers:
+                follower.begin(transform, batch.clocks[index], batch.documents[index])
             if program.asks_row_ids:
                 self._guard.db.set_last_insert_rowid(0)
             for step, feed in zip(program.steps, feeds, strict=True):

@@ -15,6 +15,9 @@ FOLLOWING = frozenset({*TIMES, "timediff", "current_date", "current_time", "curr
 PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
 """Counters of the connection: they count the document's own statements, or are refused."""
 
+CONSOLE_LOG = "console_log"
+"""The function of the runtime that writes its argument to the task's log, and returns it."""
+
 REFUSED_FUNCTIONS = {
     "total_changes": "may not call total_changes(): it also counts changes for other documents",
     "load_extension": "may not use load_extension(): extensions are not loaded",
@@ -87,6 +90,6 @@ def refusal_of_function(name: str, *, has_clock: bool) -> str | None:
         return REFUSED_FUNCTIONS[name]
     if name in FOLLOWING and not has_clock:
         return f"may not call {name}() in this spelling: it would not use the document's time"
-    if name in ORDINARY or name in FOLLOWING or name in PER_DOCUMENT or name in _INNER:
+    if name in ORDINARY or name in FOLLOWING or name in PER_DOCUMENT or name in _INNER or name == CONSOLE_LOG:
         return None
     return f"may not call {name}(): its result may depend on the machine"

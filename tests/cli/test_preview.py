@@ -333,3 +333,20 @@ def test_preview_of_a_module_shows_messages_state_and_flushes(stored: Path, tmp_
         [("/totals/cup", None, 1)],
         [("/totals/tea", 4, 10)],
     ]
+
+
+def test_messages_of_sql_are_in_the_log_and_in_previews(stored: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stored, tmp_path / "copy")
+    (folder / "flow.yaml").write_text(
+        CATALOG.replace("lambda: SELECT $item, 1 AS times", "lambda: SELECT console_log($item) AS item, 1 AS times")
+    )
+    rows, _ = preview(folder, "preview", "--task", "shop/late", "--limit", "1")
+    message = 'tea  (transform \'fromStock\', document {"item":"tea","left":6})'
+    assert rows[0]["log"] == [{"level": "info", "message": message}]
+    assert rows[0]["published"] == [{"item": "tea", "times": 1}]
+
+    assert flowctl(folder, "reset", "--task", "shop/late")[0] == 0
+    assert flowctl(folder, *RUN)[0] == 0
+    status, out, _ = flowctl(folder, "logs", "--task", "shop/late", "-o", "json")
+    said = [orjson.loads(line) for line in out.splitlines()]
+    assert (status, next(entry["message"] for entry in said if entry.get("by") == "lambda")) == (0, message)
