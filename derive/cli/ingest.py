@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
 from derive.cli.options import catalog_options, data_folder, open_store
 
 if TYPE_CHECKING:
+    from derive.errors import UsageError
     from derive.protocol.specs import CollectionSpec
     from derive.storage.inputs.line import Line
+    from derive.storage.store import Store
 
 _FORMS = {".csv": "csv", ".parquet": "parquet"}
 
@@ -40,6 +44,11 @@ _FORMS = {".csv": "csv", ".parquet": "parquet"}
     show_default=True,
     help="Largest document (line or row), in MiB.",
 )
+@click.option(
+    "--load-id",
+    metavar="ID",
+    help="Identifier of the load: a load that is repeated is ingested once.",
+)
 @click.argument("files", nargs=-1)
 def command(
     source: Path,
@@ -48,6 +57,7 @@ def command(
     form: str | None,
     clock: str | None,
     most_mib: int,
+    load_id: str | None,
     files: tuple[str, ...],
 ) -> None:
     """Load FILES (or standard input, '-') into a collection. Each file is loaded as a whole or not at all.
@@ -55,17 +65,22 @@ def command(
     JSON Lines and CSV may be compressed with gzip or zstd (.jsonl.gz, .csv.zst). The first line of CSV names its
     columns. An empty CSV cell, or a Parquet null, is left out of the document.
 
+    With --load-id, a command that was interrupted can be repeated: the documents are in the collection once. Without,
+    a file whose content was ingested before is ingested again, with a warning.
+
     \b
     Examples:
       flowctl ingest --collection acmeBank/transfers transfers.jsonl
       flowctl ingest --collection acmeBank/transfers --clock /at history.jsonl.gz
+      flowctl ingest --collection acmeBank/transfers --load-id 2024-05-01 transfers.jsonl
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
     from derive.catalog.language.structure import is_pointer
-    from derive.cli.console import Progress
+    from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion
+    from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
 
     catalog = load_without_tests(source)
     spec = catalog.find_collection(collection)
@@ -73,6 +88,10 @@ def command(
         raise UsageError(f"'{collection}' is derived, so nothing can be ingested into it")
     if clock is not None and not is_pointer(clock):
         raise UsageError(f"--clock takes a JSON pointer, such as /{clock.lstrip('/') or 'at'}")
+    if load_id is not None and len(files) > 1:
+        raise UsageError("--load-id names the load of one file", hint="ingest each file with its own --load-id")
+    if load_id == "":
+        raise UsageError("--load-id takes a text that is not empty")
     for name in files:
         if name != "-" and Path(name).is_dir():
             raise UsageError(f"{name} is a folder", hint=f"name its files, such as {Path(name) / '*.jsonl'}")
@@ -82,20 +101,125 @@ def command(
     with Progress() as progress:
         for name in files or ("-",):
             shown = _shown(name)
+            file = _File(name, load_id)
+            if load_id is None:
+                _warn_of_repetition(store, collection, file)
             progress.show(shown, 0)
             ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
-            with _documents(name, form, spec, most_mib << 20) as lines:
-                progress.done(shown, ingestion.load(shown, lines))
+            with _documents(file, form, spec, most_mib << 20) as lines:
+                try:
+                    progress.done(shown, ingestion.load(shown, lines, LoadedFile(shown, load_id, file.digest)))
+                except RepeatedLoadError as repeated:
+                    progress.stop(shown)
+                    note(f"{repeated.message}; nothing more was ingested")
     store.close()
 
 
+def _warn_of_repetition(store: Store, collection: str, file: _File) -> None:
+    from derive.cli.console import note
+
+    digest = file.digest() if file.is_regular else ""
+    loads = store.loads_of_content(collection, digest) if digest else []
+    if loads:
+        times = "once" if len(loads) == 1 else f"{len(loads):,} times"
+        note(
+            f"the content of {file.name} was ingested into '{collection}' {times} before, the last time"
+            f" {loads[0].described}; it is ingested again",
+            level="warn",
+        )
+
+
+class _File:
+    """A file or standard input, and the digest of its content.
+
+    The digest of a regular file is computed at the beginning. The content of other inputs is read only once, so with a
+    load identifier the digest is computed while the documents are read.
+
+    Args:
+        name: path of the file, or '-'.
+        load_id: identifier of the load; None without one.
+    """
+
+    def __init__(self, name: str, load_id: str | None) -> None:
+        self.name, self._load_id = name, load_id
+        self.is_regular = name != "-" and Path(name).is_file()
+        self._state = self._stat()
+        self._digest = ""
+        self._hashed: _Hashed | None = None
+        if self.is_regular:
+            try:
+                with Path(name).open("rb") as stream:
+                    self._digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            except OSError as exc:
+                raise _unreadable(name, exc) from exc
+
+    def _stat(self) -> tuple[int, int, int] | None:
+        if not self.is_regular:
+            return None
+        status = Path(self.name).stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def open(self) -> io.BufferedReader:
+        """Open the content for reading.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        stream: Any = sys.stdin.buffer if self.name == "-" else Path(self.name).open("rb")  # noqa: SIM115
+        if self.is_regular or self._load_id is None:
+            return cast("io.BufferedReader", stream)
+        self._hashed = _Hashed(stream)
+        return io.BufferedReader(self._hashed, 1 << 17)
+
+    def digest(self) -> str:
+        """Read the content to its end, and return its SHA-256; empty for an input without digest.
+
+        Raises:
+            DocumentError: the file of a load with an identifier has changed since the digest was computed.
+        """
+        if self._hashed is not None:
+            return self._hashed.digest()
+        if self._stat() == self._state:
+            return self._digest
+        if self._load_id is None:
+            return ""
+        from derive.errors import DocumentError
+        from derive.storage.inputs.line import NOTHING_INGESTED
+
+        raise DocumentError(f"{self.name} has changed while it was read", hint=NOTHING_INGESTED)
+
+
+class _Hashed(io.RawIOBase):
+    """A stream that computes the SHA-256 of the bytes that are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._sum = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._stream.read(len(buffer))
+        self._sum.update(chunk)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def digest(self) -> str:
+        """Read to the end, and return the digest of all bytes."""
+        while chunk := self._stream.read(1 << 17):
+            self._sum.update(chunk)
+        return self._sum.hexdigest()
+
+
 @contextmanager
-def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
+def _documents(file: _File, form: str | None, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
     from derive.errors import UsageError
     from derive.storage.inputs.csv_rows import csv_rows
     from derive.storage.inputs.line import SUFFIXES, json_lines
     from derive.storage.inputs.parquet_rows import parquet_rows
 
+    name = file.name
     path = Path(name)
     is_packed = path.suffix in SUFFIXES
     form = form or _FORMS.get(path.with_suffix("").suffix if is_packed else path.suffix, "jsonl")
@@ -106,25 +230,32 @@ def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: in
     if form == "parquet":
         yield parquet_rows(name, spec, most_bytes)
         return
-    with _text(name) as text:
+    with _text(file) as text:
         is_csv = form == "csv"
         yield csv_rows(text, spec, _shown(name), most_bytes) if is_csv else json_lines(text, most_bytes)
 
 
 @contextmanager
-def _text(name: str) -> Iterator[BinaryIO]:
+def _text(file: _File) -> Iterator[BinaryIO]:
     """Open the text of a file or of standard input, decompressed if it is compressed."""
-    from derive.errors import UsageError
     from derive.storage.inputs.line import unpacked
 
-    shown = _shown(name)
+    shown = _shown(file.name)
     with ExitStack() as stack:
         try:
-            stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+            stream = file.open()
+            if file.name != "-":
+                stack.enter_context(stream)
             text = unpacked(stream, shown)
         except OSError as exc:
-            raise UsageError(f"cannot read {shown}: {exc.strerror}") from exc
+            raise _unreadable(shown, exc) from exc
         yield text
+
+
+def _unreadable(shown: str, exc: OSError) -> UsageError:
+    from derive.errors import UsageError
+
+    return UsageError(f"cannot read {shown}: {exc.strerror}")
 
 
 def _shown(name: str) -> str:

@@ -25,6 +25,7 @@ from derive.schema.validator import compile_validator
 from derive.storage.capability.table import RENEW_SECONDS, Capability
 from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
+from derive.storage.metadata.ingestions import LoadedFile, require_new
 from derive.storage.metadata.owner import Door
 from derive.storage.redactor import redactor_of
 from derive.storage.roles import Writable
@@ -105,14 +106,17 @@ class Ingestion:
         store.create(spec)
         store.garbage.collect_abandoned(spec.name)
 
-    def load(self, name: str, lines: Iterable[Line]) -> int:
+    def load(self, name: str, lines: Iterable[Line], file: LoadedFile | None = None) -> int:
         """Load one file, and return the number of its documents.
 
         Args:
             name: name of the file, for messages.
             lines: documents of the file, with line numbers.
+            file: input to record as a load; None to record none.
 
         Raises:
+            RepeatedLoadError: a load with the same identifier and content is in the collection already.
+            StorageError: a load has the same identifier and other content.
             DocumentError: documents are malformed or invalid; the first ten are listed.
             OwnedError: another writer has become the owner of the collection.
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than a stored document.
@@ -124,10 +128,18 @@ class Ingestion:
         segments: list[Segment] = []
         try:
             with translated(store.root), store.capabilities.renewed(capability, self._renew_seconds):
+                if file is not None and file.load_id is not None:
+                    # Checked with the capability: a load that commits later does not move `upper` past its frontier.
+                    require_new(store.load(collection, file.load_id), file)
                 last = self._write(name, lines, writer, capability)
                 segments = writer.close()
-            if segments:
-                store.update_and_downgrade(capability, segments, last + 1, ascending=is_history, is_last=True)
+                if file is not None:
+                    file.digest()  # the rest of the input is read before the commit
+            if segments or file is not None:
+                frontier = last + 1 if segments else capability.frontier
+                store.update_and_downgrade(
+                    capability, segments, frontier, ascending=is_history, is_last=True, file=file
+                )
                 is_done = True
         except BaseException:
             if not self._are_committed(segments):

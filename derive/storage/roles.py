@@ -24,6 +24,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
+from derive.storage.metadata.ingestions import Load, LoadedFile
 from derive.storage.metadata.owner import Door
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
@@ -116,8 +117,12 @@ class Writable(Folder, Protocol):
         *,
         ascending: bool = False,
         is_last: bool = False,
+        file: LoadedFile | None = None,
     ) -> Capability:
         """Add segments and move the capability's frontier up."""
+
+    def load(self, name: str, load_id: str | None) -> Load | None:
+        """Return the present load of a collection with an identifier."""
 
     @property
     def capabilities(self) -> Capabilities:

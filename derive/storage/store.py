@@ -59,6 +59,14 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.identity import disown_files, read_commits
+from derive.storage.metadata.ingestions import (
+    Load,
+    LoadedFile,
+    find_load,
+    loads_of_content,
+    read_loads,
+    record_load,
+)
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
 from derive.storage.metadata.past import read_past
@@ -323,6 +331,7 @@ class Store:
         *,
         ascending: bool = False,
         is_last: bool = False,
+        file: LoadedFile | None = None,
     ) -> Capability:
         """Add segments and move the capability's frontier up, so that `upper` may follow; in one commit.
 
@@ -332,6 +341,7 @@ class Store:
             frontier: the new frontier, above every timestamp in `segments`.
             ascending: require that all stored documents are earlier than these.
             is_last: drop the capability in the same commit.
+            file: input to record as a load, with all of its segments; None to record none.
 
         Returns:
             The capability at its new frontier.
@@ -339,9 +349,13 @@ class Store:
         Raises:
             FencedError: the capability is no longer valid.
             FrontierError: a timestamp is out of bounds.
+            RepeatedLoadError: another process has committed the load.
+            StorageError: another process has committed a load with the same identifier and other content.
         """
         with self._metadata.transaction(wakes=True) as db:
             name = require_live(db, capability)
+            if file is not None:
+                record_load(db, name, file, capability.id, segments)
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             moved = downgrade(db, capability.id, frontier)
             advance_upper(db, name, frontier)
@@ -351,6 +365,21 @@ class Store:
             if is_last:
                 release(db, capability.id)
         return moved
+
+    def load(self, name: str, load_id: str | None) -> Load | None:
+        """Return the present load of a collection with an identifier; None for none, or if it was undone."""
+        with self._metadata.snapshot() as db:
+            return find_load(db, name, load_id)
+
+    def loads_of_content(self, name: str, digest: str) -> list[Load]:
+        """Return the present loads of a collection whose content has a digest, the latest first."""
+        with self._metadata.snapshot() as db:
+            return loads_of_content(db, name, digest)
+
+    def loads(self, name: str | None = None) -> list[Load]:
+        """Return the loads of a collection, or of all collections, in the order of their commits."""
+        with self._metadata.snapshot() as db:
+            return read_loads(db, name)
 
     # Tasks
 

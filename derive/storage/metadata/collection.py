@@ -20,6 +20,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import ViewError
 from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
+from derive.storage.metadata.ingestions import forget_loads
 from derive.storage.metadata.segment import discard_segments
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
@@ -185,6 +186,7 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 def empty_collection(db: apsw.Connection, name: str) -> None:
     """Begin a new history of a collection; drop its write capabilities, and the read capabilities of processes."""
     if frontiers_of(db, name) is not None:
+        forget_loads(db, name)
         db.execute(
             "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",
             (BEGINNING, new_identifier(db), wall_clock(), name),

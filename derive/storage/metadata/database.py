@@ -155,6 +155,24 @@ CREATE TABLE history (                  -- parts of the past of derivations, as 
 ) WITHOUT ROWID;
 """
 
+_INGESTIONS = """
+CREATE TABLE ingestion (                -- ingestions into collections, as in `Load`
+    number INTEGER PRIMARY KEY,
+    relation INTEGER NOT NULL,          -- relation of the collection
+    load_id TEXT,                       -- NULL without --load-id
+    at INTEGER NOT NULL,                -- time of the commit, microseconds since the Unix epoch
+    name TEXT NOT NULL,                 -- name of the file
+    digest TEXT NOT NULL,               -- SHA-256 of the content; empty if unknown
+    documents INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,             -- size of the segments
+    writer TEXT NOT NULL,               -- write capability, whose identifier is in the names of the segments
+    clock_min INTEGER,                  -- first timestamp; NULL without documents
+    undone INTEGER                      -- time at which the load was undone; NULL if it was not
+);
+CREATE UNIQUE INDEX ingestion_by_load ON ingestion (relation, load_id) WHERE undone IS NULL;
+CREATE INDEX ingestion_by_digest ON ingestion (relation, digest);
+"""
+
 _SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -197,7 +215,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST}
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS}
 """Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -306,7 +324,7 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES + _SQL_CATALOG + _PAST)
+                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])

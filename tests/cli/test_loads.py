@@ -1,0 +1,163 @@
+"""Loads with identifiers: `flowctl ingest --load-id` and `flowctl ingestions`."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_flowctl import BARE, flowctl
+
+from derive.catalog import load
+from derive.errors import StorageError
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.line import Line
+from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
+from derive.storage.store import Store
+
+CATALOG = """\
+collections:
+  l/orders:
+    schema: {type: object, properties: {id: {type: integer}, at: {type: string}}, required: [id]}
+    key: [/id]
+"""
+ONE_AND_TWO = '{"id":1}\n{"id":2}\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    (tmp_path / "a.jsonl").write_text(ONE_AND_TWO)
+    (tmp_path / "b.jsonl").write_text('{"id":3}\n')
+    return tmp_path
+
+
+def ingest(folder: Path, *arguments: str, text: str = "", status: int = 0, failpoint: str = "") -> str:
+    """Ingest, expect an exit status, and return standard error."""
+    environment = {**BARE, "FLOW_FAILPOINT": failpoint}
+    code, _, err = flowctl(folder, "ingest", "--collection", "l/orders", *arguments, text=text, env=environment)
+    assert code == status, err
+    return err
+
+
+def ids(folder: Path) -> Counter[int]:
+    """Return how often each id is in the collection."""
+    code, out, err = flowctl(folder, "collections", "read", "--collection", "l/orders")
+    assert code == 0, err
+    return Counter(json.loads(line)["id"] for line in out.splitlines())
+
+
+def listed(folder: Path) -> list[dict[str, Any]]:
+    code, out, err = flowctl(folder, "ingestions", "list", "-o", "json")
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_load_id_ingests_a_repeated_load_once(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    assert "load 'may' was ingested into 'l/orders' already" in ingest(folder, "--load-id", "may", "a.jsonl")
+    assert "nothing more was ingested" in ingest(folder, "--load-id", "may", text=ONE_AND_TWO)
+    assert ids(folder) == {1: 1, 2: 1}
+    ingest(folder, "--load-id", "june", "a.jsonl")
+    assert ids(folder) == {1: 2, 2: 2}
+    assert [(row["load_id"], row["file"], row["documents"], row["state"]) for row in listed(folder)] == [
+        ("may", "a.jsonl", 2, "loaded"),
+        ("june", "a.jsonl", 2, "loaded"),
+    ]
+
+
+def test_load_id_refuses_other_content(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", text=ONE_AND_TWO)
+    error = ingest(folder, "--load-id", "may", "b.jsonl", status=1)
+    assert "b.jsonl is not what load 'may' of 'l/orders' has ingested" in error
+    assert "from standard input, 2 documents" in error
+    assert "standard input is not what" in ingest(folder, "--load-id", "may", text='{"id":3}\n', status=1)
+    assert ids(folder) == {1: 1, 2: 1}
+
+
+def test_load_id_names_one_file(folder: Path) -> None:
+    assert "names the load of one file" in ingest(folder, "--load-id", "may", "a.jsonl", "b.jsonl", status=2)
+    assert "not empty" in ingest(folder, "--load-id", "", "a.jsonl", status=2)
+    assert not (folder / ".flow").exists()
+
+
+def test_load_id_of_an_empty_input_is_recorded(folder: Path) -> None:
+    ingest(folder, "--load-id", "none")
+    assert "already" in ingest(folder, "--load-id", "none")
+    assert [row["documents"] for row in listed(folder)] == [0]
+
+
+def test_load_id_of_an_invalid_file_is_free(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", text='{"id":"x"}\n', status=1)
+    assert listed(folder) == []
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    assert ids(folder) == {1: 1, 2: 1}
+
+
+def test_ingest_warns_of_content_that_was_ingested_before(folder: Path) -> None:
+    (folder / "packed.jsonl.gz").write_bytes(gzip.compress(ONE_AND_TWO.encode()))
+    assert "before" not in ingest(folder, "a.jsonl", "b.jsonl", "packed.jsonl.gz")
+    warning = ingest(folder, "a.jsonl")
+    assert "the content of a.jsonl was ingested into 'l/orders' once before, the last time at 20" in warning
+    assert "from a.jsonl, 2 documents; it is ingested again" in warning
+    assert "2 times before" in ingest(folder, "a.jsonl")
+    assert "before" not in ingest(folder, text=ONE_AND_TWO)
+    assert ids(folder) == {1: 5, 2: 5, 3: 1}
+
+
+@pytest.mark.parametrize("point", ["metadata.committing", "metadata.committed"])
+def test_load_id_ingests_once_after_a_kill_at_any_failpoint(folder: Path, point: str) -> None:
+    """Exactly once: a load that was killed at any of its commits and then repeated is in the collection once."""
+    ingest(folder, "b.jsonl")
+    for number in itertools.count(1):
+        load_id = f"load {number}"
+        (folder / "new.jsonl").write_text(f'{{"id":{100 + number}}}\n')
+        code, _, err = flowctl(
+            folder,
+            *("ingest", "--collection", "l/orders", "--load-id", load_id, "new.jsonl"),
+            env={**BARE, "FLOW_FAILPOINT": f"{point}:{number}"},
+        )
+        assert code in (0, -9), err
+        ingest(folder, "--load-id", load_id, "new.jsonl")
+        if code == 0:
+            break
+    assert number > 1
+    assert ids(folder) == {3: 1} | {100 + n: 1 for n in range(1, number + 1)}
+
+
+def overtaken(folder: Path, clock: str | None, digest: str) -> None:
+    """Ingest a load in whose midst another store ingests the load with the same identifier."""
+    spec = load(folder / "flow.yaml").collections["l/orders"]
+    lines: list[Line] = [(1, {"id": 1, "at": "2020-01-01T00:00:00Z"})]
+    first, second = Store(folder / ".flow", durable=False), Store(folder / ".flow", durable=False)
+
+    def slowly() -> Iterator[Line]:
+        Ingestion(first, spec, clock=clock).load("first", lines, LoadedFile("first", "may", lambda: "same"))
+        first.close()
+        yield from lines
+
+    with closing(second):
+        try:
+            Ingestion(second, spec, clock=clock).load("second", slowly(), LoadedFile("second", "may", lambda: digest))
+        finally:
+            second.seal_now(["l/orders"])
+
+
+@pytest.mark.parametrize("clock", [None, "/at"])
+def test_load_id_ingests_once_if_another_process_is_faster(folder: Path, clock: str | None) -> None:
+    with pytest.raises(RepeatedLoadError):
+        overtaken(folder, clock, "same")
+    assert ids(folder) == {1: 1}
+    assert [row["file"] for row in listed(folder)] == ["first"]
+
+
+def test_load_id_refuses_other_content_if_another_process_is_faster(folder: Path) -> None:
+    with pytest.raises(StorageError, match="second is not what load 'may' of 'l/orders' has ingested"):
+        overtaken(folder, None, "other")
+    assert ids(folder) == {1: 1}
