@@ -38,6 +38,7 @@ COMMANDS = [
     "generate",
     "graph",
     "ingest",
+    "ingestions",
     "init",
     "json-schema",
     "logs",
