@@ -243,7 +243,8 @@ def leave_to_torture(items: Sequence[pytest.Item]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give fixtures that cost much to one of the processes that share the tests (pytest-xdist), and begin with these.
 
-    One process has the Spark of all; and one has all tests of a file that share a fixture.
+    One process has the Spark of all; and one has all tests of a file that share a fixture. Tests that take long have
+    groups of their own, which begin early, too.
     """
     leave_to_torture(items)
     if not config.getoption("loadgroup", default=False):

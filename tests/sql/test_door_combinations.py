@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 import orjson
+import pytest
 from sql_world import Client, SqlWorld
 
 import derive
@@ -642,6 +643,7 @@ async def play(bench: Bench) -> list[str]:
     return wrong
 
 
+@pytest.mark.xdist_group("doors")
 def test_combinations_of_writers_and_readers_are_correct_or_refused(tmp_path: Path) -> None:
     endpoint = tmp_path / "endpoint.db"
     derived = {"c/derived": "c/source", **{copy_of(name): KINDS[name].stored for name in sorted(STORED)}}

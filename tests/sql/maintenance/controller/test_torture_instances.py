@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parents[2]))
 
 from faults import Fault, Faults
@@ -22,6 +24,7 @@ def script(faults: Faults) -> Iterator[Sequence[Fault]]:
     yield [partial(faults.held, first), partial(faults.server_at_failpoint, "dataflow.held")]
 
 
+@pytest.mark.xdist_group("instances")
 def test_clients_see_one_history_under_any_loss(tmp_path: Path) -> None:
     torture = InstanceTorture(tmp_path, seed=1, arrangements=iter([(2, 0)]), script=script, longest=1.0)
     torture.run(rounds=3)
