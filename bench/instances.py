@@ -200,7 +200,7 @@ def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> No
         "kept": float(kept),
         "rebuilt": float(rebuilt),
     }
-    misses = [f"{rebuilt} views are worked out anew"] if rebuilt or kept < count * views else []
+    misses = [f"{rebuilt} views are computed again"] if rebuilt or kept < count * views else []
     if seconds > MOST_ANSWER_SECONDS:
         misses.append(f"answers take longer than {MOST_ANSWER_SECONDS:g} s")
     report.row(views, f"views, {name}", values, miss=", ".join(misses) or None)

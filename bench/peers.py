@@ -94,7 +94,7 @@ def fit_for(others: Sequence[Peer], task: str, transfers: Transfers) -> Sequence
 def missing() -> list[str]:
     """Return notes on peers that are not installed."""
     return [
-        f"{peer.name} is passed over: '{peer.package}' is not there, or not for this Python (pip install '.[bench]')"
+        f"{peer.name} is omitted: '{peer.package}' is missing, or does not support this Python (pip install '.[bench]')"
         for peer in _ALL
         if peer not in installed()
     ]

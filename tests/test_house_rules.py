@@ -103,6 +103,16 @@ NO_SUBJECTS_OF_TESTS = {
 """First words after `test_` that name no subject."""
 OLD_TERMS_OF_TESTS = {"anew", "told", "tell", "tells", "lease", "leases", "heals", "moment", "moments", "whoever"}
 """Words that no name of a test has, and for which the rest of the code has a standard term."""
+RIDDLES_OF_TESTS = (
+    *("no_sense", "that_is_none", "that_are_none", "whatever", "wherever", "of_ours", "taken_away", "mended"),
+    *("fenced_off", "somebody", "anyhow", "as_they_should_be", "is_not_there", "are_not_there"),
+)
+"""Phrases that no name of a test has: a reader must see the subject and the behaviour without the body."""
+RIDDLES = (
+    *("tried again", "is not there", "are not there", "as they come", "unasked", "anew", "somebody", "whatever"),
+    *("for good", "of ours", "cannot be had", "taken away", "what it has", "says nothing", "any more", "gives up"),
+)
+"""Phrases that no message and no first paragraph of a docstring has: they are read twice."""
 TEST_NAMES = [
     (str(path.relative_to(REPOSITORY)), name)
     for path in sorted((REPOSITORY / "tests").rglob("*.py"))
@@ -124,6 +134,13 @@ def docstrings() -> Iterator[tuple[str, str, bool]]:
                 case ast.Expr(ast.Constant(str(text))) if text.strip():
                     is_function = index == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                     yield path, text.split()[0].strip("`'\",.:;"), is_function
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Path and text of each string; of a docstring, its first paragraph."""
+    for path, node in nodes():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield path, node.value.split("\n\n")[0]
 
 
 def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -202,6 +219,22 @@ def test_test_names_begin_with_a_subject() -> None:
 
     assert len(TEST_NAMES) > 2000
     assert faults == [], "test_<subject>_<behaviour>"
+
+
+def test_test_names_have_a_subject_and_a_behaviour() -> None:
+    short = [(path, name) for path, name in TEST_NAMES if len(name.split("_")) < 4]
+    riddles = [(path, name) for path, name in TEST_NAMES for phrase in RIDDLES_OF_TESTS if f"_{phrase}_" in f"{name}_"]
+
+    assert short == [], "a subject and a behaviour need three words"
+    assert riddles == []
+
+
+def test_texts_have_no_phrases_that_are_read_twice() -> None:
+    riddles = re.compile(rf"\b({'|'.join(RIDDLES)})\b")
+    faults = [(path, match[0], text[:80]) for path, text in texts() if (match := riddles.search(text))]
+
+    assert sum(1 for _ in texts()) > 20_000
+    assert faults == []
 
 
 def import_graph() -> dict[str, set[str]]:

@@ -21,7 +21,7 @@ from derive.protocol.entry_points import entry_points_of, load
 from derive.suggest import suggest
 
 BEGIN_FROM_NOTHING = b"\xf8\xff\xff\xff\x0f\x01"
-"""A session's checkpoint that tells the runtime to start from nothing, whatever it has recorded."""
+"""The checkpoint of a session that makes the runtime start from nothing, without its recorded positions."""
 
 
 class Session(Protocol):

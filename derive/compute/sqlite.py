@@ -248,7 +248,7 @@ def is_one_row(relation: Relation) -> bool:
 _OF_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
 """Functions that depend on the order alone."""
 _OF_POSITIONS = {"row_number", "ntile", "lag", "lead"}
-"""Functions that depend on the position of a row, whatever the frame is."""
+"""Functions that depend on the position of a row, in every frame."""
 _OF_FRAMES = {"first_value", "last_value", "nth_value"}
 """Functions that return the value of one row of the frame."""
 

@@ -248,7 +248,7 @@ def subscribe_at(
 
 
 def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: int) -> Collection:
-    """Return the description of the followed collection, whatever its name.
+    """Return the description of the followed collection, also after a rename.
 
     Raises:
         FencedError: the collection was reset, or it was dropped and all of its updates were yielded.

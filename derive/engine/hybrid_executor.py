@@ -212,7 +212,7 @@ class HybridExecutor:
         return messages
 
     def _fits(self, plan: AnyPlan) -> bool:
-        """Return whether the transaction fits into memory: a tick is never divided, whatever its size."""
+        """Return whether the transaction fits into memory: a tick of any size is never divided."""
         if plan.shape != "sharded":
             return True
         size = size_of(plan.reads)

@@ -93,7 +93,7 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
 
 
 def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping[str, int]) -> bool:
-    """Return whether a transform ran in the last run with the same relation, whatever the relation's name was."""
+    """Return whether a transform ran in the last run with the same relation, also under another name."""
     before, place = state.fingerprints.get(transform.input.state_key), state.places.get(transform.input.state_key)
     source = transform.input.source
     return before is not None and (

@@ -63,7 +63,7 @@ class View(Folder, Protocol):
         """Return segments of a collection."""
 
     def collection_of(self, relation: int) -> Collection | None:
-        """Return the description of a relation's collection, whatever its name is."""
+        """Return the description of a relation's collection, also after a rename."""
 
     def replaces_nothing(self, name: str, relation: int) -> bool:
         """Return true if a table has its name from a relation that was never written."""

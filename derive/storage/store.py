@@ -180,7 +180,7 @@ class Store:
             return relation_of(db, name)
 
     def collection_of(self, relation: int) -> Collection | None:
-        """Return the description of a relation's collection, whatever its name; None if nothing of it is left."""
+        """Return the description of a relation's collection, also after a rename; None if it was removed."""
         with self._metadata.snapshot() as db:
             name = name_of_relation(db, relation)
             return None if name is None else read_collection(db, name)

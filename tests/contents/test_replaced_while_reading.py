@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[Store, Table, int], list[list[Row]]]] = {
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
 @pytest.mark.parametrize("is_before", [True, False])
-def test_rows_are_those_of_the_table_whatever_its_name(
+def test_reader_keeps_its_table_while_two_tables_exchange_names(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     reader: Callable[[Store, Table, int], list[list[Row]]],

@@ -192,7 +192,7 @@ def test_accumulator_states_equal_aggregates(
     assert [maintained] == of_ours(aggregate)
 
 
-def test_windows_slide() -> None:
+def test_sliding_window_removes_rows_from_the_sum() -> None:
     """Rows that leave a frame are taken from the aggregate."""
     fill([(index, number) for index, number in enumerate([0.1, 1e300, 0.2, -1e300, 0.3])])
     over = "OVER (ORDER BY c0 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"

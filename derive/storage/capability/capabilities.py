@@ -362,7 +362,7 @@ class KeptCapability:
             self._stack.enter_context(renewals.renewed(self._id))
 
     def upper(self) -> int:
-        """Return the `upper` of the collection, whatever its present name.
+        """Return the `upper` of the collection, also after a rename.
 
         Raises:
             FencedError: the capability has expired, or the collection was reset.

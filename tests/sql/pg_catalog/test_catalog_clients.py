@@ -136,7 +136,7 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
-def test_sqlalchemy_reflects(server: Address, driver: str) -> None:
+def test_sqlalchemy_reflects_tables_and_views(server: Address, driver: str) -> None:
     address = f"postgresql+{driver}://flow@127.0.0.1:{server.port}/flow"
     engine = sqlalchemy.create_engine(address, poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
