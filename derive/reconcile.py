@@ -55,7 +55,7 @@ class Reconciliation(Generic[K, D]):
         self._outcome = Outcome()
 
     def name(self, key: K, definition: D) -> bool:
-        """Name a desired item; return true if the item was built."""
+        """Add a desired item to this reconciliation, and build it if needed; return true if it was built."""
         self._named.add(key)
         present = self.present.get(key)
         why = "was not there" if present is None else self._difference(key, present, definition)

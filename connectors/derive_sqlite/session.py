@@ -67,7 +67,7 @@ def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, posi
             raise LambdaError(
                 f"migration {index} of '{task}' was applied and is no longer in the catalog: {text.strip()[:80]!r}",
                 position=position,
-                hint="put it back; to undo it, append a migration",
+                hint="restore it; to undo its effect, append a migration",
             )
         if migrations[index].text != text:
             differs = _first_difference(text, migrations[index].text)

@@ -215,7 +215,7 @@ def _names(at: LocatedValue, files: CatalogFiles, written_in: str) -> ImportMap 
     except OSError as exc:
         is_missing = isinstance(exc, FileNotFoundError)
         message = f"cannot load the settings {show(url)}: {reason_of(exc)}"
-        hint = "'flowctl generate' begins it" if is_missing else None
+        hint = "write a first version: flowctl generate" if is_missing else None
         files.report(Issue("E003", message, at.position, hint), missing=url if is_missing else "")
         return None
     names = import_map(text, url, written_in)

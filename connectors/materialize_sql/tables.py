@@ -202,7 +202,7 @@ class Tables:
             name = ".".join(self.path(binding))
             raise EndpointError(
                 f"{self.dialect.title}: the table '{name}' was dropped; recreating it would lose its rows",
-                hint="restore it; or, to have all stored again, raise 'backfill' of its binding, or start over: flowctl"
+                hint="restore it; or, to store all rows again, raise 'backfill' of its binding, or start over: flowctl"
                 " reset",
             )
 

@@ -149,5 +149,5 @@ def _report_held(outcomes: Sequence[Compaction | Forecast]) -> None:
 
     for outcome in outcomes:
         for hold in outcome.held_by:
-            who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
+            who = f"'{hold.task}' has not processed it yet" if hold.task else f"process {hold.holder} is reading it"
             note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on is kept, because {who}")

@@ -47,7 +47,7 @@ _FOLDER = "compute"
     help="File with a secret that the controller shares.",
 )
 @click.option("--tls-certificate", metavar="PEM", help="Certificate of this instance, for mutual TLS.")
-@click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
+@click.option("--tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option("--tls-authority", metavar="PEM", help="Certificate of the authority that signs controllers.")
 def command(
     listen: str,

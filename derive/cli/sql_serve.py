@@ -54,11 +54,11 @@ _MOST_REPLICAS = 16
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="A folder whose files users marked [files] in the password file may create sources from; may be "
-    "repeated.  [default: none with a password file, else all]",
+    help="Folder of files that may be sources, for users marked [files] in the password file; may be repeated."
+    "  [default: none with a password file, else all]",
 )
 @click.option("--tls-certificate", metavar="PEM", help="Certificate that encrypts connections.")
-@click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
+@click.option("--tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option(
     "--max-connections", type=click.IntRange(min=1), default=400, show_default=True, help="Maximum number of clients."
 )
@@ -103,7 +103,7 @@ _MOST_REPLICAS = 16
     help="File with the secret that these instances share.",
 )
 @click.option("--compute-tls-certificate", metavar="PEM", help="Certificate of this server, for mutual TLS with them.")
-@click.option("--compute-tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
+@click.option("--compute-tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option("--compute-tls-authority", metavar="PEM", help="Certificate of the authority that signs instances.")
 @catalog_options
 def command(

@@ -181,7 +181,10 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             note(f"{row['task']}: an edit has waited since {wait['since']} for the end of {what}", task=row["task"])
         for refill in row["refills"]:
             what = f"refill of '{refill['binding']}': rows are written to a second table until {refill['until']}"
-            note(f"{row['task']}: {what}, then swapped in; the refill is at {refill['at']}", task=row["task"])
+            note(
+                f"{row['task']}: {what}, and then replace the present rows; the refill is at {refill['at']}",
+                task=row["task"],
+            )
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):

@@ -251,7 +251,9 @@ class Materialization:
         for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
             at = format_rfc3339(max(limit, BEGINNING))
             self._log.write(
-                "info", f"refill of '{key}' started: rows are written to a second table until {at}, then swapped in"
+                "info",
+                f"refill of '{key}' started: rows are written to a second table until {at},"
+                " and then replace the present rows",
             )
         note_refills(self._store.root, self.spec.name, limits)
 

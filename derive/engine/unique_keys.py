@@ -125,5 +125,5 @@ class UniqueKeys:
             f" has two from {format_rfc3339(clock)} on: {rows}",
             position=self._spec.position,
             hint=f"read a materialized view with one row a key, such as SELECT DISTINCT ON ({columns}) … of the table;"
-            " or give its name to another table, which never had two, and say 'onSourceReset: follow'",
+            " or give its name to another table, which never had two, and write 'onSourceReset: follow'",
         )

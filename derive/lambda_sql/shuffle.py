@@ -138,11 +138,8 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
         return issues
     statements = [item for item in block if not isinstance(item, Issue)]
     if any(statement.calls & PER_DOCUMENT for statement in statements):
-        return [
-            Issue(
-                "E525", (f"{what} may not call functions that count written rows: it writes nothing"), script.locate(0)
-            )
-        ]
+        message = f"{what} may not call functions that count written rows: a shuffle writes no rows"
+        return [Issue("E525", message, script.locate(0))]
     if len(statements) != 1 or not statements[0].columns:
         return [Issue("E527", f"{what} must be one statement that returns a row", script.locate(0))]
     statement, kinds = statements[0], transform.shuffle.key_types

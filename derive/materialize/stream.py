@@ -104,7 +104,7 @@ def _parts(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
 
 
 def _slices(number: int, offsets: np.ndarray) -> bytes:
-    """Return a repeated field of adjacent slices."""
+    """Return the encoded protobuf field `number`: the bounds of adjacent slices."""
     cells = np.empty((len(offsets) - 1, _SLICE_BYTES), dtype=np.uint8)
     cells[:, 0] = number << 3 | 2
     cells[:, 1] = _SLICE_BYTES - 2

@@ -57,7 +57,7 @@ class StreamOrder:
         self._requesting = _step(_REQUESTS, self._requesting, message)
         awaited = _AWAITED.get(message)
         if awaited and self._counts[awaited] < self._counts[_ANSWERED[awaited]]:
-            raise ProtocolError(f"{message.title()} was sent before {awaited.title()} had come")
+            raise ProtocolError(f"{message.title()} was sent before {awaited.title()} arrived")
         self._counts[message] += 1
         if message == "load":
             self._loads[self._counts["prepare"]] += 1

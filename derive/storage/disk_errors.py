@@ -43,7 +43,7 @@ def _busy(path: Path | str) -> BusyError:
     holder = None
     with suppress(FileNotFoundError):  # SQLite locks the shared memory file, not the database file
         holder = lock_holder(os.stat(f"{path}-shm"), "POSIX")
-    who, way_out = "another process", "run the command again once that process, a backup perhaps, is done"
+    who, way_out = "another process", "run the command again when that process, such as a backup, has ended"
     if holder is not None and holder != os.getpid():
         who = f"process {holder}"
         if is_stopped(holder):

@@ -129,7 +129,7 @@ def current_positions(
 def current_places(
     inputs: Sequence[InputSpec], places: Mapping[str, Place], relations: Mapping[str, int] | None = None
 ) -> dict[str, Place]:
-    """Return the places of the positions that `current_positions` returns."""
+    """Return the place in its source of each position that `current_positions` returns, by state key."""
     left = {
         spec.state_key
         for spec in inputs

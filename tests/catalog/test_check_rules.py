@@ -600,7 +600,7 @@ def without_effect(schema: Any) -> set[str]:
     if isinstance(schema, dict):
         for name, child in schema.get("properties", {}).items():
             is_marked = isinstance(child, dict) and NO_EFFECT in child
-            described = "of no effect" in child.get("description", "") if isinstance(child, dict) else False
+            described = "without effect" in child.get("description", "") if isinstance(child, dict) else False
             assert is_marked or not described or name in ("flags", "source", "fragments"), name
             names |= {name} if is_marked else set()
         for child in schema.values():

@@ -236,7 +236,7 @@ def test_selections_that_do_not_fit(stored: Path, arguments: list[str], message:
         ("count(*) > 1", "42803", 1, "aggregate functions are not allowed in WHERE"),
     ],
 )
-def test_wrong_conditions_are_errors_with_positions(
+def test_invalid_conditions_are_errors_with_positions(
     stored: Path, condition: str, sqlstate: str, column: int, message: str
 ) -> None:
     status, out, err = flowctl(stored, *READ, "--where", condition)

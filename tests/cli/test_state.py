@@ -168,7 +168,7 @@ def test_state_of_a_key_is_that_of_its_shard(stored: Path) -> None:
         ),
     ],
 )
-def test_state_refuses_what_is_no_small_read(stored: Path, arguments: list[str], message: str) -> None:
+def test_state_refuses_writes_and_expensive_queries(stored: Path, arguments: list[str], message: str) -> None:
     before = listed(stored)
     status, out, err = flowctl(stored, *STATE, *arguments)
 

@@ -164,7 +164,7 @@ def test_a_module_without_the_class_is_one_issue() -> None:
     assert check("export class Derivatio {}") == [Issue("E531", "the module exports no class 'Derivation'", at, hint)]
 
 
-def test_missing_import_is_named() -> None:
+def test_check_names_a_missing_import() -> None:
     (issue,) = check(f"import {{ x }} from './other.ts';\n{DOCUMENTED}")
     assert issue.position == Position("balances.ts", 1, 19)
     assert "other.ts" in issue.message

@@ -316,7 +316,7 @@ def applied(root: Path) -> str:
     return FilesConnector().apply(Application(materialization(root), "v1"))
 
 
-def test_path_of_a_file_is_refused(tmp_path: Path) -> None:
+def test_endpoint_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EndpointError, match="cannot make .*/file ready: File exists"):

@@ -322,13 +322,13 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
-def test_few_kills_lose_nothing(name: str, stops: bool, tmp_path: Path) -> None:
+def test_killed_connectors_lose_and_repeat_no_rows(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 4, seed=13, stops=stops) > 0
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
-def test_hundred_kills_lose_nothing(name: str, stops: bool, tmp_path: Path) -> None:
+def test_connectors_killed_a_hundred_times_lose_and_repeat_no_rows(name: str, stops: bool, tmp_path: Path) -> None:
     assert torment(name, DATABASES[name](tmp_path), 100, seed=random.randrange(1 << 30), stops=stops) > 100
 
 

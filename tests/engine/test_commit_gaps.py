@@ -325,9 +325,7 @@ def happen(scene: Scene, after: str) -> None:
 @pytest.mark.parametrize(("moment", "place"), moments(COMMITS))
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("scene", [("sqlite", *kind) for kind in KINDS], indirect=True, ids="-".join)
-def test_rows_are_of_the_present_source_wherever_a_run_was_killed(
-    scene: Scene, moment: str, place: str, after: str
-) -> None:
+def test_rows_of_a_killed_run_are_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
     come_to(scene, moment)
     assert scene.run([VIEW], failpoint=place) in (0, -signal.SIGKILL)
     happen(scene, after)
@@ -343,7 +341,7 @@ def test_rows_are_of_the_present_source_wherever_a_run_was_killed(
     "scene", [(name, *kind) for name in ("duckdb", "postgres") for kind in KINDS], indirect=True, ids="-".join
 )
 def test_rows_of_each_database_are_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
-    test_rows_are_of_the_present_source_wherever_a_run_was_killed(scene, moment, place, after)
+    test_rows_of_a_killed_run_are_of_the_present_source(scene, moment, place, after)
 
 
 def test_rows_that_an_endpoint_has_of_a_compacted_history_are_not_doubled(server: CrashServer, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_migrations_that_were_applied_may_not_change(
     assert (error.message, error.position and error.position.line) == (message, line)
     assert error.hint in (
         "restore it, and append a migration with the change",
-        "put it back; to undo it, append a migration",
+        "restore it; to undo its effect, append a migration",
     )
     assert counted(changed) == [3]
     assert len(changed.rows("e/beside")) == 6  # whose task has nothing to do with it

@@ -379,7 +379,7 @@ def test_the_log_and_the_status_report_a_refill(table: Shop) -> None:
     messages = [entry["message"] for entry in recent_entries(table.world.root, VIEW)]
     started, finished = [message for message in messages if message.startswith("refill of")]
     assert started.startswith("refill of 'shop/sums -> sums' started: rows are written to a second table until 2024-")
-    assert started.endswith(", then swapped in")
+    assert started.endswith(", and then replace the present rows")
     assert finished == "refill of 'shop/sums -> sums' finished: its rows have replaced the old rows"
 
 

@@ -474,7 +474,7 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     run.close()
     error = run.tasks["t/stops"].error
     assert isinstance(error, SourceReplacedError)
-    assert (error.hint or "").startswith("restore the former 'backfill'; say 'onSourceReset: follow' at 'read'")
+    assert (error.hint or "").startswith("restore the former 'backfill'; write 'onSourceReset: follow' at 'read'")
     followed = run.tasks["t/follows"].error
     assert isinstance(followed, SourceReplacedError)
     assert followed.hint == "restore the former 'backfill' to follow; start over: flowctl reset --task t/follows"

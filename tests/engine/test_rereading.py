@@ -190,7 +190,7 @@ WAITS = [
     ),
     pytest.param(
         catalog_text(Transform("ofX", "x", more="backfill: 3"), FROM_Y),
-        "transform 'fromX' is gone",
+        "transform 'fromX' was removed",
         "to continue where 'fromX' stopped",
         once("x", end=4),
         id="renamed, and backfill raised",

@@ -30,7 +30,7 @@ def checked(endpoint: EndpointSpec, *bindings: Any, disabled: bool = False) -> l
     return [(issue.code, issue.message, issue.position.line, issue.hint) for issue in issues]
 
 
-def test_right_materializations_pass_the_check(address: str) -> None:
+def test_valid_materializations_pass_the_check(address: str) -> None:
     assert checked(AddressEndpoint(address, config(), AT)) == []
 
 

@@ -149,7 +149,7 @@ def test_files_that_cannot_be_finished_are_closed_and_removed(tmp_path: Path) ->
     assert (list(tmp_path.rglob("*.parquet")), open_files(tmp_path)) == ([], [])
 
 
-def test_a_file_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_start_of_a_file_leaves_no_file(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, SPEC, "none")
 
     with largest_file(0), pytest.raises(StorageError, match="File too large"):

@@ -198,7 +198,9 @@ def test_collection_is_owned_from_its_first_write_capability(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("make", [table, view, source])
-def test_sql_name_belongs_to_tables_after_a_drop(make: Callable[[Path], tuple[World, str]], tmp_path: Path) -> None:
+def test_name_of_a_dropped_table_still_belongs_to_sql(
+    make: Callable[[Path], tuple[World, str]], tmp_path: Path
+) -> None:
     world, name = make(tmp_path)
     world.define(Definitions(dropped=tuple(table.id for table in world.store.tables.all())))
 

@@ -95,7 +95,7 @@ def without_effect(schema: Schema, instead: str = "") -> Schema:
         schema: schema of the value.
         instead: alternative that has the intended effect; empty for none.
     """
-    description = f"Accepted, and of no effect here{': ' if instead else ''}{instead}."
+    description = f"Accepted, without effect here{': ' if instead else ''}{instead}."
     return {**schema, "description": description, NO_EFFECT: instead}
 
 
@@ -177,14 +177,14 @@ def shards(tick: str) -> Schema:
             "disable": {**BOOLEAN, "description": "Do not run the task.", "default": False},
             "maxTxnDuration": {
                 **TICK,
-                "description": "The tick: the grain of time in which documents combine, such as `1s`.",
+                "description": "The tick, such as `1s`: documents of one key and tick are combined into one.",
                 "default": tick,
             },
             "minTxnDuration": without_effect({**DURATION, "default": "0s"}, "'maxTxnDuration' is the tick"),
             "hotStandbys": without_effect({**U32, "default": 0}),
             "ringBufferSize": without_effect({**U32, "default": 65536}),
             "readChannelSize": without_effect({**U32, "default": 4096}),
-            "flags": entries("Accepted, and of no effect here.", {}),
+            "flags": entries("Accepted, without effect here.", {}),
             "logLevel": {
                 "description": "Lowest level of logged messages.",
                 "enum": ["error", "warn", "info", "debug", "trace"],
@@ -207,7 +207,7 @@ _ENDPOINTS: dict[str, Schema] = {
     "connector": record(
         "Connector",
         "A connector, by its image.",
-        {"image": text("Name of the image; registry and tag may be left out."), "config": _CONFIG},
+        {"image": text("Name of the image; registry and tag are optional."), "config": _CONFIG},
         ("image", "config"),
     ),
     "local": record(
@@ -333,7 +333,7 @@ MATERIALIZATION = record(
         "endpoint": _MATERIALIZED,
         "source": record(
             "Capture",
-            "The capture whose collections are meant. Accepted, and of no effect here: name them in `bindings`.",
+            "A capture. Accepted, without effect here: name them in `bindings`.",
             {
                 "capture": text("Name of the capture."),
                 "targetNaming": text("Rule for the names of resources."),
@@ -402,13 +402,13 @@ _READ = record(
 )
 
 _SHUFFLE: Schema = {
-    "description": "How documents find their shard: `any`, by a key, or by a key that SQL computes. Left out: by the"
-    " source collection's key.",
+    "description": "The shuffle, which assigns documents to shards: `any`, a key, or a key that SQL computes. Default:"
+    " the source collection's key.",
     "if": {"type": "object"},
     "then": only_one(
         {
             "key": array(
-                "JSON pointers into the source document; documents of equal values meet in one shard.",
+                "JSON pointers into the source document; documents with equal values belong to one shard.",
                 POINTER,
                 minItems=1,
                 errorMessage="a shuffle key is an array of at least one JSON pointer",
@@ -510,11 +510,11 @@ _PROJECTION = record(
 
 _JOURNALS = record(
     "Journals",
-    "Accepted, and of no effect here.",
+    "Accepted, without effect here.",
     {
         "fragments": record(
             "Fragments",
-            "Accepted, and of no effect here.",
+            "Accepted, without effect here.",
             {
                 "compressionCodec": {
                     "description": "Compression of files.",
@@ -589,7 +589,7 @@ _STEP = only_one(
         ),
         "verify": record(
             "Verify",
-            "The expected reduced documents, in the order of the key. Properties may be left out.",
+            "The expected reduced documents, in the order of the key. Properties are optional.",
             {
                 "description": text("What should be."),
                 "collection": ref("read"),

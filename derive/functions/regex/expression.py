@@ -255,7 +255,7 @@ def _middle(programs: Programs, left: Node, right: Node, content: bytes, span: S
         check_cancelled()
         if rest.fullmatch(content, middle, end):
             return middle
-    raise AssertionError("a match has no parts")
+    raise AssertionError("the two parts of an expression do not divide its match")
 
 
 def _ends(programs: Programs, node: Node, content: bytes, span: Span, *, takes_much: bool) -> Iterator[int]:

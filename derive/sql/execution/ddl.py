@@ -60,7 +60,7 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
         raise SqlError("25001", f"{what} cannot run inside a transaction block")
     state.transaction.check_writable()
     if not state.user.changes_replicas:  # an instance receives stored rows and the server's credentials
-        hint = "Users who may are marked in the password file, as in bob [replicas]:password."
+        hint = "Mark the user in the password file, as in bob [replicas]:password."
         raise SqlError("42501", f"permission denied for {what}", hint=hint)
     coordinator = state.coordinator
     if not coordinator.computing.can_start:

@@ -162,7 +162,7 @@ def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, file
     options = dict(origin.options)
     unknown = [name for name in options if name.lower() != "header"]
     if unknown:
-        hint = "There is HEADER, for CSV."
+        hint = "The only option is HEADER, for CSV."
         raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
     is_csv = origin.format == "csv"
     columns = columns_of_definitions(statement.columns, objects)

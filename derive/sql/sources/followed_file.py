@@ -90,7 +90,7 @@ def require_right(*, has_right: bool) -> None:
         raise SqlError(
             "42501",
             "permission denied to read files of the server",
-            hint="Users who may are marked in the password file, as in bob [files]:password.",
+            hint="Mark the user in the password file, as in bob [files]:password.",
         )
 
 

@@ -236,7 +236,7 @@ def _of_flowctl(path: Path) -> Iterator[None]:
             yield
     except StorageError as exc:
         if isinstance(exc.__cause__, apsw.NotADBError | apsw.CorruptError):
-            exc.hint = "put it back from a backup, or restore a backup of the whole folder: flowctl restore"
+            exc.hint = "restore it from a backup, or restore a backup of the whole folder: flowctl restore"
         raise
     except apsw.SQLError as exc:
         if not str(exc).startswith(("no such table", "no such column")):

@@ -96,7 +96,7 @@ def _require_no_tables(db: apsw.Connection, path: Path, what: str) -> None:
         raise StorageError(
             f"{path} {what}, and the folder has {tables:,} tables of SQL: their names would be lost, so nothing"
             " was done",
-            hint="put it back from a backup, together with its -wal file; or restore a backup of the whole folder",
+            hint="restore it from a backup, together with its -wal file; or restore a backup of the whole folder",
         )
 
 

@@ -51,7 +51,7 @@ def test_recorded_queries_are_answered(query: Recorded) -> None:
     assert len(ask(query["text"])) == query["rows"]
 
 
-def test_answers_of_recorded_queries() -> None:
+def test_recorded_queries_have_their_recorded_answers() -> None:
     def answers(program: str, name: str) -> list[Row]:
         return ask(RECORDED[program][name]["text"])
 

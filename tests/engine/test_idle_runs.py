@@ -1,4 +1,4 @@
-"""A run that goes on looks for work when there may be some, and costs next to nothing when there is none."""
+"""A continuous run looks for work when a commit or a tick may bring some, and uses almost no time otherwise."""
 
 from __future__ import annotations
 
