@@ -333,7 +333,7 @@ def test_lock_table_refuses_relations_as_postgresql_does(world: SqlWorld) -> Non
         ("VACUUM ANALYZE t", "automatically"),
         ("CREATE FUNCTION f() RETURNS int AS 'x'", "Use a view for a query"),
         ("CREATE ROLE r", "A password file"),
-        ("SELECT '1'::xml", "Take text"),
+        ("SELECT '1'::xml", "Use text"),
     ],
 )
 def test_unsupported_statements_have_hints(world: SqlWorld, text: str, hint: str) -> None:
