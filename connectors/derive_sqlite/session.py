@@ -28,7 +28,7 @@ from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.determinism import Chance, calls_chance
 from derive.lambda_sql.guard import MIGRATIONS, Guard
-from derive.lambda_sql.parameter import find_projection
+from derive.lambda_sql.parameter import find_projection, is_converted
 from derive.lambda_sql.resource_limits import ENVIRONMENT, FAILURES, Watch, hint_of, reason_of
 from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
@@ -389,8 +389,8 @@ class SqliteSession:
         for step in program.steps:
             if step.make is not None:
                 names = (name[1:] for name in step.statement.columns if name.startswith("$"))
-                fields = [item.field for name in names if (item := find_projection(name, projections))]
-                published.append({field: field for field in fields})
+                fields = [item for name in names if (item := find_projection(name, projections))]
+                published.append({item.field: item.field for item in fields if not is_converted(item)})
         return published
 
     def state(self) -> None:

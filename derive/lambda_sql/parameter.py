@@ -280,6 +280,11 @@ def _plain_property(projection: ProjectionSpec) -> str | None:
     return tokens[0]
 
 
+def is_converted(projection: ProjectionSpec) -> bool:
+    """Return whether a parameter has another value than the field: a number for text, or bytes for base64."""
+    return _conversion(projection) not in (_plain, _wide)
+
+
 def _conversion(projection: ProjectionSpec) -> Callable[[JSON], Value]:
     if projection.content_encoding == "base64":
         return _blob

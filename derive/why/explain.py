@@ -24,7 +24,7 @@ import numpy as np
 from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.errors import UsageError
+from derive.errors import LambdaError, SchemaViolation, UsageError
 from derive.protocol.derive import ExplainableSession
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import CatalogSpec, DerivationSpec, Document, TransformSpec
@@ -89,6 +89,7 @@ class Explanation:
         causes: publications of the replay in order, by packed key.
         rows: replayed source documents in order, by number of their part.
         candidates: number of documents in the ticks of the stored ones.
+        is_failed: whether a lambda failed in a replay of some shuffle keys, which ended there.
     """
 
     spec: DerivationSpec
@@ -99,6 +100,7 @@ class Explanation:
     causes: dict[bytes, list[Publication]] = field(default_factory=dict)
     rows: dict[int, list[SourceRow]] = field(default_factory=dict)
     candidates: int = 0
+    is_failed: bool = False
 
     @property
     def replayed(self) -> int:
@@ -111,6 +113,8 @@ class Explanation:
 
     def is_equal(self, key: bytes) -> bool:
         """Return whether the replay gives the stored documents; of compacted ones, what they are reduced to."""
+        if self.is_failed:
+            return False
         stored = [Made(row.clock, row.seq, row.text) for row in self.stored[key]]
         made = self.made.get(key, [])
         if [row for row in stored if row.clock >= self.since] != [row for row in made if row.clock >= self.since]:
@@ -175,7 +179,13 @@ class Explainer:
         with closing(self.open_replay(past.parts[0])) as replay:
             _Finder(self.store, explanation, replay).find(replays_all=replays_all, by_fields=by_fields)
         with closing(self.open_replay(past.parts[0])) as replay:
-            _combine(replay, explanation, question)
+            try:
+                _combine(replay, explanation, question)
+            except (LambdaError, SchemaViolation):
+                # A lambda that uses state of other shuffle keys may fail without it; `reasons_of` replays all.
+                if replays_all:
+                    raise
+                explanation.is_failed = True
         return explanation
 
     def _stored(self, spec: DerivationSpec, question: Question) -> dict[bytes, list[StoredDocument]]:

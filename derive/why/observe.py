@@ -7,9 +7,11 @@ is not reported; the state before the document shows it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import apsw
@@ -123,13 +125,25 @@ def _keys_of(explanation: Explanation, rows: Iterable[SourceRow]) -> dict[Source
     return keys
 
 
+_Content: TypeAlias = tuple[str, str]
+"""A table and the literals of a row: an integer and an equal real number are different."""
+
+
+def _content(table: str, row: TableRow) -> _Content:
+    return table, repr(tuple(row))
+
+
+def _ignored(_: apsw.PreUpdate) -> None:
+    """Observe no change."""
+
+
 class _Observer:
     """Observes a replay of the documents of one shuffle key."""
 
     def __init__(self, explanation: Explanation, replay: Replay) -> None:
         self._explanation = explanation
         self._replay = replay
-        self._writers: dict[tuple[str, TableRow], SourceRow] = {}
+        self._writers: dict[_Content, dict[int, SourceRow]] = {}
         self._changes: list[Change] = []
         self._row: SourceRow | None = None
 
@@ -140,6 +154,8 @@ class _Observer:
         earlier = {row: number for number, row in enumerate(rows) if row in causes}
         for number in sorted({row.part for row in rows}):
             self._replay.enter(self._explanation.part(number))
+            # SQLite prepares a DELETE of all rows otherwise without a hook, and a prepared one never calls it.
+            self._replay.database.preupdate_hook(_ignored)
             ended = self._replay.with_ends([row for row in rows if row.part == number])
             for _ in self._replay.run([row for row in ended if row < first]):
                 pass
@@ -163,16 +179,24 @@ class _Observer:
             given = session.given(row.transform, parse_exact(row.text.encode()), row.clock)
         if not _keeps_state(self._explanation, row.part):
             return Observation(given, published=self._run(row))
-        state = [
-            StateRow(table, values, self._writers.get((table, values)))
-            for table, rows in self._replay.tables().items()
-            for values in rows
-        ]
+        state = list(self._state())
         before = session.state() if isinstance(session, ExplainableSession) else None
         published = self._run(row)
         after = session.state() if isinstance(session, ExplainableSession) else None
-        changes = tuple(change for change in self._changes if change.before != change.after)
+        changes = tuple(change for change in self._changes if repr(change.before) != repr(change.after))
         return Observation(given, earlier, tuple(state[:MOST_STATE]), len(state), changes, before, after, published)
+
+    def _state(self) -> Iterator[StateRow]:
+        """Yield the rows of all tables; of equal rows of a table, those with an unknown writer are first."""
+        for table, rows in self._replay.tables().items():
+            equal = Counter(_content(table, row) for row in rows)
+            writers = {
+                content: iter([*repeat(None, number - len(known)), *(known[place] for place in sorted(known))])
+                for content, number in equal.items()
+                for known in [self._writers.get(content, {})]
+            }
+            for row in rows:
+                yield StateRow(table, row, next(writers[_content(table, row)], None))
 
     def _changed(self, update: apsw.PreUpdate) -> None:
         table = update.table_name
@@ -181,10 +205,12 @@ class _Observer:
         before, after = update.old, update.new
         if before is not None and after is not None:
             after = tuple(old if new is apsw.no_change else new for old, new in zip(before, after, strict=True))
+        # In a table WITHOUT ROWID, whose rows are all different, `rowid` is 0 and `rowid_new` undefined.
+        place, next_place = update.rowid, update.rowid and update.rowid_new
         if before is not None:
-            self._writers.pop((table, tuple(before)), None)
+            self._writers.get(_content(table, before), {}).pop(place, None)
         if after is not None and self._row is not None:
-            self._writers[table, tuple(after)] = self._row
+            self._writers.setdefault(_content(table, after), {})[next_place] = self._row
         self._changes.append(
             Change(table, None if before is None else tuple(before), None if after is None else tuple(after))
         )

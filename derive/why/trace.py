@@ -124,7 +124,7 @@ def trace(explainer: Explainer, name: str, key: bytes, end: int, depth: int) -> 
     combiner = Combiner(spec.read_schema, name=name)
     texts = [row.text for row in stored]
     value = _reduced(combiner, texts)
-    is_last = combiner.takes_last or _reduced(combiner, texts[-1:]) == value
+    is_last = combiner.takes_last or _replaces(combiner, texts, value)
     first = len(stored) - (1 if is_last else min(len(stored), MOST_DOCUMENTS))
     reduced = (
         {} if is_last else {row: _reduced(combiner, texts[: at + 1]) for at, row in enumerate(stored) if at >= first}
@@ -156,6 +156,17 @@ def _reduced(combiner: Combiner, texts: Iterable[str]) -> str | None:
     """Return the JSON text of what documents are reduced to; None if they end with a deletion."""
     value = combiner.full(parse_exact(text.encode()) for text in texts)
     return None if value is MISSING else dump_exact(value).decode()
+
+
+def _replaces(combiner: Combiner, texts: Sequence[str], value: str | None) -> bool:
+    """Return whether the last document replaces each earlier one; that it equals the value may be chance.
+
+    Reductions are associative: if no single document changes the last one, they do not together.
+    """
+    last = texts[-1]
+    if _reduced(combiner, [last]) != value:
+        return False
+    return all(_reduced(combiner, [text, last]) == value for text in dict.fromkeys(texts[:-1]))
 
 
 def _difference(explanation: Explanation, key: bytes) -> tuple[StoredDocument | None, str | None]:

@@ -280,6 +280,46 @@ def test_lambda_that_uses_other_keys_is_reported(history: Callable[[str], Histor
     assert audited(tried.world, "c/out").differences == ()
 
 
+def test_lambda_that_fails_without_other_keys_is_reported(history: Callable[[str], History]) -> None:
+    """A replay of one key fails where the run did not: the reason is the state of the other keys, not the lambda."""
+    of_first = "(SELECT k FROM t WHERE who = 'p0') AS n"
+    text = catalog("id", PLAIN, TABLE, transform(COUNT.replace("k AS n FROM t WHERE who = $who", of_first)))
+    tried = history(text.replace("required: [id]", "required: [id, n]"))
+    tried.add(28)
+    tried.end()
+    question = Question(frozenset([pack([27])]))
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", question)
+        assert explanation.differences() == [pack([27])]
+        (reason,) = reasons_of(explainer, "c/out", question, explanation)
+    assert reason.startswith("a lambda uses state of other shuffle keys")
+
+
+CONVERTED = """
+  c/texts:
+    key: [/id]
+    schema:
+      type: object
+      required: [id]
+      properties: {id: {type: string, format: integer}, at: {type: string}}
+"""
+
+
+def test_explanation_has_causes_whose_key_the_lambda_converts(history: Callable[[str], History]) -> None:
+    """Two sources publish the same document in one tick; the key of one is text, which a lambda gets as a number."""
+    code = "SELECT $id, 'x' AS who;"
+    both = transform(code, shuffle="any") + transform(code, name="b", source="c/texts", shuffle="any")
+    tried = history(catalog("id", PLAIN, "{sqlite: {}}", both) + CONVERTED)
+    tried.world.wall += SECOND
+    tried.world.ingest("c/texts", [{"id": "5", "at": format_rfc3339(BASE + SECOND)}])
+    tried.add(10)
+    tried.end()
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(frozenset([pack([5])])))
+    assert explanation.differences() == []
+    assert {cause.cause.transform for cause in explanation.causes[pack([5])]} == {0, 1}
+
+
 def test_compacted_source_is_reported(history: Callable[[str], History]) -> None:
     tried = history(catalog("id", PLAIN, TABLE, transform(COUNT), key="who"))
     tried.add(40)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -179,3 +179,86 @@ def test_trace_of_a_long_history_knows_writers_of_late_rows_only(world: World, m
 
     assert (seen.earlier, seen.state) == (2, (state._replace(writer=None),))
     assert seen.changes == (Change("t", ("ann", 6), ("ann", 7)),)
+
+
+SMALL = """
+collections:
+  t/moves:
+    key: [/id]
+    schema:
+      type: object
+      required: [id, who, n]
+      properties: {id: {type: integer}, who: {type: string}, n: {type: integer}, at: {type: string}}
+  t/out:
+    key: [/who]
+    schema:
+      type: object
+      required: [who]
+      reduce: {strategy: merge}
+      properties: {who: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE t (k);"]}}
+      transforms: [{name: move, source: t/moves, shuffle: {key: [/who]}, lambda: "LAMBDA"}]
+"""
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[str, Sequence[int]], World]]:
+    begun: list[World] = []
+
+    def begin(code: str, numbers: Sequence[int]) -> World:
+        made = World(tmp_path / "data", load(write_catalog(tmp_path, SMALL.replace("LAMBDA", code))), wall=BASE)
+        begun.append(made)
+        moves = [
+            {"id": i, "who": "ann", "n": n, "at": format_rfc3339(BASE + i * SECOND)} for i, n in enumerate(numbers)
+        ]
+        made.ingest("t/moves", moves)
+        made.wall = BASE + 60 * SECOND
+        advance(made)
+        return made
+
+    yield begin
+    for made in begun:
+        made.store.close()
+
+
+def test_trace_shows_documents_that_cancel_each_other(begin: Callable[[str, Sequence[int]], World]) -> None:
+    """The last document equals the value by chance: it does not replace the earlier ones."""
+    found = traced(begin("SELECT $who, $n;", [20, -20, 5]), "t/out", "ann")
+
+    assert found.value == '{"who":"ann","n":5}'
+    assert [document.reduced for document in found.documents] == [
+        '{"who":"ann","n":20}',
+        '{"who":"ann","n":0}',
+        '{"who":"ann","n":5}',
+    ]
+
+
+def test_trace_shows_the_last_document_if_it_replaces_the_others(
+    begin: Callable[[str, Sequence[int]], World],
+) -> None:
+    found = traced(begin("SELECT $who;", [1, 2, 3]), "t/out", "ann")
+    assert (len(found.documents), found.omitted, found.omitted_value) == (1, 2, None)
+
+
+def test_trace_names_the_writers_of_equal_rows(begin: Callable[[str, Sequence[int]], World]) -> None:
+    """Two rows are equal, and a real number equals an integer; each was written by a document of its own."""
+    code = "INSERT INTO t VALUES (iif($n = 3, 1.0, 1)); SELECT $who, $n;"
+    seen = observed(traced(begin(code, [1, 2, 3, 4]), "t/out", "ann"))
+
+    assert [(repr(state.row[0]), state.writer and state.writer.key) for state in seen.state] == [
+        ("1", pack([0])),
+        ("1", pack([1])),
+        ("1.0", pack([2])),
+    ]
+
+
+def test_trace_has_the_deletion_of_all_rows_after_a_long_history(
+    begin: Callable[[str, Sequence[int]], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite deletes all rows of a table at once, if nothing observes rows when it prepares the statement."""
+    monkeypatch.setattr(observe, "_ATTRIBUTED", 1)
+    code = "DELETE FROM t; INSERT INTO t VALUES ($n); SELECT $who, $n;"
+    seen = observed(traced(begin(code, range(9)), "t/out", "ann"))
+
+    assert seen.changes == (Change("t", (7,), None), Change("t", None, (8,)))
