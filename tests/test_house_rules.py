@@ -53,7 +53,6 @@ SMALL_MODULES = {
     "derive/cli/backup.py": "a command",
     "derive/cli/connector.py": "a command",
     "derive/cli/generate.py": "a command",
-    "derive/cli/ingestions.py": "a command",
     "derive/cli/json_schema.py": "a command",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/prepare.py": "a command",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """List the loads of `flowctl ingest`."""
+    """List and undo loads of `flowctl ingest`."""
 
 
 _LISTED = ("collection", "load_id", "at", "file", "documents", "bytes", "state")
@@ -61,3 +61,36 @@ def _listed(load: Load) -> dict[str, Any]:
         "bytes": load.bytes,
         "state": "loaded" if load.undone is None else f"undone at {format_rfc3339(load.undone)}",
     }
+
+
+@command.command("undo")
+@catalog_options
+@click.option("--collection", required=True, help="The collection.")
+@click.option("--load-id", required=True, metavar="ID", help="The --load-id of the ingestion.")
+@click.option(
+    "--reset-readers", is_flag=True, help="Reset the tasks that read the collection, if one has read the load."
+)
+def undo_command(source: Path, data: Path | None, collection: str, load_id: str, *, reset_readers: bool) -> None:
+    """Remove the documents of a load that no reader has read.
+
+    With --reset-readers, the tasks that read the collection, directly or not, start over without the load, as after
+    `flowctl reset --cascade`. The reset and the removal are one commit.
+
+    The ID is free again. The time up to the last document stays final.
+
+    \b
+    Examples:
+      flowctl ingestions undo --collection acmeBank/transfers --load-id 2024-05-01
+      flowctl ingestions undo --collection acmeBank/transfers --load-id 2024-05-01 --reset-readers
+    """
+    from derive.catalog import load_without_tests
+    from derive.cli.console import note
+    from derive.engine.reset import undo
+
+    catalog = load_without_tests(source)
+    catalog.find_collection(collection)
+    with closing(open_store(stored_folder(source, data))) as store:
+        tasks = undo(catalog, store, collection, load_id, reset_readers=reset_readers)
+    note(f"load '{load_id}' of '{collection}' is undone")
+    for name in tasks:
+        note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")

@@ -27,7 +27,7 @@ _COMMANDS = {
     "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw a catalog's data flow.",
     "ingest": "Load documents into a collection.",
-    "ingestions": "List the loads of collections.",
+    "ingestions": "List and undo loads.",
     "init": "Write a small working catalog to start from.",
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
     "materialize": "Plan the changes of materializations to their endpoints.",

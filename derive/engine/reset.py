@@ -11,6 +11,7 @@ from derive.materialize.restarts import KEPT, announce, next_reset, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.metadata.descriptions import TaskState
+from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable
 from derive.storage.task_log import TaskLog
 from derive.time.frontier import tick_begin
@@ -54,12 +55,57 @@ def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, ca
             " documents",
             hint="add --cascade to reset these too",
         )
-    chosen = [*names, *readers]
-    _refuse_others(catalog, store, chosen)
-    parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, chosen))}
+    _start_over(catalog, store, names, readers)
+    return [*names, *readers]
+
+
+def undo(
+    catalog: CatalogSpec, store: Maintainable, collection: str, load_id: str, *, reset_readers: bool = False
+) -> list[str]:
+    """Undo a load, and with it reset the tasks that have read it, in one commit.
+
+    Args:
+        catalog: the catalog with the readers.
+        store: the data folder.
+        collection: name of the collection.
+        load_id: identifier of the load.
+        reset_readers: whether to reset all tasks that read the collection, directly or not, if one has read the load.
+
+    Returns:
+        Names of the reset tasks.
+
+    Raises:
+        ReadLoadError: the load has readers that are not reset.
+        StorageError: compaction has merged the load with other documents.
+        UsageError: there is no such load, or a task of another catalog has read the collection.
+    """
+    try:
+        store.reset([], undone=(collection, load_id))
+    except ReadLoadError:
+        if not reset_readers:
+            raise
+    else:
+        return []
+    readers = readers_of(catalog, store, [collection])
+    _start_over(catalog, store, [], readers, (collection, load_id))
+    return readers
+
+
+def _start_over(
+    catalog: CatalogSpec,
+    store: Maintainable,
+    names: Sequence[str],
+    readers: Sequence[str],
+    undone: tuple[str, str] | None = None,
+) -> None:
+    """Start tasks over, and those inputs of their readers that read one of them or the collection of an undone load."""
+    sources = [*names, *readers, *(undone or ())[:1]]
+    _refuse_others(catalog, store, sources)
+    parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, sources))}
     ticks = {task.tick for task in catalog.tasks.values()}
-    start_over(store, chosen, [name for name in chosen if name in catalog.materializations], parts, ticks)
-    return chosen
+    chosen = [*names, *readers]
+    materialized = [name for name in chosen if name in catalog.materializations]
+    start_over(store, chosen, materialized, parts, ticks, undone)
 
 
 def start_over(
@@ -68,6 +114,7 @@ def start_over(
     materialized: Sequence[str],
     parts: Mapping[str, Sequence[str]] | None = None,
     ticks: Collection[int] = (),
+    undone: tuple[str, str] | None = None,
 ) -> None:
     """Delete the output and progress of tasks, without regard to their readers; running transactions are fenced.
 
@@ -77,6 +124,7 @@ def start_over(
         materialized: names of those that are materializations.
         parts: for tasks of which only some bindings start over, the state keys of these.
         ticks: ticks of all tasks, microseconds.
+        undone: collection and identifier of a load to undo in the same commit; None for none.
     """
     parts = parts or {}
     # A run that begins meanwhile waits with its epoch, and so with its first file, until this block ends.
@@ -89,7 +137,7 @@ def start_over(
             restart = next_reset(store.root, name, state, parts.get(name, ()), uppers)
             announce(store.root, name, restart)
         reach("reset.committing")
-        store.reset([name for name in names if name not in parts], parts)
+        store.reset([name for name in names if name not in parts], parts, undone)
         reach("reset.committed")
         for name in names:
             _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)

@@ -202,8 +202,13 @@ class Maintainable(Readable, Protocol):
     def require_open(self, name: str, door: Door) -> None:
         """Raise an error if a kind of writer may not write a collection."""
 
-    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
-        """Delete the derived data and the progress of tasks; of other tasks, the progress of some inputs."""
+    def reset(
+        self,
+        names: Sequence[str],
+        parts: Mapping[str, SomeOf[str]] | None = None,
+        undone: tuple[str, str] | None = None,
+    ) -> None:
+        """Delete the derived data and the progress of tasks; of others, of some inputs; undo a load."""
 
 
 class Operable(Runnable, Sealable, Maintainable, Protocol):

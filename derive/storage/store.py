@@ -81,6 +81,7 @@ from derive.storage.metadata.tasks import (
     rewind_task,
     write_note,
 )
+from derive.storage.metadata.undo import undo_load
 from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
@@ -490,7 +491,12 @@ class Store:
             require_run(db, capability)
             write_note(db, capability.task, note)
 
-    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
+    def reset(
+        self,
+        names: Sequence[str],
+        parts: Mapping[str, SomeOf[str]] | None = None,
+        undone: tuple[str, str] | None = None,
+    ) -> None:
         """Delete the derived data and the progress of tasks; their running processes are fenced.
 
         The tasks read their sources again from the beginning, as far as the history is kept.
@@ -498,8 +504,12 @@ class Store:
         Args:
             names: names of the tasks.
             parts: inputs of other tasks that begin again, as state keys by task name.
+            undone: collection and identifier of a load to undo in the same commit; None for none.
 
         Raises:
+            ReadLoadError: the load has readers that were not reset; nothing was deleted.
+            StorageError: compaction has merged the load with other documents; nothing was deleted.
+            UsageError: there is no such load; nothing was deleted.
             OwnedError: a task has the name of another writer's collection; nothing was deleted.
         """
         with self._metadata.transaction(wakes=True) as db:
@@ -514,3 +524,5 @@ class Store:
             for name, keys in (parts or {}).items():
                 rewind_task(db, name, keys)
                 rewind_inputs(db, name, keys)
+            if undone is not None:
+                undo_load(db, *undone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +20,7 @@ from derive.errors import StorageError
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import Line
 from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
+from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.store import Store
 
 CATALOG = """\
@@ -26,6 +28,12 @@ collections:
   l/orders:
     schema: {type: object, properties: {id: {type: integer}, at: {type: string}}, required: [id]}
     key: [/id]
+  l/doubled:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: double, source: l/orders, shuffle: any, lambda: SELECT 2 * $id AS id;}]
 """
 ONE_AND_TWO = '{"id":1}\n{"id":2}\n'
 
@@ -46,9 +54,9 @@ def ingest(folder: Path, *arguments: str, text: str = "", status: int = 0, failp
     return err
 
 
-def ids(folder: Path) -> Counter[int]:
-    """Return how often each id is in the collection."""
-    code, out, err = flowctl(folder, "collections", "read", "--collection", "l/orders")
+def ids(folder: Path, collection: str = "l/orders") -> Counter[int]:
+    """Return how often each id is in a collection."""
+    code, out, err = flowctl(folder, "collections", "read", "--collection", collection)
     assert code == 0, err
     return Counter(json.loads(line)["id"] for line in out.splitlines())
 
@@ -161,3 +169,94 @@ def test_load_id_refuses_other_content_if_another_process_is_faster(folder: Path
     with pytest.raises(StorageError, match="second is not what load 'may' of 'l/orders' has ingested"):
         overtaken(folder, None, "other")
     assert ids(folder) == {1: 1}
+
+
+def undo(folder: Path, load_id: str, *arguments: str, status: int = 0, failpoint: str = "") -> str:
+    """Undo a load, expect an exit status, and return standard error."""
+    undone = ("ingestions", "undo", "--collection", "l/orders", "--load-id", load_id)
+    code, _, err = flowctl(folder, *undone, *arguments, env={**BARE, "FLOW_FAILPOINT": failpoint})
+    assert code == status, err
+    return err
+
+
+def run(folder: Path) -> None:
+    code, _, err = flowctl(folder, "run", "--until-idle", "--local-documents", "1000")
+    assert code == 0, err
+
+
+def test_undo_removes_a_load_that_nothing_has_read(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    run(folder)
+    ingest(folder, "--load-id", "june", "b.jsonl")
+    undo(folder, "june")
+    undo(folder, "june")
+    assert ids(folder) == {1: 1, 2: 1}
+    assert [row["state"][:6] for row in listed(folder)] == ["loaded", "undone"]
+    ingest(folder, "--load-id", "june", text='{"id":4}\n')
+    run(folder)
+    assert ids(folder, "l/doubled") == {2: 1, 4: 1, 8: 1}
+    assert "did you mean 'june'?" in undo(folder, "jun", status=2)
+
+
+def test_undo_refuses_a_load_that_a_task_has_read(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    run(folder)
+    error = undo(folder, "may", status=1)
+    assert "'l/doubled' has read up to 20" in error
+    assert "--reset-readers" in error
+    assert ids(folder) == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("point", ["reset.committing", "reset.committed"])
+def test_undo_resets_readers_in_one_commit_under_kills(folder: Path, point: str) -> None:
+    """Exactly once: after a kill the load and what followed from it are there, or neither is."""
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    ingest(folder, "--load-id", "june", "b.jsonl")
+    run(folder)
+    undo(folder, "may", "--reset-readers", status=-9, failpoint=point)
+    left = ids(folder)
+    assert left in ({1: 1, 2: 1, 3: 1}, {3: 1})
+    run(folder)
+    assert ids(folder, "l/doubled") == {2 * number: 1 for number in left}
+    undo(folder, "may", "--reset-readers")
+    run(folder)
+    assert ids(folder) == {3: 1}
+    assert ids(folder, "l/doubled") == {6: 1}
+
+
+def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    ingest(folder, "--load-id", "june", "b.jsonl")
+    with closing(Store(folder / ".flow", durable=False)) as store:
+        reader = store.capabilities.keep("l/orders")
+        with pytest.raises(ReadLoadError, match="have readers"):
+            store.reset([], undone=("l/orders", "june"))
+        reader.close()
+    assert flowctl(folder, "compact")[0] == 0
+    assert "compaction has merged its documents" in undo(folder, "june", status=1)
+    assert ids(folder) == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_loads_are_there_once_or_not_at_all(folder: Path, seed: int) -> None:
+    """Exactly once: after any order of loads, repeats, kills and undos, a load is in the collection once or not."""
+    rolls = random.Random(seed)
+    points = ["", "metadata.committing", "metadata.committed"]
+    present: dict[int, bool | None] = {}
+    for _ in range(9):
+        number = rolls.randrange(3)
+        failpoint = f"{point}:{rolls.randrange(1, 8)}" if (point := rolls.choice(points)) else ""
+        is_undo = present.get(number, False) is not False and rolls.random() < 0.4
+        if is_undo:
+            order = ["ingestions", "undo", "--collection", "l/orders", "--load-id", str(number)]
+        else:
+            order = ["ingest", "--collection", "l/orders", "--load-id", str(number)]
+        text = f'{{"id":{number}}}\n'
+        code, _, err = flowctl(folder, *order, text=text, env={**BARE, "FLOW_FAILPOINT": failpoint})
+        assert code in (0, -9) or "there is no load" in err, err
+        present[number] = None if code == -9 else code == 0 and not is_undo
+    found = ids(folder)
+    assert set(found.values()) <= {1}
+    assert all(found[number] == is_there for number, is_there in present.items() if is_there is not None)
+    loaded = {int(row["load_id"]) for row in listed(folder) if row["state"] == "loaded"}
+    assert loaded == set(found)

@@ -181,8 +181,13 @@ class SlowlyReset(Store):
         self._meanwhile = meanwhile
 
     @override
-    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
-        super().reset(names, parts)
+    def reset(
+        self,
+        names: Sequence[str],
+        parts: Mapping[str, SomeOf[str]] | None = None,
+        undone: tuple[str, str] | None = None,
+    ) -> None:
+        super().reset(names, parts, undone)
         self._meanwhile.start()
         self._meanwhile.join(0.5)
 

@@ -172,6 +172,15 @@ def read_loads(db: apsw.Connection, name: str | None = None) -> list[Load]:
     return [Load(*row) for row in rows]
 
 
+def mark_undone(db: apsw.Connection, load: Load) -> None:
+    """Record that a present load was undone; its identifier is free."""
+    db.execute(
+        "UPDATE ingestion SET undone = ? WHERE load_id = ? AND undone IS NULL"
+        " AND relation = (SELECT relation FROM collection WHERE name = ?)",
+        (wall_clock(), load.load_id, load.collection),
+    )
+
+
 def forget_loads(db: apsw.Connection, name: str) -> None:
     """Delete the records of a collection's loads, before its history is deleted."""
     db.execute("DELETE FROM ingestion WHERE relation = (SELECT relation FROM collection WHERE name = ?)", (name,))

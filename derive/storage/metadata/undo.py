@@ -1,0 +1,113 @@
+"""Undo of loads: removal of the documents of a load that no reader has read.
+
+Contents below `upper` do not change for a reader (law L3). So a load is undone only if no task has processed its first
+timestamp, no running task may be reading it, and no process, view or index holds a capability to read the collection:
+the frontier of such a capability does not tell how far its holder has read. The time of the load stays final.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.errors import StorageError, UsageError
+from derive.storage.capability.table import Capability, read_capabilities, release_expired, run_capability
+from derive.storage.metadata.ingestions import Load, find_load, mark_undone, read_loads
+from derive.storage.metadata.segment import read_segments, replace_segments
+from derive.storage.metadata.tables import name_of
+from derive.storage.metadata.tasks import read_tasks
+from derive.storage.segments.partition import INGESTED
+from derive.suggest import suggest
+from derive.time.frontier import BEGINNING
+
+
+class ReadLoadError(StorageError):
+    """A load that readers have read, or may be reading."""
+
+
+def undo_load(db: apsw.Connection, collection: str, load_id: str) -> None:
+    """Remove the documents of a load from its collection; do nothing if it was undone already.
+
+    Args:
+        db: a write transaction, in which readers may have been reset.
+        collection: name of the collection.
+        load_id: identifier of the load.
+
+    Raises:
+        UsageError: the collection has no such load.
+        StorageError: compaction has merged the load with other documents.
+        ReadLoadError: readers have read the load, or may be reading it.
+    """
+    release_expired(db)
+    load = find_load(db, collection, load_id)
+    if load is None:
+        _require_undone(db, collection, load_id)
+        return
+    prefix = f"{INGESTED}{load.writer}-"
+    segments = [
+        segment
+        for segment in read_segments(db, collection, BEGINNING)
+        if PurePosixPath(segment.path).name.startswith(prefix)
+    ]
+    if sum(segment.documents for segment in segments) != load.documents:
+        raise StorageError(
+            f"load '{load_id}' cannot be undone: compaction has merged its documents with others of '{collection}'",
+            hint="ingest documents that correct it",
+        )
+    if load.clock_min is not None:
+        _require_unread(db, load, load.clock_min)
+    replace_segments(db, collection, segments, [])
+    mark_undone(db, load)
+
+
+def _require_undone(db: apsw.Connection, collection: str, load_id: str) -> None:
+    names = {load.load_id: load.undone is not None for load in read_loads(db, collection) if load.load_id is not None}
+    if not names.get(load_id):
+        guess = suggest(load_id, names)
+        hint = f"did you mean '{guess}'?" if guess else "list the loads: flowctl ingestions list"
+        raise UsageError(f"there is no load '{load_id}' of '{collection}'", hint=hint)
+
+
+def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
+    """Raise an error if a reader has read a load, or may be reading it.
+
+    Args:
+        db: a write transaction in which expired capabilities were dropped.
+        load: the load.
+        clock: its first timestamp.
+
+    Raises:
+        ReadLoadError: there are such readers.
+    """
+    capabilities = read_capabilities(db, load.collection)
+    tasks = {held.task: held.frontier for held in capabilities if held.task is not None and ":" not in held.task}
+    others = [_described(db, held) for held in capabilities if held.task is None or ":" in held.task]
+    for state in read_tasks(db):
+        for key, place in state.places.items():
+            if place.source == load.collection and key in state.positions:
+                tasks[state.name] = max(tasks.get(state.name, BEGINNING), state.positions[key] - place.offset)
+    readers = {
+        task: f"'{task}' has read up to {format_rfc3339(reached)}" for task, reached in tasks.items() if reached > clock
+    }
+    readers |= {task: f"'{task}' is running" for task in tasks.keys() - readers if run_capability(db, task) is not None}
+    if not readers and not others:
+        return
+    hint = "reset the tasks that read it: --reset-readers" if readers else ""
+    if others:
+        hint = "end the other readers, or drop the views and indexes of SQL" + (f"; then {hint}" if hint else "")
+    raise ReadLoadError(
+        f"load '{load.load_id}' of '{load.collection}' cannot be undone, because its documents from"
+        f" {format_rfc3339(clock)} on have readers: {', '.join([*map(readers.__getitem__, sorted(readers)), *others])}",
+        hint=hint,
+    )
+
+
+def _described(db: apsw.Connection, held: Capability) -> str:
+    """Return the name of a view, of an index or of a process that holds a read capability."""
+    if held.task is None:
+        return held.holder
+    kind, _, identifier = held.task.partition(":")
+    name = name_of(db, int(identifier))
+    return f"the {kind} '{name}' of SQL" if name else f"the {kind} {identifier} of SQL"
