@@ -13,7 +13,6 @@ from derive.cli.options import catalog_options, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.errors import Issue
-    from derive.materialize.connector import Connectors
     from derive.materialize.preparation import PreparedMaterialization
     from derive.protocol.specs import MaterializationSpec
     from derive.storage.metadata.descriptions import TaskState
@@ -55,6 +54,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     from derive.cli.console import print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
+    from derive.planning.materialization import plan_endpoint
 
     catalog = load_without_tests(source)
     folder = stored_folder(source, data)
@@ -67,7 +67,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
         for spec in specs:
             try:
                 task = _task(folder, spec)
-                prepared, action = _plan(folder, spec, connectors, task)
+                prepared, action = plan_endpoint(folder, spec, connectors, task)
             except CatalogError as error:
                 issues += error.issues
             except FlowError as error:
@@ -95,20 +95,6 @@ def _task(folder: Path, spec: MaterializationSpec) -> TaskState | None:
         return store.task(spec.name)
     finally:
         store.close()
-
-
-def _plan(
-    folder: Path, spec: MaterializationSpec, connectors: Connectors, task: TaskState | None
-) -> tuple[PreparedMaterialization, str]:
-    from derive.engine.stored_bindings import stored_fields
-    from derive.materialize.preparation import prepare
-    from derive.materialize.restarts import last_reset
-    from derive.time.frontier import BEGINNING
-
-    connector = connectors.connect(spec.endpoint)
-    prepared = prepare(spec, connector, stored_fields(task.fingerprints if task else {}), last_reset(folder, spec.name))
-    begun = [key for key, position in (task.positions if task else {}).items() if position > BEGINNING]
-    return prepared, prepared.apply(connector, dry_run=True, begun=begun).description
 
 
 def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:

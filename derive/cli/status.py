@@ -116,9 +116,6 @@ _COLUMNS = [
 ]
 _SPARE = ("shards", "transactions", "upper", "rate", "documents in", "documents out", "lag")
 
-_RECENT = 10
-"""Number of transactions that the rate averages over."""
-
 _WORTH_TELLING = 1_000_000
 """Difference to the wall clock, in microseconds, from which `status` prints a note."""
 
@@ -203,17 +200,18 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
     from derive.engine.edits import refusal_of, reset_command
     from derive.engine.inputs import find_pending
     from derive.errors import FlowError, SourceReplacedError, StorageError
+    from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
 
-    task, reset = _task(store, spec), reset_command(store, spec.name)
+    task, reset = present_state(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[PendingDocuments] = []
     unreadable = None
     unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
-        positions = _positions(store, spec, task)
+        positions = present_positions(store, spec, task)
         waiting = find_pending(store, spec, positions, _places(spec.inputs, positions, task))
-        unaccepted = _unaccepted(store, spec, task) if task else ()
+        unaccepted = find_unaccepted(store, spec, task)
         error = refusal_of(spec.name, unaccepted, reset) or error
     except (StorageError, SourceReplacedError) as exc:
         unreadable = exc
@@ -224,26 +222,18 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
         "task": spec.name,
         "state": "waiting" if unaccepted and not spec.disabled else state,
         **_counts(task),
-        "rate": _rate(store, spec.name),
+        "rate": measured_rate(store.root, spec.name),
         "waiting": None if unreadable else sum(wait.documents for wait in waiting),
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": list(map(_describe_wait, waiting)),
         "edit waits for": _describe_edit_wait(store, spec.name),
         "unaccepted": [{"message": edit.message, "hint": edit.hint} for edit in unaccepted],
-        "edits": list(map(_describe_edit, _edits(spec, task, reset, unaccepted))),
+        "edits": list(map(_describe_edit, find_edits(spec, task, reset, unaccepted))),
         "refills": _describe_refills(store, spec, positions),
         "error": error.message if error else None,
     }
     return row, error
-
-
-def _positions(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> Mapping[str, int]:
-    """Return the position of each input of a task, in microseconds."""
-    from derive.time.positions import current_positions
-
-    known = {name: collection.relation for name in spec.sources if (collection := store.collection(name))}
-    return current_positions(spec.inputs, spec.tick, task.positions, task.places, known) if task else {}
 
 
 def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:
@@ -275,44 +265,6 @@ def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: M
     else:
         upper = min((positions.get(item.state_key, BEGINNING) for item in spec.inputs), default=BEGINNING)
     return upper if upper > BEGINNING else None
-
-
-def _task(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
-    """Return the state of a task, by the present names of its transforms."""
-    from derive.engine.rereading import carried_over, renaming_of
-    from derive.protocol.specs import DerivationSpec
-
-    state = store.task(spec.name)
-    renamed = renaming_of(spec, state) if state and isinstance(spec, DerivationSpec) else None
-    return carried_over(state, renamed) if state and renamed else state
-
-
-def _unaccepted(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState) -> tuple[Unaccepted, ...]:
-    """Return the edits of a task that wait to be accepted."""
-    from derive.engine.rereading import find_rereadings
-    from derive.protocol.specs import DerivationSpec
-
-    if isinstance(spec, DerivationSpec):
-        return find_rereadings(store, spec, task)
-    from derive.engine.stored_bindings import find_stored_edits  # imports gRPC
-
-    return find_stored_edits(spec, task)
-
-
-def _edits(
-    spec: DerivationSpec | MaterializationSpec, task: TaskState | None, reset: str, unaccepted: tuple[Unaccepted, ...]
-) -> tuple[Edit, ...]:
-    from derive.engine.edits import edits_of
-    from derive.protocol.specs import DerivationSpec
-
-    if task is None:
-        return ()
-    if isinstance(spec, DerivationSpec):
-        told = {edit.former for edit in unaccepted if edit.former is not None}
-        return edits_of(spec, task, reset=reset, told=told)
-    from derive.engine.stored_bindings import remembered_edits  # imports gRPC
-
-    return remembered_edits(spec, task)
 
 
 def _describe_wait(wait: PendingDocuments) -> dict[str, Any]:
@@ -359,23 +311,6 @@ def _describe_refills(
 
 def _whole_seconds(micros: int) -> int:
     return max(0, micros) // 1_000_000 * 1_000_000
-
-
-def _rate(store: View, task: str) -> float | None:
-    """Return source documents per second over the last transactions that read documents; None without any.
-
-    Transactions before a reset do not count. Rates below 100 are rounded to tenths.
-    """
-    from derive.storage.task_log import recent_entries
-
-    entries = list(recent_entries(store.root, task))
-    begin = max((number for number, entry in enumerate(entries, start=1) if entry.get("reset")), default=0)
-    done = [entry for entry in entries[begin:] if entry.get("documents_in")][-_RECENT:]
-    seconds = sum(entry["seconds"] for entry in done)
-    if not seconds:
-        return None
-    rate: float = sum(entry["documents_in"] for entry in done) / seconds
-    return round(rate) if rate >= 100 else round(rate, 1)
 
 
 def _state(store: View, waiting: list[PendingDocuments], *, has_run: bool, failed: bool, disabled: bool) -> str:

@@ -130,7 +130,7 @@ class Derivation:
                 reset=reset,
                 told={edit.former for edit in unaccepted if edit.former is not None},
             ),
-            error=refused or _misplaced(spec, state),
+            error=refused or misplaced(spec, state),
             unaccepted=unaccepted,
             reset=reset,
         )
@@ -206,7 +206,7 @@ def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
     return Place(transform.input.source, offset_of(transform.input, spec.tick), ways[shuffle.kind] or "")
 
 
-def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
+def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
     """Return the error of a task that would look for its state on other shards than those with the state, or None."""
     for transform in spec.transforms:
         before, now = state.places.get(transform.input.state_key), place_of(spec, transform)

@@ -12,7 +12,7 @@ from derive.errors import FlowError
 from derive.protocol.specs import InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited
-from derive.storage.roles import Runnable
+from derive.storage.roles import Maintainable, Runnable
 from derive.time.extent import Limits, Pace
 from derive.time.frontier import BEGINNING
 from derive.time.positions import KeptHistory, Place, arrived_places, compacted, current_places, current_positions, lost
@@ -76,7 +76,7 @@ def _begin(
     else:
         error = (
             refused
-            or _read_before(store, task, former, positions, relations)
+            or error_of_reread(store, task, former, positions, relations)
             or lost(task.name, task.inputs, task.tick, positions, histories)
         )
         new = [spec for spec in task.inputs if state.positions and spec.state_key not in positions]
@@ -104,8 +104,8 @@ def _compacted(
             yield spec, since
 
 
-def _read_before(
-    store: Runnable,
+def error_of_reread(
+    store: Maintainable | Runnable,
     task: TaskSpec,
     former: Mapping[str, Place],
     positions: Mapping[str, int],

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from derive.errors import StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import Capability, TaskCapability
@@ -47,6 +48,9 @@ class Folder(Protocol):
 class View(Folder, Protocol):
     """The role for inspection of a data folder."""
 
+    def find_conflict(self, spec: CollectionSpec) -> StorageError | None:
+        """Return the error with which `create` would refuse a collection that has documents; None if it would not."""
+
     def collection(self, name: str) -> Collection | None:
         """Return the description of a collection; see `Store`."""
 
@@ -76,6 +80,9 @@ class View(Folder, Protocol):
 
     def task(self, name: str) -> TaskState | None:
         """Return the state of a task."""
+
+    def tasks(self) -> list[TaskState]:
+        """Return the states of all tasks that have run since their last reset, by name."""
 
     def past(self, name: str) -> list[PastPart]:
         """Return the recorded parts of a derivation's past."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FrontierError
+from derive.errors import FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
@@ -37,7 +37,7 @@ from derive.storage.capability.table import (
 )
 from derive.storage.changes import Changes
 from derive.storage.history import Garbage, History
-from derive.storage.metadata.binding import bind, check_partitions
+from derive.storage.metadata.binding import bind, check_partitions, find_conflict
 from derive.storage.metadata.collection import (
     advance_upper,
     describe_fate,
@@ -78,6 +78,7 @@ from derive.storage.metadata.tasks import (
     insert_update,
     move_task,
     read_task,
+    read_tasks,
     rewind_task,
     write_note,
 )
@@ -169,6 +170,11 @@ class Store:
         with self._metadata.transaction() as db:
             for spec in specs:
                 bind(db, spec)
+
+    def find_conflict(self, spec: CollectionSpec) -> StorageError | None:
+        """Return the error with which `create` would refuse a collection that has documents; None if it would not."""
+        with self._metadata.snapshot() as db:
+            return find_conflict(db, spec)
 
     def collection(self, name: str) -> Collection | None:
         """Return the description of a collection; None if nothing is stored under this name."""
@@ -388,6 +394,11 @@ class Store:
         """Return the state of a task; None if the task has never run."""
         with self._metadata.snapshot() as db:
             return read_task(db, name)
+
+    def tasks(self) -> list[TaskState]:
+        """Return the states of all tasks that have run since their last reset, by name."""
+        with self._metadata.snapshot() as db:
+            return read_tasks(db)
 
     def past(self, name: str) -> list[PastPart]:
         """Return the recorded parts of a derivation's past, in order."""

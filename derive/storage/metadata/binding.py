@@ -30,8 +30,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
     Raises:
         StorageError: the collection has documents or a writer, and another key or other partitions.
     """
-    key = orjson.dumps(spec.key).decode()
-    partitions = orjson.dumps([[projection.field, projection.pointer] for projection in spec.partitions]).decode()
+    key, partitions = _texts_of(spec)
     row: Any = db.execute("SELECT key, partitions, columns FROM collection WHERE name = ?", (spec.name,)).fetchone()
     if row is None:
         insert_collection(db, spec.name, key, partitions, BEGINNING)
@@ -41,6 +40,25 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
             changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
             raise _bound(db, spec.name, changes, spec.position)
         db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
+
+
+def find_conflict(db: apsw.Connection, spec: CollectionSpec) -> StorageError | None:
+    """Return the error with which `bind` refuses a collection that has documents; None if it does not.
+
+    Writers without documents do not count, because they may have ended.
+    """
+    row: Any = db.execute("SELECT key, partitions, columns FROM collection WHERE name = ?", (spec.name,)).fetchone()
+    key, partitions = _texts_of(spec)
+    if row is None or row[:2] == (key, partitions) or (row[2] is None and not segment_paths(db, spec.name)):
+        return None
+    changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
+    return _bound(db, spec.name, changes, spec.position)
+
+
+def _texts_of(spec: CollectionSpec) -> tuple[str, str]:
+    """Return the JSON texts of a collection's key and partitions."""
+    partitions = [[projection.field, projection.pointer] for projection in spec.partitions]
+    return orjson.dumps(spec.key).decode(), orjson.dumps(partitions).decode()
 
 
 def insert_collection(

@@ -1,0 +1,270 @@
+"""Differences between two definitions of a derivation, as a data folder stores them, and their effects.
+
+Definitions are compared as JSON (`derive.protocol.definition_text`), so neither salts nor the connector of a former
+definition are needed. A difference that no rule here names is reported by its JSON pointer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from derive.document.clock import format_duration, format_rfc3339
+from derive.document.pointer import JSON
+from derive.planning.change import Change, Effect, json_differences, text_diff
+from derive.reduce.annotation import annotated_locations
+
+_NEW_ONLY = "applies to documents processed from now on"
+_READ_ONLY = "applies to documents read from now on"
+_STAYS = f"{_NEW_ONLY}; published documents stay as they are"
+_ANNOTATIONS = ("title", "description", "examples", "$comment", "readOnly", "writeOnly", "deprecated")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about a task on which the effects of its changes depend.
+
+    Attributes:
+        has_state: whether shards have stored state.
+        has_sharded_state: whether several shards have.
+        has_documents: whether the collection has documents.
+        rereads: stored documents of each input that reads its source from the start, by state key.
+        formers: names of removed transforms that new ones probably replace, by the names of these.
+    """
+
+    has_state: bool = False
+    has_sharded_state: bool = False
+    has_documents: bool = False
+    rereads: Mapping[str, int] = field(default_factory=dict)
+    formers: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_differences(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
+    """Yield the changes from one definition of a derivation to another.
+
+    Args:
+        before: the former definition, parsed.
+        after: the present definition, parsed.
+        facts: facts about the task.
+    """
+    yield from _transforms(before, after, facts)
+    yield from _configuration(before, after, facts)
+    yield from _collection(before["collection"], after["collection"], facts)
+    for name in after["sources"]:
+        if name in before["sources"] and name != after["collection"]["name"]:
+            yield from _source(name, before["sources"][name], after["sources"][name])
+    if before["tick"] != after["tick"]:
+        ticks = format_duration(before["tick"]), format_duration(after["tick"])
+        yield Change("shards.maxTxnDuration", "new documents", _NEW_ONLY, *ticks)
+
+
+def _state_key(transform: Any) -> str:
+    backfill = transform["input"]["backfill"]
+    return f"{transform['input']['name']}.v{backfill}" if backfill else transform["input"]["name"]
+
+
+def _transforms(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
+    olds = {transform["input"]["name"]: transform for transform in before["transforms"]}
+    news = {transform["input"]["name"]: transform for transform in after["transforms"]}
+    gone = dict.fromkeys(name for name in olds if name not in news)
+    order: list[str] = []
+    for name, new in news.items():
+        old, key = olds.get(name), _state_key(new)
+        if old is None and new["formerly"] in gone:
+            old = olds[new["formerly"]]
+            del gone[new["formerly"]]
+            meaning = "continues where it stopped, because of 'formerly'"
+            yield Change(f"{name}: name", "nothing", meaning, old["input"]["name"], name, key=key)
+        if old is not None:
+            order.append(old["input"]["name"])
+            yield from _transform(name, old, new, facts)
+            continue
+        likely = facts.formers.get(name)
+        likeness = next((other for other in gone if other == likely or _is_like(olds[other], new)), None)
+        documents = facts.rereads.get(key)
+        effect: Effect = "nothing" if documents is None else "from the start"
+        start = f"reads '{new['input']['source']}' from its start"
+        meaning = "continues where it stopped when it was removed" if documents is None else start
+        if likeness is None:
+            diff = text_diff(None, new["script"])
+            yield Change(name, effect, meaning, None, "added", diff, key, documents)
+        else:
+            del gone[likeness]
+            meaning = f"'{likeness}' under another name, by likeness: {meaning}"
+            yield Change(f"{name}: name", effect, meaning, likeness, name, (), key, documents)
+            yield from _transform(name, olds[likeness], new, facts)
+    for name in gone:
+        meaning = "its published documents stay, and it reads no more documents"
+        yield Change(name, "nothing", meaning, "removed", None, text_diff(olds[name]["script"], None), name)
+    if order != [name for name in olds if name in order]:
+        yield Change("order of transforms", "new documents", _READ_ONLY, [*olds], [*news])
+
+
+def _is_like(old: Any, new: Any) -> bool:
+    is_same_lambda = (old["script"] or "").strip() == (new["script"] or "").strip()
+    return old["input"]["source"] == new["input"]["source"] and is_same_lambda
+
+
+def _transform(name: str, old: Any, new: Any, facts: Facts) -> Iterator[Change]:
+    key, was, now = _state_key(new), old["input"], new["input"]
+    if (old["script"] or "").strip() != (new["script"] or "").strip():
+        diff = text_diff(old["script"], new["script"])
+        yield Change(f"{name}: lambda", "new documents", _STAYS, old["script"], new["script"], diff, key)
+    documents = facts.rereads.get(key)
+    start: Effect = "nothing" if documents is None else "from the start"
+    if was["source"] != now["source"]:
+        meaning = "reads the new source from its start; results of the old one stay"
+        meaning = meaning if documents is not None else "continues where it stopped in this source"
+        yield Change(f"{name}: source", start, meaning, was["source"], now["source"], (), key, documents)
+    elif was["backfill"] != now["backfill"]:
+        meaning = "reads its source from the start, and adds the results to those published before"
+        meaning = meaning if documents is not None else "continues where it stopped under this number"
+        yield Change(f"{name}: backfill", start, meaning, was["backfill"], now["backfill"], (), key, documents)
+    if old["shuffle"] != new["shuffle"]:
+        yield _shuffle(name, old["shuffle"], new["shuffle"], facts)
+    delay = "processed documents stay processed; the delay applies to all other documents"
+    rules = {
+        "read_delay": ("readDelay", delay, format_duration),
+        "priority": ("priority", _READ_ONLY, _same),
+        "not_before": ("notBefore", _READ_ONLY, _time),
+        "not_after": ("notAfter", _READ_ONLY, _time),
+        "selector": ("partitions", _READ_ONLY, _same),
+    }
+    for property_, (shown, meaning, form) in rules.items():
+        if was[property_] != now[property_]:
+            yield Change(f"{name}: {shown}", "new documents", meaning, form(was[property_]), form(now[property_]))
+    if was["follows"] != now["follows"]:
+        policies = {True: "follow", False: "stop"}
+        meaning = "applies when the source becomes another relation"
+        values = policies[was["follows"]], policies[now["follows"]]
+        yield Change(f"{name}: onSourceReset", "nothing", meaning, *values)
+    if was["feedback"] != now["feedback"]:
+        meaning = "the source lies on a cycle, or no longer: documents are read one tick later, or at once"
+        yield Change(f"{name}: feedback", "new documents", meaning, was["feedback"], now["feedback"])
+
+
+def _same(value: JSON) -> JSON:
+    return value
+
+
+def _time(value: int | None) -> str | None:
+    return None if value is None else format_rfc3339(value)
+
+
+def _shuffle(name: str, old: Any, new: Any, facts: Facts) -> Change:
+    effect: Effect = "refused" if facts.has_sharded_state else "new documents"
+    meaning = "decides from now on which documents share state"
+    if facts.has_sharded_state:
+        meaning = "the task stops, because the state lies in the shards of the old shuffle: shuffle as before, or reset"
+    diff = text_diff(old["script"], new["script"]) if old["script"] and new["script"] else ()
+    return Change(f"{name}: shuffle", effect, meaning, _way(old), _way(new), diff)
+
+
+def _way(shuffle: Any) -> str:
+    if shuffle["kind"] == "key":
+        return f"key [{', '.join(shuffle['key'])}]"
+    return str(shuffle["script"] or shuffle["kind"])
+
+
+def _configuration(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
+    if before["connector"] != after["connector"]:
+        yield Change("using", "new documents", _STAYS, before["connector"], after["connector"])
+        return
+    old, new = before["connector_config"] or {}, after["connector_config"] or {}
+    olds, news = old.get("migrations"), new.get("migrations")
+    if isinstance(olds, list) and isinstance(news, list):
+        yield from _migrations(olds, news, facts)
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name), new.get(name)
+        if name == "migrations" or was == now:
+            continue
+        if name == "imports":
+            yield from _imports(was or [], now or [])
+        elif isinstance(was, str) and isinstance(now, str):
+            yield Change(name, "new documents", _STAYS, was, now, text_diff(was, now), f"/{name}")
+        else:
+            yield Change(name, "new documents", _NEW_ONLY, was, now)
+
+
+def _migrations(olds: list[str], news: list[str], facts: Facts) -> Iterator[Change]:
+    for index in range(max(len(olds), len(news))):
+        old, new = (texts[index] if index < len(texts) else None for texts in (olds, news))
+        if old == new:
+            continue
+        effect: Effect = "new documents"
+        meaning = "applied before the next document"
+        if old is not None and facts.has_state:
+            effect, meaning = "refused", "the task stops, because this migration was applied: undo the edit, or reset"
+        yield Change(f"migration {index}", effect, meaning, old, new, text_diff(old, new))
+
+
+def _imports(olds: list[Any], news: list[Any]) -> Iterator[Change]:
+    before, after = ({file["path"]: file["content"] for file in files} for files in (olds, news))
+    for path in dict.fromkeys([*before, *after]):
+        was, now = _decoded(before.get(path)), _decoded(after.get(path))
+        if was != now:
+            yield Change(path, "new documents", _STAYS, was, now, text_diff(was, now), "/module")
+
+
+def _decoded(content: str | None) -> str | None:
+    return None if content is None else base64.b64decode(content).decode(errors="replace")
+
+
+def _collection(old: Any, new: Any, facts: Facts) -> Iterator[Change]:
+    effect: Effect = "refused" if facts.has_documents else "new documents"
+    meaning = "refused while the collection has documents: undo the edit, or reset"
+    meaning = meaning if facts.has_documents else "the collection has no documents yet"
+    if old["key"] != new["key"]:
+        yield Change("key", effect, meaning, old["key"], new["key"])
+    partitions = [[field["field"], field["pointer"]] for field in old["projections"] if field["is_partition"]]
+    others = [[field["field"], field["pointer"]] for field in new["projections"] if field["is_partition"]]
+    if partitions != others:
+        yield Change("partitions", effect, meaning, partitions, others)
+    yield from _reductions(old["write_schema"], new["write_schema"])
+    is_one = old["write_schema"] == old["read_schema"] and new["write_schema"] == new["read_schema"]
+    fits = "new documents must fit the schema; readers see all documents through it"
+    for name, shown in {"write_schema": "schema" if is_one else "writeSchema", "read_schema": "readSchema"}.items():
+        if name == "write_schema" or not is_one:
+            yield from _schema(shown, old[name], new[name], "new documents", fits)
+    yield from _fields(old["projections"], new["projections"])
+    if old["redaction"] != new["redaction"]:
+        yield Change("redact", "new documents", "applies to documents published from now on")
+
+
+def _reductions(old: JSON, new: JSON) -> Iterator[Change]:
+    before, after = annotated_locations(old), annotated_locations(new)
+    meaning = "readers use it for all documents; documents that were combined within a tick stay"
+    for location in dict.fromkeys([*before, *after]):
+        was, now = before.get(location, ""), after.get(location, "")
+        if was != now:
+            where = f"reduction of {location or 'documents'}"
+            yield Change(where, "new documents", meaning, was or None, now or None, key="/reductions")
+
+
+def _schema(shown: str, old: JSON, new: JSON, effect: Effect, meaning: str) -> Iterator[Change]:
+    for pointer, was, now in json_differences(old, new):
+        tokens = pointer.split("/")
+        if "reduce" in tokens:
+            continue
+        is_annotation = tokens[-1] in _ANNOTATIONS and tokens[-2:-1] != ["properties"]
+        text = "an annotation without an effect on documents" if is_annotation else meaning
+        yield Change(f"{shown} {pointer}", "nothing" if is_annotation else effect, text, was, now)
+
+
+def _fields(old: Any, new: Any) -> Iterator[Change]:
+    """Yield the added, removed and moved projections that authors have declared."""
+    before, after = ({item["field"]: item["pointer"] for item in items if item["explicit"]} for items in (old, new))
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            meaning = "renames a field for lambdas, partitions and materializations"
+            yield Change(f"projection {name}", "new documents", meaning, before.get(name), after.get(name))
+
+
+def _source(name: str, old: Any, new: Any) -> Iterator[Change]:
+    if old["key"] != new["key"]:
+        meaning = f"refused while '{name}' has documents: use another name"
+        yield Change(f"key of {name}", "new documents", meaning, old["key"], new["key"])
+    meaning = "a stored document that does not fit stops the task that reads it"
+    yield from _schema(f"schema of {name}:", old["read_schema"], new["read_schema"], "new documents", meaning)

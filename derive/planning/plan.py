@@ -1,0 +1,282 @@
+"""The plan of a catalog: for each task the changes since the last run, and the effect of the next run.
+
+A plan is read-only. It asks the same functions as a run, so a task that a plan shows as waiting is a task that a run
+does not start, and a task that a plan shows as unchanged runs without a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.document.exact import parse_exact
+from derive.engine.derivation import misplaced
+from derive.engine.edits import Unaccepted, fingerprints_of, name_of, reset_command
+from derive.engine.inputs import find_pending
+from derive.engine.task_opening import error_of_reread
+from derive.errors import FlowError, OwnedError, SourceReplacedError
+from derive.planning.change import Change, TaskPlan, TaskStatus
+from derive.planning.differences import Facts, find_differences
+from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
+from derive.protocol.definition_text import definition_of
+from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
+from derive.storage.metadata.descriptions import PastPart, TaskState
+from derive.storage.metadata.owner import Door
+from derive.storage.roles import Maintainable
+from derive.storage.segments.clocks import count_documents
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.positions import arrived_places, current_places
+from derive.time.source_read import read_input
+
+_NO_DEFINITION = (
+    "the definition under which it ran is not stored, because it ran before data folders stored definitions: only"
+    " transforms, sources, lambdas, modules and reductions are compared"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task of the catalog that has run, and the findings of the run's own checks.
+
+    Attributes:
+        store: the data folder.
+        spec: the task.
+        state: its state, by the present names of its transforms.
+        unaccepted: edits that wait for acceptance.
+        rereads: stored documents of each input that reads its source from the start, by state key.
+        reset: the command that starts the task over.
+    """
+
+    store: Maintainable
+    spec: DerivationSpec | MaterializationSpec
+    state: TaskState
+    unaccepted: Sequence[Unaccepted]
+    rereads: Mapping[str, int]
+    reset: str
+
+
+def plan_tasks(store: Maintainable | None, catalog: CatalogSpec, names: Collection[str] = ()) -> list[TaskPlan]:
+    """Return the plans of the tasks of a catalog, in its order, and then of the removed ones.
+
+    A removed task is planned until `flowctl compact` forgets it.
+
+    Args:
+        store: the data folder, open for reading; None if there is none.
+        catalog: the catalog.
+        names: names of the tasks to plan; empty for all.
+
+    Raises:
+        SegmentError: a file of a source cannot be read.
+    """
+    chosen = [spec for name, spec in catalog.tasks.items() if not names or name in names]
+    if store is None:
+        return [TaskPlan(spec.name, "disabled" if spec.disabled else "added") for spec in chosen]
+    known = store.task_capabilities.readers()
+    states = [state for state in store.tasks() if state.name in known and state.name not in catalog.tasks]
+    removed = [state for state in states if state.positions or state.transactions]
+    plans = [_plan(store, spec, removed) for spec in chosen]
+    successors = {plan.former: plan.name for plan in plans if plan.former is not None}
+    return [
+        *plans,
+        *(_removed(store, state, successors) for state in removed if not names or state.name in names),
+    ]
+
+
+def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, removed: Sequence[TaskState]) -> TaskPlan:
+    if spec.disabled:
+        return TaskPlan(spec.name, "disabled")
+    state = present_state(store, spec)
+    past = store.past(spec.name)
+    documents = sum(count_stored(store, spec, item) for item in spec.inputs)
+    if state is None or not (state.positions or state.transactions or past):
+        return _added(store, spec, removed, documents)
+    unaccepted = find_unaccepted(store, spec, state)
+    positions = present_positions(store, spec, state)
+    new = [item for item in spec.inputs if state.positions and item.state_key not in positions]
+    rereads = {item.state_key: count_stored(store, spec, item) for item in new}
+    task = _Task(store, spec, state, unaccepted, rereads, reset_command(store, spec.name))
+    changes, notes = _changes(task, past)
+    error = _error(task, positions)
+    changes = [_overlaid(change, changes, unaccepted) for change in changes]
+    changes += _others(task, changes)
+    if error is not None:
+        changes.append(_refused(error))
+    status = _status(changes, error, unaccepted)
+    return TaskPlan(
+        spec.name,
+        status,
+        tuple(changes),
+        notes=notes,
+        documents=documents,
+        rate=measured_rate(store.root, spec.name),
+        commands=_commands(task, changes),
+    )
+
+
+def count_stored(store: Maintainable, spec: DerivationSpec | MaterializationSpec, item: InputSpec) -> int:
+    """Return the number of stored documents that an input would read from the start of its source.
+
+    Raises:
+        SegmentError: a file of the source cannot be read.
+    """
+    segments = store.segments(spec.sources[item.source], item.selector, BEGINNING)
+    return count_documents(store.root, read_input(item, spec.tick, segments, BEGINNING, END_OF_TIME))
+
+
+def _added(
+    store: Maintainable, spec: DerivationSpec | MaterializationSpec, removed: Sequence[TaskState], documents: int
+) -> TaskPlan:
+    former = next((state.name for state in removed if _is_like(spec, state)), None)
+    error = _refusal(store, spec)
+    if error is not None:
+        return TaskPlan(spec.name, "refused", (_refused(error),))
+    meaning = "processes its sources from their start"
+    if former is not None:
+        stays = "its documents stay" if isinstance(spec, DerivationSpec) else "its tables stay"
+        meaning = f"'{former}' under another name, by likeness: {meaning}; '{former}' stops, and {stays}"
+    change = Change("the task", "from the start", meaning, former, spec.name, documents=documents)
+    return TaskPlan(spec.name, "added", (change,), former, documents=documents)
+
+
+def _is_like(spec: DerivationSpec | MaterializationSpec, state: TaskState) -> bool:
+    """Return whether a new task has the inputs, and the lambdas, of a removed one."""
+    if isinstance(spec, DerivationSpec):
+        now, before = (
+            sorted(text for key, text in prints.items() if not key.startswith("/"))
+            for prints in (fingerprints_of(spec), state.fingerprints)
+        )
+    else:
+        now, before = sorted(item.state_key for item in spec.inputs), sorted(state.fingerprints)
+    return bool(now) and now == before
+
+
+def _removed(store: Maintainable, state: TaskState, successors: Mapping[str, str]) -> TaskPlan:
+    meaning = "the catalog has no task of this name: what it derived or stored stays"
+    if state.name in store.task_capabilities.runs([state.name]):
+        meaning = f"{meaning}; another run is running it now"
+    if state.name in successors:
+        meaning = f"{meaning}; probably renamed to '{successors[state.name]}'"
+    change = Change("the task", "nothing", meaning, state.name, None)
+    return TaskPlan(state.name, "removed", (change,))
+
+
+def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple[str, ...]]:
+    """Return the changes of a task that has run, without regard to acceptance, and notes."""
+    spec, state = task.spec, task.state
+    if isinstance(spec, MaterializationSpec):
+        from derive.planning.materialization import binding_changes  # imports gRPC
+
+        return list(binding_changes(spec, state, dict(task.rereads))), ()
+    if not past:
+        return [], (_NO_DEFINITION,)
+    before, after = past[-1].definition, definition_of(spec).text
+    if before == after:
+        return [], ()
+    known = task.store.collection(spec.name)
+    facts = Facts(
+        has_state=bool(state.tokens),
+        has_sharded_state=bool(state.tokens) and state.shards > 1,
+        has_documents=known is not None and known.documents > 0,
+        rereads=task.rereads,
+        formers={name_of(edit.part): edit.former for edit in task.unaccepted if edit.former is not None},
+    )
+    changes = list(find_differences(parse_exact(before.encode()), parse_exact(after.encode()), facts))
+    return changes or [Change("the definition", "nothing", "differs in details without an effect on documents")], ()
+
+
+def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Unaccepted]) -> Change:
+    """Return a change as waiting, if it is the first one of a part whose edit waits for acceptance."""
+    for edit in unaccepted:
+        first = next((other for other in changes if other.key == edit.part), None)
+        if change is first:
+            return replace(change, effect="waits", meaning=edit.message, hint=edit.hint)
+    return change
+
+
+def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes that only the run's checks find: fingerprints differ, or no definition is stored."""
+    covered = {name_of(change.key) for change in changes if change.key}
+    waiting = {edit.part for edit in task.unaccepted}
+    found = [
+        Change(name_of(edit.part), "waits", edit.message, key=edit.part, hint=edit.hint)
+        for edit in task.unaccepted
+        if not any(change.key == edit.part for change in changes)
+    ]
+    for key, documents in task.rereads.items():
+        if name_of(key) not in covered and key not in waiting:
+            meaning = "reads its source from the start"
+            found.append(Change(name_of(key), "from the start", meaning, key=key, documents=documents))
+    edits = find_edits(task.spec, task.state, task.reset, task.unaccepted)
+    for edit in edits:
+        if edit.at is None and isinstance(task.spec, DerivationSpec) and name_of(edit.part) not in covered:
+            found.append(Change(name_of(edit.part).removeprefix("/"), "new documents", edit.message, key=edit.part))
+    return found
+
+
+def _refused(error: FlowError) -> Change:
+    return Change("the next run", "refused", f"the task stops: {error.message}", hint=error.hint or "")
+
+
+def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> FlowError | None:
+    """Return the error with which the data folder refuses the collections of a task; None if it does not."""
+    own = [spec.collection] if isinstance(spec, DerivationSpec) else []
+    for collection in (*spec.sources.values(), *own):
+        conflict = store.find_conflict(collection)
+        if conflict is not None:
+            return conflict
+    try:
+        if own:
+            store.require_open(spec.name, Door.TASK)
+    except OwnedError as error:
+        return error
+    return None
+
+
+def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
+    """Return the error with which the next run of a task stops, beside edits to accept; None if none is known."""
+    store, spec, state = task.store, task.spec, task.state
+    error = _refusal(store, spec)
+    if error is None and isinstance(spec, DerivationSpec):
+        error = misplaced(spec, state)
+    if error is not None or task.unaccepted:
+        return error
+    relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
+    recorded = arrived_places(state.places, state.positions)
+    former = current_places(spec.inputs, recorded, relations)
+    error = error_of_reread(store, spec, former, positions, relations)
+    if error is None:
+        begun = [item.state_key for item in spec.inputs if item.state_key in positions]
+        places = {key: former[key] for key in begun if key in former}
+        try:
+            find_pending(store, spec, positions, places)
+        except SourceReplacedError as exc:
+            error = exc
+    return error
+
+
+def _status(changes: Sequence[Change], error: FlowError | None, unaccepted: Sequence[Unaccepted]) -> TaskStatus:
+    if error is not None:
+        return "refused"
+    if unaccepted:
+        return "waits"
+    if any(change.effect == "refused" for change in changes):
+        return "refused"
+    return "changed" if changes else "unchanged"
+
+
+def _commands(task: _Task, changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
+    effects = {change.effect for change in changes}
+    accept = [(f"flowctl run --accept {task.spec.name}", "to accept the waiting edit")] if task.unaccepted else []
+    start = [(task.reset, "to start over")] if effects & {"waits", "refused", "new documents", "from the start"} else []
+    return (*accept, *start)
+
+
+def with_endpoint(plan: TaskPlan, changes: Sequence[Change], notes: Sequence[str]) -> TaskPlan:
+    """Return the plan of a materialization with the changes at its endpoint."""
+    all_ = (*plan.changes, *changes)
+    status = plan.status
+    if status in ("added", "unchanged", "changed") and any(change.effect == "refused" for change in changes):
+        status = "refused"
+    elif status == "unchanged" and changes:
+        status = "changed"
+    return replace(plan, changes=all_, status=status, notes=(*plan.notes, *notes))
