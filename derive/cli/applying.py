@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.catalog.loading import Resources
+from derive.cli.acceptance import AcceptanceQuestions
 from derive.errors import CatalogError, FlowError
 from derive.protocol.resource import is_remote
 from derive.protocol.specs import CatalogSpec
@@ -151,10 +152,13 @@ class Applying:
         run: the run.
         reconciler: applies a catalog to the run's tasks.
         watch: source of catalog edits.
+        questions: asks whether waiting edits are accepted.
     """
 
-    def __init__(self, run: Run, reconciler: TaskReconciler, watch: CatalogWatch) -> None:
-        self._run, self._reconciler, self._watch = run, reconciler, watch
+    def __init__(
+        self, run: Run, reconciler: TaskReconciler, watch: CatalogWatch, questions: AcceptanceQuestions
+    ) -> None:
+        self._run, self._reconciler, self._watch, self._questions = run, reconciler, watch, questions
         self._edit: tuple[Sequence[str], CatalogSpec] | None = None
         self._left: Mapping[str, str] = {}
         self._shown: object = None
@@ -177,19 +181,30 @@ class Applying:
         catalog = edit[1] if edit else self._run.task_graph.catalog
         left = self._reconciler.leave(self._run, catalog) if edit or self._left else {}
         free = [name for name in self._left if name not in left and name in catalog.tasks]
-        if edit is None and not done and not free:
+        accepted = self._questions.update(self._run.tasks)
+        if edit is not None:  # the answers are about the edit before
+            accepted = []
+            self._questions.forget()
+        if edit is None and not done and not free and not accepted:
             return False
         affected = self._reconciler.affected(self._run, catalog)
         busy = scheduler.hold(affected)
         waiting = self._reconciler.waiting(self._run, catalog, busy)
         if waiting and (edit, done, left, waiting) == self._shown:
             return True
+        if accepted:
+            self._reconciler.accept(accepted)
         try:
             change = self._reconciler.apply(self._run, catalog, waiting)
         except FencedError:  # another process was faster: the next call reports why
             return True
+        finally:
+            if accepted:
+                self._reconciler.accept(())
+        if accepted and waiting.isdisjoint(accepted):
+            self._questions.forget()
         scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
-        done = {**done, **dict.fromkeys(free, "is free")}
+        done = {**done, **dict.fromkeys(free, "is free"), **dict.fromkeys(accepted, "had its edit accepted")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
         self._show(", ".join(reasons), change, waiting)
         self._note_waits(waiting, sorted(name for cycle in busy for name in cycle))
@@ -246,7 +261,7 @@ def applying_edits(
     from derive.cli.applying import CatalogWatch
 
     with CatalogWatch(load, resources, wake) as watch:
-        yield Applying(run, reconciler, watch)
+        yield Applying(run, reconciler, watch, AcceptanceQuestions(run.tasks, wake))
 
 
 def _edited(files: Sequence[str]) -> str:

@@ -273,6 +273,11 @@ def _is_terminal() -> bool:
     return sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
+def is_interactive() -> bool:
+    """Return whether a person can be asked: standard input and standard error are terminals, and text is not JSON."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not _form.is_json
+
+
 def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style if standard error is a terminal."""
     line = visible(line)

@@ -91,7 +91,8 @@ def command(
     continue unchanged.
 
     If an edit would make a task count documents twice, only this task waits, and prints what the edit would do and the
-    alternatives. --accept applies the edit.
+    alternatives. On a terminal, the run asks whether to apply the edit. --accept applies it without a question.
+    `flowctl plan` shows the effects of all edits before a run.
 
     \b
     Examples:
@@ -101,6 +102,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
+    from derive.cli.acceptance import ask_acceptance
     from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
     from derive.engine.task_reconciler import open_changing_run
@@ -121,6 +123,7 @@ def command(
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         others = store.task_capabilities.runs(tasks or catalog.tasks)
+        accepted = (*accepted, *attempt(partial(ask_acceptance, store, catalog, tasks or None, accepted)))
         opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))

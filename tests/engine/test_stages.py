@@ -12,6 +12,7 @@ from conftest import World
 from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
 from watched_edit import Edits
 
+from derive.cli.acceptance import AcceptanceQuestions
 from derive.cli.applying import Applying
 from derive.engine.edits import find_wait
 from derive.engine.scheduler import Scheduler
@@ -100,7 +101,7 @@ def test_new_task_starts_while_a_changed_task_is_in_a_transaction(
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(COPIES, ("gone", "numbers", 1))), wall=BASE)
     executor, watch = Waits(), Edits()
     run, reconciler = open_changing_run(world.catalog, world.store, executor, shards=1)
-    applying = Applying(run, reconciler, watch)
+    applying = Applying(run, reconciler, watch, AcceptanceQuestions(run.tasks, wake=lambda: None))
     go_on(world, 0)
     with Scheduler(run, threads=4) as scheduler:
         scheduler.look()

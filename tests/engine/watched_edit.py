@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from derive import failpoint
+from derive.cli.acceptance import AcceptanceQuestions
 from derive.cli.applying import Applying, CatalogWatch, Edit
 from derive.engine.executor import InProcessExecutor
 from derive.engine.scheduler import Scheduler
@@ -62,7 +63,7 @@ def apply_edit(
     """
     executor, edits = Holds(held), Edits()
     run, reconciler = open_changing_run(catalog, store, executor, shards=2)
-    applying = Applying(run, reconciler, edits)
+    applying = Applying(run, reconciler, edits, AcceptanceQuestions(run.tasks, wake=lambda: None))
     now = run.seal()
     for cycle in run.cycles:
         while held not in cycle and run.advance(cycle, now):

@@ -1,0 +1,143 @@
+"""`flowctl plan` from outside: text, JSON and exit codes, and what `flowctl run` does with the same catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+from forked_flowctl import Flowctl, flowctl
+
+CATALOG = """
+collections:
+  w/events: {schema: &schema {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  w/sums:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+    derive: {using: {sqlite: {}}, transforms: [{name: of, source: w/events, shuffle: any, lambda: "SELECT 'all' AS k, 1 AS n"}]}
+  w/large:
+    schema: {type: object, required: [k], properties: {k: {type: string}, n: {type: integer}}}
+    key: [/k]
+    derive: {using: {sqlite: {}}, transforms: [{name: all, source: w/sums, shuffle: any, lambda: "SELECT $k, $n"}]}
+"""
+RENAMED = CATALOG.replace("{name: of,", "{name: since,")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One in which the catalog has run, with two documents."""
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    flowctl(tmp_path, "ingest", "--collection", "w/events", "events.jsonl")
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
+    return tmp_path
+
+
+def total(folder: Path) -> int:
+    out = flowctl(folder, "collections", "read", "--collection", "w/sums", "--reduce")[1]
+    return int(json.loads(out)["n"])
+
+
+def test_plan_shows_text_in_80_columns_and_json(folder: Path) -> None:
+    plan = ("plan", "--exit-code")
+    assert flowctl(folder, *plan, "-o", "table") == (
+        0,
+        "w/sums: unchanged\nw/large: unchanged\n2 tasks: 2 unchanged\n",
+        "",
+    )
+    write_catalog(folder, RENAMED.replace("SELECT $k, $n", "SELECT $k, 2 * $n AS n"))
+    status, out, err = flowctl(folder, *plan, "-o", "table")
+    assert (status, err) == (3, "")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "w/sums: waits\n  since: name: of -> since\n    WAITS: transform 'of' is gone" in out
+    assert "write 'formerly: of' at 'since'" in out
+    assert "  to accept the waiting edit:\n    flowctl run --accept w/sums\n" in out
+    assert "      -SELECT $k, $n\n      +SELECT $k, 2 * $n AS n\n    new documents only: applies to" in out
+    assert out.endswith("2 tasks: 1 waits, 1 changed\n")
+    status, out, err = flowctl(folder, *plan, "-o", "json", "--task", "w/sums")
+    (row,) = map(json.loads, out.splitlines())
+    assert (row["task"], row["status"], row["documents"]) == ("w/sums", "waits", 2)
+    assert [(change["part"], change["effect"], change["documents"]) for change in row["changes"]] == [
+        ("since: name", "waits", 2)
+    ]
+    status, _, err = flowctl(folder, "plan", "--task", "w/sum")
+    assert (status, "did you mean 'w/sums'?" in err) == (2, True)
+
+
+def test_plan_changes_nothing_and_needs_no_data_folder(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    status, out, err = flowctl(tmp_path, "plan", "-o", "table")
+    assert (status, out, err) == (0, "w/sums: added\nw/large: added\n2 tasks: 2 added\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["flow.yaml"]
+
+
+class Terminal:
+    """A command on a terminal."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = Flowctl([*arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder)
+        os.close(theirs)
+        self.output = ""
+
+    def read(self, until: str | None = None) -> None:
+        """Read up to a text, or until the command ends."""
+        while until is None or until not in self.output:
+            assert select.select([self._ours], [], [], 120)[0], self.output
+            try:
+                self.output += os.read(self._ours, 4096).decode()
+            except OSError:  # the process has closed the terminal
+                assert until is None, self.output
+                break
+
+    def answer(self, text: str) -> None:
+        self.read("[y/N]")
+        os.write(self._ours, text.encode())
+
+    def end(self) -> int:
+        """Return the exit code, after the end of the command."""
+        self.read()
+        os.close(self._ours)
+        return self.process.wait(120)
+
+
+def answered(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
+    """Run a command on a terminal, and answer its question; return its exit code and its output."""
+    terminal = Terminal(folder, *arguments)
+    terminal.answer(answer)
+    return terminal.end(), terminal.output
+
+
+def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -> None:
+    terminal = Terminal(folder, "run", "--watch")
+    terminal.read("stop with Ctrl-C")
+    write_catalog(folder, RENAMED)
+    terminal.read("w/sums restarts, 1 task continues")
+    terminal.answer("yes\n")
+    terminal.read("has read 2 documents of 'w/events'")
+    terminal.read("w/sums had its edit accepted: w/sums restarts, 1 task continues")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    assert total(folder) == 4
+
+
+def test_run_asks_on_a_terminal_before_it_accepts_an_edit(folder: Path) -> None:
+    write_catalog(folder, RENAMED)
+    status, output = answered(folder, "\n", "run", "--until-idle")
+    assert status == 1
+    assert "2 documents of 'w/events'" in output
+    assert "w/sums waits because of an edit" in output
+    assert total(folder) == 2
+    status, output = answered(folder, "y\n", "run", "--until-idle")
+    assert (status, total(folder)) == (0, 4)
+    assert "has read 2 documents of 'w/events'" in output
