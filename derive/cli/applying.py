@@ -181,10 +181,7 @@ class Applying:
         catalog = edit[1] if edit else self._run.task_graph.catalog
         left = self._reconciler.leave(self._run, catalog) if edit or self._left else {}
         free = [name for name in self._left if name not in left and name in catalog.tasks]
-        accepted = self._questions.update(self._run.tasks)
-        if edit is not None:  # the answers are about the edit before
-            accepted = []
-            self._questions.forget()
+        accepted = self._accepted()
         if edit is None and not done and not free and not accepted:
             return False
         affected = self._reconciler.affected(self._run, catalog)
@@ -192,17 +189,10 @@ class Applying:
         waiting = self._reconciler.waiting(self._run, catalog, busy)
         if waiting and (edit, done, left, waiting) == self._shown:
             return True
-        if accepted:
-            self._reconciler.accept(accepted)
         try:
-            change = self._reconciler.apply(self._run, catalog, waiting)
+            change = self._apply(catalog, waiting, accepted)
         except FencedError:  # another process was faster: the next call reports why
             return True
-        finally:
-            if accepted:
-                self._reconciler.accept(())
-        if accepted and waiting.isdisjoint(accepted):
-            self._questions.forget()
         scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
         done = {**done, **dict.fromkeys(free, "is free"), **dict.fromkeys(accepted, "had its edit accepted")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
@@ -215,6 +205,27 @@ class Applying:
         if not waiting:
             self._edit = None
         return bool(waiting)
+
+    def _accepted(self) -> list[str]:
+        """Return the tasks whose present edits a person has accepted."""
+        accepted = self._questions.update(self._run.tasks)
+        if self._edit is None:
+            return accepted
+        self._questions.forget()  # the answers are about the catalog before its last edit
+        return []
+
+    def _apply(self, catalog: CatalogSpec, waiting: Collection[str], accepted: Collection[str]) -> Change:
+        """Apply a catalog, and the acceptance of edits; see `TaskReconciler.apply`."""
+        if not accepted:
+            return self._reconciler.apply(self._run, catalog, waiting)
+        self._reconciler.accept(accepted)
+        try:
+            change = self._reconciler.apply(self._run, catalog, waiting)
+        finally:
+            self._reconciler.accept(())
+        if set(waiting).isdisjoint(accepted):
+            self._questions.forget()
+        return change
 
     def _show(self, why: str, change: Change, waiting: Collection[str]) -> None:
         from derive.cli.console import note

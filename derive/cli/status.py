@@ -218,7 +218,7 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
         error = error or exc
     state = _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled)
     upper = _upper(store, spec, positions)
-    row = {
+    return {
         "task": spec.name,
         "state": "waiting" if unaccepted and not spec.disabled else state,
         **_counts(task),
@@ -232,8 +232,7 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
         "edits": list(map(_describe_edit, find_edits(spec, task, reset, unaccepted))),
         "refills": _describe_refills(store, spec, positions),
         "error": error.message if error else None,
-    }
-    return row, error
+    }, error
 
 
 def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:

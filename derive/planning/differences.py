@@ -14,7 +14,7 @@ from typing import Any
 from derive.document.clock import format_duration, format_rfc3339
 from derive.document.pointer import JSON
 from derive.planning.change import Change, Effect, json_differences, text_diff
-from derive.reduce.annotation import annotated_locations
+from derive.reduce.reduce_keyword import annotated_locations
 
 _NEW_ONLY = "applies to documents processed from now on"
 _READ_ONLY = "applies to documents read from now on"

@@ -16,7 +16,7 @@ from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import last_reset
 from derive.planning.change import Change
 from derive.protocol.specs import BindingSpec, MaterializationSpec
-from derive.reduce.annotation import annotated_locations
+from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.frontier import BEGINNING
 

@@ -43,6 +43,7 @@ COMMANDS = [
     "json-schema",
     "logs",
     "materialize",
+    "plan",
     "prepare",
     "preview",
     "reset",
