@@ -116,16 +116,16 @@ def _with_endpoints(
     from derive.planning.materialization import endpoint_changes
     from derive.planning.plan import with_endpoint
 
-    found = []
+    planned = []
     with Connectors() as connectors:
         for plan in plans:
             spec = specs.get(plan.name)
             if spec is None or plan.status == "disabled":
-                found.append(plan)
+                planned.append(plan)
                 continue
             state = store.task(plan.name) if store else None
-            found.append(with_endpoint(plan, *endpoint_changes(folder, spec, connectors, state)))
-    return found
+            planned.append(with_endpoint(plan, *endpoint_changes(folder, spec, connectors, state)))
+    return planned
 
 
 def _describe(plan: TaskPlan) -> dict[str, Any]:

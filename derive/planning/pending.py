@@ -95,10 +95,10 @@ def find_waiting_tasks(
         SegmentError: a file of a source cannot be read.
     """
     chosen = [catalog.tasks[name] for name in (catalog.tasks if names is None else names) if name in catalog.tasks]
-    found = {
+    waiting = {
         spec.name: find_unaccepted(store, spec, present_state(store, spec)) for spec in chosen if not spec.disabled
     }
-    return {name: edits for name, edits in found.items() if edits}
+    return {name: edits for name, edits in waiting.items() if edits}
 
 
 def measured_rate(root: Path, task: str) -> float | None:

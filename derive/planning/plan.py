@@ -197,7 +197,7 @@ def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
     """Return the changes that only the run's checks find: fingerprints differ, or no definition is stored."""
     covered = {name_of(change.key) for change in changes if change.key}
     waiting = {edit.part for edit in task.unaccepted}
-    found = [
+    more = [
         Change(name_of(edit.part), "waits", edit.message, key=edit.part, hint=edit.hint)
         for edit in task.unaccepted
         if not any(change.key == edit.part for change in changes)
@@ -205,12 +205,12 @@ def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
     for key, documents in task.rereads.items():
         if name_of(key) not in covered and key not in waiting:
             meaning = "reads its source from the start"
-            found.append(Change(name_of(key), "from the start", meaning, key=key, documents=documents))
+            more.append(Change(name_of(key), "from the start", meaning, key=key, documents=documents))
     edits = find_edits(task.spec, task.state, task.reset, task.unaccepted)
     for edit in edits:
         if edit.at is None and isinstance(task.spec, DerivationSpec) and name_of(edit.part) not in covered:
-            found.append(Change(name_of(edit.part).removeprefix("/"), "new documents", edit.message, key=edit.part))
-    return found
+            more.append(Change(name_of(edit.part).removeprefix("/"), "new documents", edit.message, key=edit.part))
+    return more
 
 
 def _refused(error: FlowError) -> Change:

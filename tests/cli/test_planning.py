@@ -58,7 +58,7 @@ def test_plan_shows_text_in_80_columns_and_json(folder: Path) -> None:
     status, out, err = flowctl(folder, *plan, "-o", "table")
     assert (status, err) == (3, "")
     assert max(map(len, out.splitlines())) <= 80
-    assert "w/sums: waits\n  since: name: of -> since\n    WAITS: transform 'of' is gone" in out
+    assert "w/sums: waits\n  since: name: of -> since\n    WAITS: transform 'of' was removed" in out
     assert "write 'formerly: of' at 'since'" in out
     assert "  to accept the waiting edit:\n    flowctl run --accept w/sums\n" in out
     assert "      -SELECT $k, $n\n      +SELECT $k, 2 * $n AS n\n    new documents only: applies to" in out
@@ -136,7 +136,7 @@ def test_run_asks_on_a_terminal_before_it_accepts_an_edit(folder: Path) -> None:
     status, output = answered(folder, "\n", "run", "--until-idle")
     assert status == 1
     assert "2 documents of 'w/events'" in output
-    assert "w/sums waits because of an edit" in output
+    assert "w/sums waits until its edit is accepted" in output
     assert total(folder) == 2
     status, output = answered(folder, "y\n", "run", "--until-idle")
     assert (status, total(folder)) == (0, 4)
