@@ -225,9 +225,9 @@ def _cost(plan: TaskPlan, documents: int | None) -> str:
 def _duration(seconds: float) -> str:
     from derive.document.clock import format_duration
 
-    whole = max(1, round(seconds))
-    grain = 1 if whole < 60 else 60 if whole < 3600 else 600
-    return format_duration(round(whole / grain) * grain * 1_000_000)
+    rounded = max(1, round(seconds))
+    grain = 1 if rounded < 60 else 60 if rounded < 3600 else 600
+    return format_duration(round(rounded / grain) * grain * 1_000_000)
 
 
 def _wrapped(text: str, first: str, indent: str) -> list[str]:
