@@ -147,7 +147,7 @@ def look(
             segments[spec.index] = tuple((switched or {}).get(spec.state_key, ()))
             others[spec.index] = max(1, sum(segment.documents for segment in segments[spec.index]))
         elif place is not None and place.relation and (known is None or known.relation != place.relation):
-            if not spec.follows:
+            if not (spec.follows or store.replaces_nothing(source.name, place.relation)):
                 raise replaced(store, task, spec, place.relation)
             segments[spec.index] = ()
             upper = max(positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick), BEGINNING)

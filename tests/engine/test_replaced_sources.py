@@ -291,6 +291,16 @@ TestReplacedSources.settings = settings(
 )
 
 
+def test_reader_of_a_table_dropped_before_its_first_read_waits() -> None:
+    machine = ReplacedSources()
+    machine.begin()
+    machine.create(OTHER)
+    machine.rename(OTHER)
+    machine.drop(ITEMS)
+    machine.step()  # checks all readers
+    machine.teardown()
+
+
 # Followers
 
 
