@@ -133,6 +133,11 @@ def flowctl(*, log_format: str, log_level: str, debug: bool) -> None:
         os.environ["FLOW_DEBUG"] = "1"
 
 
+def _is_utf8(text: str) -> bool:
+    """Return whether a text can be written as UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def main() -> None:
     """Run `flowctl`: the entry point of the console script."""
     # Objects that a command loads stay alive. Collecting garbage takes a tenth of a short command's time and finds
@@ -147,6 +152,15 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
+    except UnicodeEncodeError:
+        from derive.cli.console import print_error
+
+        # Python keeps bytes that are not UTF-8 in arguments as lone surrogates; only paths may have them.
+        argument = next((text for text in sys.argv[1:] if not _is_utf8(text)), None)
+        if argument is None:
+            raise
+        print_error(UsageError(f"the argument {argument!a} is not valid UTF-8"))
+        sys.exit(2)
     except FlowError as error:
         if os.environ.get("FLOW_DEBUG"):
             raise

@@ -128,10 +128,13 @@ def _replay(
     source: Path, data: Path | None, output: str | None, collections: tuple[str, ...], lambda_limits: LambdaLimits
 ) -> None:
     """Replay derivations, and print the differences."""
+    import signal
+
     from derive.cli.console import Progress, note, print_rows
 
     catalog = limited_catalog(source, lambda_limits, with_tests=False)
     names = list(dict.fromkeys(collections)) or list(catalog.derivations)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
     for name in names:
         catalog.find_derivation(name)
     rows: list[dict[str, Any]] = []

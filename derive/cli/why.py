@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _SHOWN_ROWS = 6
 _SHOWN_VALUE = 60
+_MOST_SHOWN = 4_000
+"""Number of characters of a document that a tree shows."""
 
 
 @click.command()
@@ -75,12 +77,14 @@ def command(
       flowctl why --collection acmeBank/balances --key '["account-1"]' --as-of 2024-01-01T01:00:00Z
       flowctl why --collection acmeBank/transfer-outcomes --key '[59127]' --depth 3 -o json | jq .value
     """
+    import signal
     import sys
 
     from derive.errors import FrontierError, UsageError
     from derive.why.explain import Explainer
     from derive.why.trace import trace
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
     catalog = limited_catalog(source, lambda_limits, with_tests=False)
     folder, clock = stored_folder(source, data), clock_of("--as-of", as_of)
     with closing(open_store(folder, reading=True)) as store, TemporaryDirectory(prefix="flowctl-") as scratch:
@@ -121,15 +125,14 @@ def _key_of(spec: CollectionSpec, text: str) -> bytes:
     Raises:
         UsageError: the text is no key of the collection.
     """
-    import orjson
-
+    from derive.document.exact import parse_exact
     from derive.document.key import pack
     from derive.errors import UsageError
 
     pointers = ", ".join(spec.key)
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as exc:
+        value = parse_exact(text.encode())
+    except ValueError as exc:
         if len(spec.key) > 1 or text[:1] in ("[", "{", '"'):
             raise UsageError(f"--key is not JSON: {exc}", hint=f"the key of '{spec.name}' is [{pointers}]") from exc
         value = text
@@ -174,7 +177,16 @@ def _print(explained: Trace, *, is_tree: bool) -> None:
         return
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     for indent, text in _lines(explained):
-        sys.stdout.write(_wrapped(indent, visible_line(text), width))
+        sys.stdout.write(_wrapped(indent, visible_line(_without_middle(text)), width))
+
+
+def _without_middle(text: str) -> str:
+    """Return a line of a tree, without the middle of a very long one."""
+    omitted = len(text) - _MOST_SHOWN
+    if omitted <= 0:
+        return text
+    half = _MOST_SHOWN // 2
+    return f"{text[:half]} … {omitted:,} characters are left out; -o json has all … {text[-half:]}"
 
 
 def _wrapped(indent: int, text: str, width: int) -> str:

@@ -152,7 +152,7 @@ def read_fixture(path: Path, sources: Sequence[str], collection: str | None) -> 
     if path.suffix in (".yaml", ".yml", ".json"):
         value = parse_yaml(text, str(path)).value
     else:
-        value = [_parsed(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        value = [_parsed(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if isinstance(value, list):
         if collection is None and len(sources) != 1:
             hint = f"name it with --collection, or write a mapping: it is one of {', '.join(sources)}"

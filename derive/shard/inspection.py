@@ -82,7 +82,7 @@ def _fits(value: JSON, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if isinstance(value, int | float):
-        return kind == "integer" and float(value).is_integer()
+        return kind == "integer" and (isinstance(value, int) or value.is_integer())
     return kind == "string" and isinstance(value, str)
 
 

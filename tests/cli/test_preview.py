@@ -106,7 +106,7 @@ def preview(folder: Path, *arguments: str, env: dict[str, str] = BARE) -> tuple[
         assert list(Path(scratch).glob("flowctl-*")) == []
     assert status == 0, err
     assert listed(folder) == before
-    return [orjson.loads(line) for line in out.splitlines()], err
+    return [orjson.loads(line) for line in out.split("\n") if line], err
 
 
 def test_preview_shows_what_each_document_published_and_changed(stored: Path) -> None:
@@ -169,8 +169,16 @@ def test_preview_of_a_fixture_needs_no_stored_documents(tmp_path: Path) -> None:
     (tmp_path / ".flow").mkdir()
     (tmp_path / "orders.yaml").write_text("- {id: 7, item: tea, count: 1}\n- {id: 8, item: tea, count: 2}\n")
     (tmp_path / "orders.jsonl").write_text('{"id":7,"item":"tea","count":1}\n{"id":8,"item":"tea","count":2}\n')
+    (tmp_path / "separated.jsonl").write_text(
+        '{"id":7,"item":"tea","count":1,"x":"a\u2028b\x85c"}\r\n', encoding="utf-8"
+    )
     (tmp_path / "both.json").write_text('{"shop/orders":[{"id":7,"item":"tea","count":1}]}')
-    for name, expected in (("orders.yaml", [9, 7]), ("orders.jsonl", [9, 7]), ("both.json", [9])):
+    for name, expected in (
+        ("orders.yaml", [9, 7]),
+        ("orders.jsonl", [9, 7]),
+        ("both.json", [9]),
+        ("separated.jsonl", [9]),
+    ):
         rows, _ = preview(tmp_path, *PREVIEW, "--fixture", name)
         assert [row["published"][0]["left"] for row in rows] == expected
         assert rows[0]["at"].startswith("2024-01-01T00:00:00")

@@ -8,10 +8,16 @@ import signal
 import tempfile
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
+from typing import cast
 
 import orjson
 import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
+
+from derive.errors import UsageError
+from derive.protocol.specs import DerivationSpec
+from derive.shard.inspection import shard_of_key
 
 CATALOG = """\
 collections:
@@ -175,6 +181,15 @@ def test_state_refuses_writes_and_expensive_queries(stored: Path, arguments: lis
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {message}"), err
     assert listed(stored) == before
+
+
+def test_key_of_a_shard_may_be_a_number_beyond_a_double() -> None:
+    shuffle = SimpleNamespace(kind="key", key_types=["integer"])
+    spec = cast(DerivationSpec, SimpleNamespace(transforms=[SimpleNamespace(shuffle=shuffle)], name="shop/stock"))
+
+    assert shard_of_key(spec, 10**400, 1) == shard_of_key(spec, 1.0, 1) == 0
+    with pytest.raises(UsageError, match="and not 1.5"):
+        shard_of_key(spec, 1.5, 1)
 
 
 def test_state_needs_a_task_with_state(stored: Path, tmp_path: Path) -> None:

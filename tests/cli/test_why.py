@@ -95,6 +95,25 @@ def test_why_shows_control_characters_as_escapes(folder: Path) -> None:
     assert "given $customer = 'b\\x1b[2Jen', $amount = 5.5" in out
 
 
+def test_why_shows_a_part_of_a_long_document(tmp_path: Path) -> None:
+    catalog = load(write_catalog(tmp_path, CATALOG))
+    world = World(tmp_path / ".flow", catalog, wall=BASE)
+    world.ingest(
+        "shop/orders",
+        [{"id": 1, "customer": "ann", "amount": 1, "at": format_rfc3339(BASE), "note": "x" * 100_000 + "end"}],
+    )
+    world.wall = BASE + 10_000_000
+    world.step()
+    world.store.close()
+
+    status, out, _ = why(tmp_path, "1", "-o", "tree", collection="shop/orders")
+
+    assert status == 0
+    assert len(out) < 20_000
+    assert "characters are left out; -o json has all" in " ".join(out.split())
+    assert 'xend"' in out
+
+
 def test_why_writes_json_elsewhere(folder: Path) -> None:
     status, out, _ = why(folder, "ann", "--as-of", "2024-01-01T00:00:02Z")
     written = json.loads(out)
@@ -125,6 +144,8 @@ def test_why_of_an_ingested_document_shows_its_time(folder: Path) -> None:
             "is no key of 'shop/spending'\n  = it is a JSON array with a value for each of [/customer]",
         ),
         ("shop/spending", '["ann"', (), "--key is not JSON"),
+        ("shop/spending", "\udcff", (), "error: the argument '\\udcff' is not valid UTF-8"),
+        ("shop/orders", "1" + 30 * "0", (), f"has the key [1{30 * '0'}]\n  = "),
         ("shop/spending", "ann", ("--as-of", "2030-01-01T00:00:00Z"), "final before 2024-01-01T00:00:10.000000Z"),
     ],
 )
