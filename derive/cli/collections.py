@@ -43,7 +43,7 @@ _POLL_MILLISECONDS = 200
 
 @click.group()
 def command() -> None:
-    """List collections, and read their documents."""
+    """List collections, read their documents, and remove ingested ones."""
 
 
 @command.command("list")
@@ -206,6 +206,74 @@ def read_command(
         else:
             parts = _history(store, spec, options)
         printer.print_all(stack.enter_context(closing(parts)))
+
+
+@command.command("truncate")
+@catalog_options
+@click.option("--collection", required=True, help="The ingested collection.")
+def truncate_command(source: Path, data: Path | None, collection: str) -> None:
+    """Remove all documents of an ingested collection.
+
+    The collection begins a new history, in which all clocks are free and no load was ingested. A task that has read the
+    former history stops and says so, or follows with 'onSourceReset: follow'.
+
+    \b
+    Examples:
+      flowctl collections truncate --collection acmeBank/transfers
+    """
+    from derive.cli.console import note
+
+    with _stored(source, data, collection) as store:
+        store.truncate(collection)
+    note(f"'{collection}' has no documents")
+
+
+@command.command("drop")
+@catalog_options
+@click.option("--collection", required=True, help="The ingested collection.")
+@click.option("--force", is_flag=True, help="Remove it although tasks of the catalog or processes read it.")
+def drop_command(source: Path, data: Path | None, collection: str, *, force: bool) -> None:
+    """Remove an ingested collection from the data folder: its documents, its files and its name.
+
+    The command refuses a collection that a task of the catalog reads. A command that was interrupted may be repeated.
+
+    \b
+    Examples:
+      flowctl collections drop --collection acmeBank/former-transfers
+      flowctl collections drop --collection acmeBank/transfers --force
+    """
+    from derive.cli.console import note
+    from derive.cli.options import optional_catalog
+    from derive.errors import UsageError
+
+    catalog = optional_catalog(source, data)
+    tasks = catalog.tasks.items() if catalog is not None else ()
+    readers = [name for name, task in tasks if collection in task.sources]
+    if readers and not force:
+        raise UsageError(
+            f"{', '.join(readers)} {'reads' if len(readers) == 1 else 'read'} '{collection}'",
+            hint="remove them from the catalog, or add --force",
+        )
+    with _stored(source, data, collection) as store:
+        store.drop(collection, force=force)
+    note(f"'{collection}' is dropped")
+
+
+@contextmanager
+def _stored(source: Path, data: Path | None, collection: str) -> Iterator[Store]:
+    """Open the data folder that has a collection.
+
+    Raises:
+        UsageError: nothing is stored under the name.
+    """
+    from derive.errors import UsageError
+
+    with closing(open_store(stored_folder(source, data))) as store:
+        if store.collection(collection) is None:
+            raise UsageError(
+                f"no collection '{collection}' is stored", hint="list the collections: flowctl collections list"
+            )
+        yield store
 
 
 def _opened(folder: Path, *, waits: bool) -> Store:

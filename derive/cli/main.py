@@ -20,7 +20,7 @@ from derive.suggest import suggest
 _COMMANDS = {
     "backup": "Back up a data folder while tasks run.",
     "check": "Report every error in a catalog.",
-    "collections": "List collections, and read their documents.",
+    "collections": "List, read, truncate and drop collections.",
     "compact": "Merge small files of collections into larger ones.",
     "compute": "Serve a compute instance, which maintains views.",
     "connector": "List materialize connectors, and serve one.",

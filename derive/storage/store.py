@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FrontierError, StorageError
+from derive.errors import FrontierError, HeldError, StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
@@ -26,6 +26,7 @@ from derive.storage.capability.table import (
     downgrade,
     is_live,
     least_write_frontier,
+    read_capabilities,
     release,
     release_expired,
     release_run,
@@ -40,6 +41,7 @@ from derive.storage.history import Garbage, History
 from derive.storage.metadata.binding import bind, check_partitions, find_conflict
 from derive.storage.metadata.collection import (
     advance_upper,
+    delete_collection,
     describe_fate,
     empty_collection,
     is_maintained,
@@ -47,6 +49,7 @@ from derive.storage.metadata.collection import (
     read_collection,
     relation_of,
     replaces_nothing,
+    truncate_collection,
     upper_of,
 )
 from derive.storage.metadata.descriptions import (
@@ -68,7 +71,7 @@ from derive.storage.metadata.ingestions import (
     record_load,
 )
 from derive.storage.metadata.opening import Host, open_metadata, this_host
-from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
+from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.past import read_past
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
@@ -387,6 +390,44 @@ class Store:
         """Return the loads of a collection, or of all collections, in the order of their commits."""
         with self._metadata.snapshot() as db:
             return read_loads(db, name)
+
+    def truncate(self, name: str) -> None:
+        """Begin a new history of an ingested collection, without documents; running ingestions are fenced.
+
+        Raises:
+            OwnedError: the collection belongs to another writer.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            release_expired(db)
+            require_ingested(db, name)
+            truncate_collection(db, name)
+
+    def drop(self, name: str, *, force: bool = False) -> None:
+        """Remove an ingested collection with its files; after a crash, it is there, empty or gone.
+
+        Args:
+            name: the collection.
+            force: whether to remove it although tasks of a catalog or processes read it.
+
+        Raises:
+            OwnedError: the collection belongs to another writer.
+            HeldError: the collection has readers, or was written meanwhile.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            release_expired(db)
+            require_ingested(db, name)
+            held = read_capabilities(db, name)
+            readers = [reader for reader in held if not force or ":" in (reader.task or "")]
+            if readers:
+                names = ", ".join(sorted({reader.holder for reader in readers}))
+                raise HeldError(f"'{name}' has readers: {names}", hint="end them first, or drop the views of SQL")
+            empty_collection(db, name)
+        self.garbage.collect_abandoned(name)
+        self.garbage.collect_uncommitted(name)
+        with self._metadata.transaction(wakes=True) as db:
+            is_gone = delete_collection(db, name)
+        if not is_gone:
+            raise HeldError(f"'{name}' was written while it was dropped", hint="end its writers, and drop it again")
 
     # Tasks
 

@@ -16,12 +16,13 @@ import pytest
 from forked_flowctl import BARE, flowctl
 
 from derive.catalog import load
-from derive.errors import StorageError
+from derive.errors import OwnedError, StorageError
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import Line
 from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.store import Store
+from derive.storage.table_types import TableColumn
 
 CATALOG = """\
 collections:
@@ -260,3 +261,53 @@ def test_loads_are_there_once_or_not_at_all(folder: Path, seed: int) -> None:
     assert all(found[number] == is_there for number, is_there in present.items() if is_there is not None)
     loaded = {int(row["load_id"]) for row in listed(folder) if row["state"] == "loaded"}
     assert loaded == set(found)
+
+
+def collections(folder: Path, command: str, *arguments: str, status: int = 0, failpoint: str = "") -> str:
+    code, _, err = flowctl(folder, "collections", command, *arguments, env={**BARE, "FLOW_FAILPOINT": failpoint})
+    assert code == status, err
+    return err
+
+
+def test_truncate_begins_a_new_history(folder: Path) -> None:
+    (folder / "old.jsonl").write_text('{"id":9,"at":"2020-01-01T00:00:00Z"}\n')
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    run(folder)
+    collections(folder, "truncate", "--collection", "l/orders", status=-9, failpoint="metadata.committing:2")
+    assert ids(folder) == {1: 1, 2: 1}
+    collections(folder, "truncate", "--collection", "l/orders")
+    assert (ids(folder), listed(folder)) == ({}, [])
+    ingest(folder, "--load-id", "may", "--clock", "/at", "old.jsonl")
+    assert ids(folder) == {9: 1}
+    code, _, err = flowctl(folder, "run", "--until-idle", "--local-documents", "1000")
+    assert code == 1
+    assert "is not the relation" in err
+
+
+def test_truncate_refuses_derived_collections_and_unknown_names(folder: Path) -> None:
+    ingest(folder, "a.jsonl")
+    run(folder)
+    error = collections(folder, "truncate", "--collection", "l/doubled", status=1)
+    assert "flowctl reset --task l/doubled" in error
+    assert "no collection 'l/ordres' is stored" in collections(folder, "drop", "--collection", "l/ordres", status=2)
+
+
+def test_drop_removes_a_collection_under_kills(folder: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    assert "l/doubled reads 'l/orders'" in collections(folder, "drop", "--collection", "l/orders", status=2)
+    dropped = ("--collection", "l/orders", "--force")
+    collections(folder, "drop", *dropped, status=-9, failpoint="metadata.committed:2")
+    assert ids(folder) == {}
+    collections(folder, "drop", *dropped)
+    assert list((folder / ".flow" / "collections").rglob("*.parquet")) == []
+    collections(folder, "drop", *dropped, status=2)
+    ingest(folder, "--load-id", "may", "b.jsonl")
+    assert ids(folder) == {3: 1}
+
+
+def test_truncate_refuses_tables_of_sql(folder: Path) -> None:
+    with closing(Store(folder / ".flow", durable=False)) as store:
+        store.tables.create("sql/public/t", [TableColumn("a", "integer", nullable=False)])
+        with pytest.raises(OwnedError, match="is a table of SQL") as refused:
+            store.truncate("sql/public/t")
+    assert refused.value.hint == "use TRUNCATE or DROP TABLE: flowctl sql -c 'TRUNCATE \"t\"'"

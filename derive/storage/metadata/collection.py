@@ -21,7 +21,7 @@ from derive.errors import ViewError
 from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.ingestions import forget_loads
-from derive.storage.metadata.segment import discard_segments
+from derive.storage.metadata.segment import discard_segments, read_segments, replace_segments
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -184,7 +184,33 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
-    """Begin a new history of a collection; drop its write capabilities, and the read capabilities of processes."""
+    """Begin a new history of a collection, as a reset does; the files of the former one wait for the next run."""
+    _begin_history(db, name)
+    discard_segments(db, name)
+
+
+def truncate_collection(db: apsw.Connection, name: str) -> None:
+    """Begin a new history of an ingested collection; the files of the former one wait for compaction."""
+    replace_segments(db, name, read_segments(db, name, BEGINNING), [])
+    _begin_history(db, name)
+
+
+def delete_collection(db: apsw.Connection, name: str) -> bool:
+    """Delete a collection and its capabilities; return False if it has documents, writers or files again."""
+    for table in ("segment", "replaced", "discarded", "abandoned"):
+        if db.execute(f"SELECT 1 FROM {table} WHERE collection = ?", (name,)).get:
+            return False
+    if least_write_frontier(db, name) is not None:
+        return False
+    forget_loads(db, name)
+    db.execute("DELETE FROM writer WHERE collection = ?", (name,))
+    db.execute("DELETE FROM capability WHERE collection = ?", (name,))
+    db.execute("DELETE FROM collection WHERE name = ?", (name,))
+    return True
+
+
+def _begin_history(db: apsw.Connection, name: str) -> None:
+    """Give a collection a new relation; drop its write capabilities, and the read capabilities of processes."""
     if frontiers_of(db, name) is not None:
         forget_loads(db, name)
         db.execute(
@@ -193,4 +219,3 @@ def empty_collection(db: apsw.Connection, name: str) -> None:
         )
     release_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))
-    discard_segments(db, name)

@@ -121,6 +121,28 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
     return OwnedError(what, hint="use another name, and leave the documents where they are")
 
 
+def require_ingested(db: apsw.Connection, name: str) -> None:
+    """Raise an error if a collection has a writer other than `flowctl ingest`, before its documents are removed.
+
+    Raises:
+        OwnedError: the collection belongs to another writer.
+    """
+    owner = owner_of(db, name)
+    if owner in _OPEN[Door.INGEST]:
+        return
+    relation = name.removeprefix(SQL_PREFIX)
+    kind, hint = {
+        Owner.TASK: ("a derived collection", f"start it over: flowctl reset --task {name}"),
+        Owner.TABLE: ("a table of SQL", f"use TRUNCATE or DROP TABLE: flowctl sql -c 'TRUNCATE \"{relation}\"'"),
+        Owner.SOURCE: ("a source of SQL", f"use DROP SOURCE: flowctl sql -c 'DROP SOURCE \"{relation}\"'"),
+        Owner.VIEW: (
+            "a materialized view of SQL",
+            f"use DROP MATERIALIZED VIEW: flowctl sql -c 'DROP MATERIALIZED VIEW \"{relation}\"'",
+        ),
+    }.get(owner, ("a collection of flowctl itself", "use another name"))
+    raise OwnedError(f"'{name}' is {kind}, so its documents cannot be removed like ingested ones", hint=hint)
+
+
 _DONE = {
     Door.INGEST: "ingested into it",
     Door.TASK: "derived into it",
