@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from derive.document.exact import parse_exact
 from derive.engine.derivation import misplaced
-from derive.engine.edits import Unaccepted, fingerprints_of, name_of, reset_command
+from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
 from derive.engine.inputs import find_pending
 from derive.engine.task_opening import error_of_reread
 from derive.errors import FlowError, OwnedError, SourceReplacedError
@@ -195,21 +195,22 @@ def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Un
 
 def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
     """Return the changes that only the run's checks find: fingerprints differ, or no definition is stored."""
-    covered = {name_of(change.key) for change in changes if change.key}
+    name = name_of if isinstance(task.spec, DerivationSpec) else name_of_binding
+    covered = {name(change.key) for change in changes if change.key}
     waiting = {edit.part for edit in task.unaccepted}
     more = [
-        Change(name_of(edit.part), "waits", edit.message, key=edit.part, hint=edit.hint)
+        Change(name(edit.part), "waits", edit.message, key=edit.part, hint=edit.hint)
         for edit in task.unaccepted
         if not any(change.key == edit.part for change in changes)
     ]
     for key, documents in task.rereads.items():
-        if name_of(key) not in covered and key not in waiting:
+        if name(key) not in covered and key not in waiting:
             meaning = "reads its source from the start"
-            more.append(Change(name_of(key), "from the start", meaning, key=key, documents=documents))
+            more.append(Change(name(key), "from the start", meaning, key=key, documents=documents))
     edits = find_edits(task.spec, task.state, task.reset, task.unaccepted)
     for edit in edits:
-        if edit.at is None and isinstance(task.spec, DerivationSpec) and name_of(edit.part) not in covered:
-            more.append(Change(name_of(edit.part).removeprefix("/"), "new documents", edit.message, key=edit.part))
+        if edit.at is None and isinstance(task.spec, DerivationSpec) and name(edit.part) not in covered:
+            more.append(Change(name(edit.part).removeprefix("/"), "new documents", edit.message, key=edit.part))
     return more
 
 

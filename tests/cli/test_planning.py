@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from checkout import REPOSITORY, installed_site
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
 
@@ -120,6 +121,7 @@ def answered(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
 def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -> None:
     terminal = Terminal(folder, "run", "--watch")
     terminal.read("stop with Ctrl-C")
+    assert flowctl(folder, "plan", "-o", "table")[1].endswith("2 tasks: 2 unchanged\n")  # beside a run
     write_catalog(folder, RENAMED)
     terminal.read("w/sums restarts, 1 task continues")
     terminal.answer("yes\n")
@@ -141,3 +143,50 @@ def test_run_asks_on_a_terminal_before_it_accepts_an_edit(folder: Path) -> None:
     status, output = answered(folder, "y\n", "run", "--until-idle")
     assert (status, total(folder)) == (0, 4)
     assert "has read 2 documents of 'w/events'" in output
+
+
+STORED = """
+collections:
+  w/orders:
+    key: [/id]
+    schema:
+      type: object
+      required: [id]
+      reduce: {strategy: merge}
+      properties: {id: {type: integer}, paid: {type: integer, reduce: {strategy: sum}}, note: {type: string}}
+materializations:
+  w/reports:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: reports.db}}}
+    bindings: [{resource: {table: orders}, source: w/orders}]
+"""
+
+
+def test_plan_shows_columns_and_reductions_of_materializations(tmp_path: Path) -> None:
+    installed_site(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(REPOSITORY)])}
+
+    def planned(text: str) -> tuple[str, list[tuple[str, str]]]:
+        write_catalog(tmp_path, text)
+        status, out, err = flowctl(tmp_path, "plan", "-o", "json", env=environment)
+        assert status == 0, err
+        (row,) = map(json.loads, out.splitlines())
+        return row["status"], [(change["part"], change["effect"]) for change in row["changes"]]
+
+    assert planned(STORED)[0] == "added"
+    (tmp_path / "orders.jsonl").write_text('{"id": 1, "paid": 2, "note": "a"}\n')
+    flowctl(tmp_path, "ingest", "--collection", "w/orders", "orders.jsonl")
+    assert flowctl(tmp_path, "run", "--until-idle", env=environment)[0] == 0
+    assert planned(STORED) == ("unchanged", [])
+    name = "w/orders -> orders"
+    status, changes = planned(STORED.replace("note: {type: string}", "note: {type: string}, paidAt: {type: string}"))
+    assert (status, changes[0]) == ("changed", (f"{name}: field paidAt", "endpoint"))
+    status, changes = planned(STORED.replace("source: w/orders}", "source: w/orders, fields: {exclude: [note]}}"))
+    assert (status, changes[0]) == ("changed", (f"{name}: field note", "endpoint"))
+    status, changes = planned(STORED.replace("source: w/orders}", "source: w/orders, backfill: 1}"))
+    assert (status, changes[0]) == ("changed", (f"{name}: backfill", "from the start"))
+    edited = STORED.replace("{strategy: sum}", "{strategy: maximize}")
+    status, changes = planned(edited)
+    assert (status, changes[0]) == ("waits", (name, "waits"))
+    status, _, err = flowctl(tmp_path, "run", "--until-idle", env=environment)
+    assert status == 1
+    assert "w/reports waits until its edit is accepted" in err
