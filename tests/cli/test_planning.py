@@ -187,6 +187,6 @@ def test_plan_shows_columns_and_reductions_of_materializations(tmp_path: Path) -
     edited = STORED.replace("{strategy: sum}", "{strategy: maximize}")
     status, changes = planned(edited)
     assert (status, changes[0]) == ("waits", (name, "waits"))
-    status, _, err = flowctl(tmp_path, "run", "--until-idle", env=environment)
-    assert status == 1
+    code, _, err = flowctl(tmp_path, "run", "--until-idle", env=environment)
+    assert code == 1
     assert "w/reports waits until its edit is accepted" in err
