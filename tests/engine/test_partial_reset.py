@@ -11,16 +11,18 @@ import apsw
 import pytest
 from conftest import World, write_catalog
 from crash_client import CrashServer
-from materialized import CATALOG, folded, ingest, served, tables
+from materialized import CATALOG, folded, ingest, orders, served, tables
 from typing_extensions import override
 
 from connectors.kit.connector import Session
 from connectors.kit.requests import Opening
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
-from derive.engine.reset import reset
+from derive.engine.reset import reset, undo
 from derive.engine.split import split
 from derive.materialize.worker import close_streams
+from derive.storage.ingest import Ingestion
+from derive.storage.metadata.ingestions import LoadedFile
 from derive.storage.task_log import recent_entries
 from derive.time.extent import Limits
 
@@ -104,6 +106,22 @@ def test_partial_reset_keeps_rows_of_other_bindings(world: World, shards: int) -
     world.step(shards=shards)
     assert tables(path) == folded(world)
     assert marked(path) == (0, 0)
+
+
+def test_undo_of_a_load_removes_its_rows_from_the_endpoint(world: World) -> None:
+    path = world.root.parent / "out.db"
+    ingest(world, 0, 20)
+    world.wall += 86_400_000_000
+    spec = world.catalog.collections["shop/orders"]
+    load_of_day_2 = LoadedFile("day2", "2", lambda: "")
+    Ingestion(world.store, spec, clock="/at").load("day2", enumerate(orders(15, 30, day=2), start=1), load_of_day_2)
+    world.step()
+    assert (tables(path), len(folded(world)["shop/orders"])) == (folded(world), 30)
+    close_streams()
+    tasks = undo(world.catalog, world.store, "shop/orders", "2", reset_readers=True)
+    assert sorted(tasks) == ["shop/spending", "shop/view"]
+    world.step()
+    assert (tables(path), len(folded(world)["shop/orders"])) == (folded(world), 20)
 
 
 def test_partial_resets_combine_with_a_whole_reset(world: World) -> None:
