@@ -16,7 +16,8 @@ import pytest
 from forked_flowctl import BARE, flowctl
 
 from derive.catalog import load
-from derive.errors import OwnedError, StorageError
+from derive.errors import HeldError, OwnedError, StorageError
+from derive.storage.capability.table import replace_inputs, view_holder
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import Line
 from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
@@ -233,6 +234,13 @@ def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path
         with pytest.raises(ReadLoadError, match="have readers"):
             store.reset([], undone=("l/orders", "june"))
         reader.close()
+        view = store.tables.create("sql/public/v", [TableColumn("a", "integer", nullable=False)])
+        with store._metadata.transaction() as db:
+            replace_inputs(db, view_holder(view.id), ["l/orders"], 0)
+        with pytest.raises(ReadLoadError, match="have readers: the view 'sql/public/v' of SQL"):
+            store.reset([], undone=("l/orders", "june"))
+        with pytest.raises(HeldError, match="'l/orders' has readers: "):
+            store.drop("l/orders", force=True)
     assert flowctl(folder, "compact")[0] == 0
     assert "compaction has merged its documents" in undo(folder, "june", status=1)
     assert ids(folder) == {1: 1, 2: 1, 3: 1}
