@@ -324,6 +324,8 @@ def _source_rows(part: Part, transform: TransformSpec, rows: Iterable[StoredDocu
 def _combine(replay: Replay, explanation: Explanation, question: Question) -> None:
     """Run the lambdas over the rows of an explanation, and combine the publications of its keys per tick."""
     for number, rows in sorted(explanation.rows.items()):
+        if not rows:  # a derivation with several priorities has a part per transaction
+            continue
         part = explanation.part(number)
         replay.enter(part)
         fold, tick = KeyFold(part.spec), part.spec.tick

@@ -30,6 +30,8 @@ from derive.storage.compaction import compact
 from derive.storage.table_types import TableColumn
 from derive.why import explain
 from derive.why.explain import Question, reasons_of
+from derive.why.past import Part
+from derive.why.replay import Replay
 
 HEAD = """
 collections:
@@ -293,6 +295,32 @@ def test_lambda_that_fails_without_other_keys_is_reported(history: Callable[[str
         assert explanation.differences() == [pack([27])]
         (reason,) = reasons_of(explainer, "c/out", question, explanation)
     assert reason.startswith("a lambda uses state of other shuffle keys")
+
+
+def test_explanation_enters_only_parts_with_documents_of_the_key(
+    history: Callable[[str], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several priorities, each transaction is a part of its own."""
+    later = transform("SELECT $id + 1000 AS id, $who, 1 AS n;", name="b", more=", priority: 2")
+    tried = history(catalog("id", PLAIN, TABLE, transform(COUNT) + later))
+    for _ in range(8):
+        tried.add(4)
+    tried.end()
+    entered = set[int]()
+    enter = Replay.enter
+
+    def recorded(replay: Replay, part: Part) -> None:
+        entered.add(part.number)
+        enter(replay, part)
+
+    monkeypatch.setattr(Replay, "enter", recorded)
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(frozenset([pack([31])])))
+    read = {number for number, rows in explanation.rows.items() if rows}
+
+    assert explanation.differences() == []
+    assert entered == read
+    assert len(explanation.rows) > len(read) + 2
 
 
 CONVERTED = """
