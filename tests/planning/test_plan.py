@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 from conftest import World, examples, write_catalog
-from edited_catalogs import BASE, SECOND
+from edited_catalogs import BASE, SECOND, changing
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stateful_catalogs import DERIVED, HEAD, Derived
 
 from derive.catalog import load
 from derive.engine.reset import reset
+from derive.engine.run import Run
 from derive.errors import UnacceptedError
 from derive.planning.change import TaskPlan
 from derive.planning.plan import plan_tasks
+from derive.protocol.specs import CatalogSpec
 
 NAMES = ("copies", "again", "third")
 
@@ -94,13 +96,22 @@ def statuses(plans: Sequence[TaskPlan]) -> dict[str, str]:
     return {plan.name: plan.status for plan in plans}
 
 
-def compare(world: World, *, is_accepted: bool) -> None:
-    """Plan and run a catalog, and compare both."""
-    planned = statuses(plan_tasks(world.store, world.catalog))
-    accepted = [name for name in world.catalog.tasks if is_accepted]
+def waiting_tasks(run: Run) -> set[str]:
+    return {name for name, task in run.tasks.items() if isinstance(task.beginning.error, UnacceptedError)}
+
+
+def compare(world: World, edited: CatalogSpec, *, is_accepted: bool) -> None:
+    """Plan a catalog, apply it to a run of the former one and start a run with it, and compare all three."""
+    planned = statuses(plan_tasks(world.store, edited))
+    accepted = [name for name in edited.tasks if is_accepted]
+    watched, reconciler = changing(world)
+    with closing(watched):
+        reconciler.apply(watched, edited)
+        begun = {name: task.beginning for name, task in watched.tasks.items()}
+        refused = waiting_tasks(watched)
+    world.catalog = edited
     with closing(world.run(shards=1)) as opened:
-        begun = {name: task.beginning for name, task in opened.tasks.items()}
-    refused = {name for name, one in begun.items() if isinstance(one.error, UnacceptedError)}
+        assert waiting_tasks(opened) == refused
     assert refused == {name for name, status in planned.items() if status == "waits"}
     assert all(one.error is None for name, one in begun.items() if name not in refused)
     assert "refused" not in planned.values()
@@ -128,8 +139,7 @@ def test_a_plan_agrees_with_the_run(history: list[Defined], is_accepted: bool) -
         with closing(world.store):
             run(world)
             for defined in history[1:]:
-                world.catalog = load(write_catalog(folder, text_of(defined)))
-                compare(world, is_accepted=is_accepted)
+                compare(world, load(write_catalog(folder, text_of(defined))), is_accepted=is_accepted)
 
 
 def plan_of(world: World, name: str = "a/copies") -> TaskPlan:
