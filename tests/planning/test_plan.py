@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stateful_catalogs import DERIVED, HEAD, Derived
 
 from derive.catalog import load
+from derive.engine.inputs import settle
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import UnacceptedError
@@ -261,6 +262,8 @@ def test_a_renamed_derivation_is_found_by_likeness(tmp_path: Path) -> None:
         assert (plan.name, plan.status, plan.former, plan.documents) == ("a/others", "added", "a/copies", 4)
         assert (removed.name, removed.status) == ("a/copies", "removed")
         assert "probably renamed to 'a/others'" in removed.changes[0].meaning
+        settle(world.catalog, world.store)  # as `flowctl compact` does
+        assert statuses(plan_tasks(world.store, world.catalog)) == {"a/others": "added"}
 
 
 def test_without_a_stored_definition_fingerprints_are_compared(tmp_path: Path) -> None:
