@@ -11,6 +11,7 @@ last. The length hint of the iterator identifies this document, without work for
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import Log, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+
+_OTHER_VALUES = re.compile(r"""\b(union|intersect|except)\b|["'`\[]\$""", re.IGNORECASE)
+"""Parts of a statement with which a column that is named as a parameter may have other values."""
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 
@@ -388,7 +392,8 @@ class SqliteSession:
         published = []
         for step in program.steps:
             if step.make is not None:
-                names = (name[1:] for name in step.statement.columns if name.startswith("$"))
+                is_plain = not _OTHER_VALUES.search(step.statement.text)
+                names = (name[1:] for name in step.statement.columns if is_plain and name.startswith("$"))
                 fields = [item for name in names if (item := find_projection(name, projections))]
                 published.append({item.field: item.field for item in fields if not is_converted(item)})
         return published

@@ -348,6 +348,22 @@ def test_explanation_has_causes_whose_key_the_lambda_converts(history: Callable[
     assert {cause.cause.transform for cause in explanation.causes[pack([5])]} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    "code", ['SELECT lower($who) AS "$who", $n;', "SELECT $who, $n WHERE $n < 2 UNION ALL SELECT lower($who), $n;"]
+)
+def test_explanation_has_causes_of_columns_named_as_a_parameter(code: str, history: Callable[[str], History]) -> None:
+    """A column may be named as a parameter and have another value; the earlier document of the tick is replaced."""
+    properties = "who: {type: string}, n: {type: number}"
+    tried = history(catalog("who", properties, "{sqlite: {}}", transform(code, shuffle="any")))
+    rows = [{"id": 1, "who": "P", "n": 2.5}, {"id": 2, "who": "p", "n": 1.5}]
+    tried.world.ingest("c/in", [{**row, "at": format_rfc3339(BASE)} for row in rows])
+    tried.end()
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(frozenset([pack(["p"])])))
+    assert explanation.differences() == []
+    assert {cause.cause.key for cause in explanation.causes[pack(["p"])]} == {pack([1]), pack([2])}
+
+
 def test_compacted_source_is_reported(history: Callable[[str], History]) -> None:
     tried = history(catalog("id", PLAIN, TABLE, transform(COUNT), key="who"))
     tried.add(40)
