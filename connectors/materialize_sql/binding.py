@@ -123,7 +123,8 @@ def _chosen(field: Field, kind: Kind | None, config: Any) -> Kind | None:
         )
     if chosen is Kind.TEXT and not set(field.types) <= {"string", "null"}:
         raise EndpointError(
-            f"field '{field.name}' may be other than a string", hint="{type: json} is for values of any type"
+            f"field '{field.name}' cannot be stored as {{type: text}}: some of its values are not strings",
+            hint="use {type: json}, which takes values of any type",
         )
     return chosen
 

@@ -56,8 +56,8 @@ def command() -> None:
 def list_command(source: Path, data: Path | None, output: str | None, *, wide: bool, with_internal: bool) -> None:
     """List collections and tables: sizes, the times between which their contents are known exactly, and who holds them.
 
-    A reader keeps the contents of a collection from a time on. A writer keeps the collection from being final at later
-    times.
+    A reader holds the history of a collection: times from its own on are not compacted. A writer holds back `upper`:
+    later times are not complete yet.
 
     \b
     Examples:
@@ -418,7 +418,9 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     except orjson.JSONDecodeError as exc:
         raise UsageError(f"--partitions is not JSON: {exc}") from exc
     if not isinstance(selection, dict):
-        raise UsageError("--partitions takes a JSON object")
+        raise UsageError(
+            "--partitions takes a JSON object", hint='for example: --partitions \'{"include": {"status": ["open"]}}\''
+        )
     return selector_of(spec, selection)
 
 

@@ -43,7 +43,7 @@ _COMMANDS = {
     "sql": "Query collections with SQL, and serve PostgreSQL's clients.",
     "status": "Show each task's progress, and why it stopped.",
     "test": "Run the catalog's tests.",
-    "verify": "Find files that are missing, damaged or unknown.",
+    "verify": "Find damaged files, and documents unlike their replay.",
     "why": "Explain how a document came to be.",
 }
 

@@ -66,7 +66,7 @@ class SourceRun:
         return SourceRun(self.transform, self.adjusted[part], values, self.origin, self.numbers[part])
 
     def rows(self) -> ReadRows:
-        """Return the documents as rows."""
+        """Return the documents as rows, with the timestamps at which the task reads them."""
         return self.origin.rows(self.adjusted, self.numbers)
 
 

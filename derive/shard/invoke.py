@@ -188,7 +188,7 @@ class Invoker:
 
         Args:
             source: the batch.
-            as_columns: accept columns from the session, which pays if few documents are inspected again.
+            as_columns: accept columns from the session; faster, unless most published documents are parsed afterwards.
 
         Yields:
             Publications in order; none for an empty result.

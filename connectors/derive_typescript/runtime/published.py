@@ -27,7 +27,7 @@ class Fault:
 
     Attributes:
         path: property names and indexes on the way to the value.
-        reason: the reason, as a text to follow its name.
+        reason: the end of a sentence that begins with the name of the value, such as "is not a number".
     """
 
     path: tuple[str | int, ...]

@@ -233,7 +233,8 @@ class TypeScriptSession:
                 f"'{self._spec.name}' keeps state, but its module does not declare 'startCommit', so no shard"
                 " keeps the state",
                 position=self._module.position,
-                hint="write 'startCommit' in the module itself, or shuffle by a key",
+                hint="declare 'startCommit' in the class of the module, so that its state is stored with each commit;"
+                " or shuffle by a key, so that each shard keeps the state of its own keys",
             )
         self._unanswered = False
         return process

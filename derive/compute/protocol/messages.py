@@ -147,7 +147,11 @@ class CreateInstance:
 
 @dataclass(frozen=True, slots=True)
 class CreateDataflows:
-    """A command to maintain dataflows; a running dataflow that is equal and known at `as_of` continues."""
+    """A command to maintain dataflows.
+
+    A running dataflow continues if it has the same definition, and its contents are known at the `as_of` of the new
+    one.
+    """
 
     dataflows: tuple[Dataflow, ...]
 

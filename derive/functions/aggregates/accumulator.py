@@ -66,7 +66,7 @@ def packed(units: int) -> bytes:
 
 
 def unpacked(data: bytes) -> int:
-    """Return a packed integer."""
+    """Return the integer that bytes of `packed` represent."""
     return int.from_bytes(data[2:], "little", signed=True) << 8 * int.from_bytes(data[:2], "little") if data else 0
 
 

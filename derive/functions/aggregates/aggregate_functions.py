@@ -314,7 +314,7 @@ def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
 
 
 def exact_average(count: int, units: bytes, *specials: int) -> Datum:
-    """Return the datum of an average of doubles, given the state of a sum."""
+    """Return the datum of an average of doubles; the arguments are those of `exact_sum`."""
     if not count:
         return None
     special = special_of(*specials)

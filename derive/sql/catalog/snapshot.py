@@ -405,7 +405,10 @@ class DdlTransaction:
         needed = {*change.removed, *change.renamed}.union(*(item.uses for item in change.added))
         for identifier in needed:
             if not is_provisional(identifier) and identifier not in now.items and identifier not in now.collections:
-                raise _conflict("dropped something")
+                dropped = self.base.items.get(identifier)
+                raise _conflict(
+                    f'dropped "{dropped.name}"' if dropped else "dropped a relation that the transaction uses"
+                )
         for identifier in change.renamed:
             if now.items[identifier].name != self.base.items[identifier].name:
                 raise _conflict(f'renamed "{self.base.items[identifier].name}"')

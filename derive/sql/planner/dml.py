@@ -237,6 +237,7 @@ class _WritePlanner:
         """Return the table's rows for which a condition is true, beside rows of other tables; and the query's frame."""
         relation: Relation = self._table.relation
         if tables:
+            # Equal rows are numbered: each of them is written once, however many rows are joined to it.
             own = columns_of(relation)
             relation = Window(relation, (WindowFunction("row_number", (), Type.BIGINT, own),))
         source = self._visible(relation, alias)
@@ -249,8 +250,7 @@ class _WritePlanner:
         if condition is not None:
             relation = filtered(relation, ExpressionPlanner(self._queries, frame).boolean(condition, "WHERE"))
         if tables:
-            # A row is written once, however many rows are joined to it.
-            keys = columns_of(relation)[: len(self._table.columns) + 1]
+            keys = columns_of(relation)[: len(self._table.columns) + 1]  # the columns of the table, and the number
             relation = TopK(relation, keys, (), 1)
         source = Source(relation, source.tables, source.columns)
         frame.source = source

@@ -118,7 +118,7 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
         case Owner.INTERNAL:
             return OwnedError(f"'{name}' belongs to flowctl itself", hint="use another name")
     what = f"'{name}' holds documents that were ingested, or are being ingested, so nothing can be {_DONE[door]}"
-    return OwnedError(what, hint="use another name, and leave the documents where they are")
+    return OwnedError(what, hint="choose a name for the new relation that no collection has")
 
 
 def require_ingested(db: apsw.Connection, name: str) -> None:

@@ -91,7 +91,7 @@ def epoch_of(db: apsw.Connection, name: str) -> int | None:
 
 
 def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
-    """Record a note about a task, such as an error, without progress."""
+    """Record a note about a task, such as an error; the positions of the task do not change."""
     match note:
         case Stopped(error):
             db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
