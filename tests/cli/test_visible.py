@@ -80,9 +80,14 @@ RAW = {
     ("logs.py", "message}"),  # made visible above
     ("main.py", "'stopped'"),
     ("materialize.py", "visible"),
+    ("plan.py", "orjson.dumps"),
+    ("plan.py", "_lines"),  # made visible there
+    ("plan.py", "_summary"),
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),
+    ("state.py", "dump_exact"),
+    ("why.py", "dump_exact"),
     ("sql_serve.py", "address"),
     ("test.py", "result.seconds"),  # names of the catalog
     ("test.py", "failure}"),  # made visible above

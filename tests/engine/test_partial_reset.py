@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -20,6 +20,8 @@ from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.reset import reset, undo
 from derive.engine.split import split
+from derive.errors import EndpointGoneError, StorageError
+from derive.materialize import stream
 from derive.materialize.worker import close_streams
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.ingestions import LoadedFile
@@ -120,6 +122,34 @@ def test_undo_of_a_load_removes_its_rows_from_the_endpoint(world: World) -> None
     close_streams()
     tasks = undo(world.catalog, world.store, "shop/orders", "2", reset_readers=True)
     assert sorted(tasks) == ["shop/spending", "shop/view"]
+    world.step()
+    assert (tables(path), len(folded(world)["shop/orders"])) == (folded(world), 20)
+
+
+def test_undo_of_a_load_that_only_the_endpoint_has_recorded_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = world.root.parent / "out.db"
+    ingest(world, 0, 20)
+    world.step()
+    world.wall += 86_400_000_000
+    spec = world.catalog.collections["shop/orders"]
+    load = LoadedFile("day2", "2", lambda: "")
+    Ingestion(world.store, spec, clock="/at").load("day2", enumerate(orders(15, 30, day=2), start=1), load)
+
+    def fail(name: str) -> None:
+        if name == "materialize.committed":
+            raise EndpointGoneError("the run ends here")
+
+    monkeypatch.setattr(stream, "reach", fail)
+    with suppress(EndpointGoneError):
+        world.step()
+    close_streams()
+    monkeypatch.undo()
+
+    with pytest.raises(StorageError, match="'shop/view' may have stored them in its endpoint"):
+        undo(world.catalog, world.store, "shop/orders", "2", reset_readers=False)
+    undo(world.catalog, world.store, "shop/orders", "2", reset_readers=True)
     world.step()
     assert (tables(path), len(folded(world)["shop/orders"])) == (folded(world), 20)
 

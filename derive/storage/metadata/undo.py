@@ -1,8 +1,9 @@
 """Undo of loads: removal of the documents of a load that no reader has read.
 
 Contents below `upper` do not change for a reader (law L3). So a load is undone only if no task has processed its first
-timestamp, no running task may be reading it, and no process, view or index holds a capability to read the collection:
-the frontier of such a capability does not tell how far its holder has read. The time of the load stays final.
+timestamp, no running task may be reading it, no endpoint may have its rows, and no process, view or index holds a
+capability to read the collection: the frontier of such a capability does not tell how far its holder has read. The time
+of the load stays final.
 """
 
 from __future__ import annotations
@@ -84,14 +85,18 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     capabilities = read_capabilities(db, load.collection)
     tasks = {held.task: held.frontier for held in capabilities if held.task is not None and ":" not in held.task}
     others = [_described(db, held) for held in capabilities if held.task is None or ":" in held.task]
+    stored = set()
     for state in read_tasks(db):
         for key, place in state.places.items():
             if place.source == load.collection and key in state.positions:
                 tasks[state.name] = max(tasks.get(state.name, BEGINNING), state.positions[key] - place.offset)
+                if not db.execute("SELECT 1 FROM collection WHERE name = ?", (state.name,)).get:
+                    stored.add(state.name)  # an endpoint commits first, so it may be ahead of the position
     readers = {
         task: f"'{task}' has read up to {format_rfc3339(reached)}" for task, reached in tasks.items() if reached > clock
     }
     readers |= {task: f"'{task}' is running" for task in tasks.keys() - readers if run_capability(db, task) is not None}
+    readers |= {task: f"'{task}' may have stored them in its endpoint" for task in stored - readers.keys()}
     if not readers and not others:
         return
     hint = "reset the tasks that read it: --reset-readers" if readers else ""
