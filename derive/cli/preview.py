@@ -201,6 +201,6 @@ def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> 
                 )
             else:
                 text = f"{_shown(place.expected)} → {_shown(place.actual)}"
-                click.echo(f"{difference.task} {difference.key}  {place.pointer}  {visible(text)}")
+                click.echo(visible(f"{difference.task} {difference.key}  {place.pointer}  {text}"))
     keys = "1 key" if len(differing) == 1 else f"{len(differing):,} keys" if differing else "no key"
     note(f"{keys} would differ")

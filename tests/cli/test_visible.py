@@ -83,6 +83,8 @@ RAW = {
     ("plan.py", "orjson.dumps"),
     ("plan.py", "_lines"),  # made visible there
     ("plan.py", "_summary"),
+    ("preview.py", "dump_exact"),
+    ("preview.py", "effect.task"),  # names of the catalog
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),

@@ -139,7 +139,7 @@ LARGE = 10**700
 
 NO_HUGEINT = "does not fit 128 bits"
 NO_DOUBLE = "is an integer that no double is equal to"
-YEAR_0 = "is of the year 0000"
+YEAR_0 = "has the year 0000"
 
 MOMENT = "to_char(v at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
 DUCKDB_MOMENT = "strftime(v at time zone 'UTC', '%Y-%m-%d %H:%M:%S.%f')"
