@@ -95,9 +95,9 @@ def test_redacted_schema_has_hash_types_and_requires_no_removed_property() -> No
     ("schema", "pointer", "message"),
     [
         (BLOCK, "/redact", "'redact' is at the root of the schema"),
-        ({"properties": {"a": {"redact": "block"}}}, "/properties/a/redact", "names a strategy"),
-        ({"properties": {"a": {"redact": {"strategy": "md5"}}}}, "/properties/a/redact", "names a strategy"),
-        ({"properties": {"a": {"redact": {"strategy": "block", "x": 1}}}}, "/properties/a/redact", "names a strategy"),
+        ({"properties": {"a": {"redact": "block"}}}, "/properties/a/redact", "needs a strategy"),
+        ({"properties": {"a": {"redact": {"strategy": "md5"}}}}, "/properties/a/redact", "needs a strategy"),
+        ({"properties": {"a": {"redact": {"strategy": "block", "x": 1}}}}, "/properties/a/redact", "needs a strategy"),
         ({"properties": {"a": {"not": BLOCK}}}, "/properties/a/not/redact", "describes no location"),
         ({"$defs": {"d": BLOCK}}, "/$defs/d/redact", "describes no location"),
         (

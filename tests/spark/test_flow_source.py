@@ -122,7 +122,7 @@ def test_stream_of_a_table_reports_retractions(world: World) -> None:
         reported.append(lambda reader=reader, parts=parts: [b.to_pylist() for part in parts for b in reader.read(part)])
 
     assert reported[0]() == [[{"n": 1, "flow_diff": 1}, {"n": 1, "flow_diff": -1}]]
-    with pytest.raises(UsageError, match="are taken away"):
+    with pytest.raises(UsageError, match="are retracted"):
         reported[1]()
 
 

@@ -66,7 +66,7 @@ def test_row_error_of_a_function_is_an_error_of_the_view(world: SqlWorld) -> Non
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
-        ("SELECT mz_now()", "now() is the time"),
+        ("SELECT mz_now()", "now() is the start of the transaction"),
         ("SELECT * FROM jsonb_each('{}')", "jsonb_object_keys"),
         ("SELECT jsonb_each('{}')", "jsonb_object_keys"),
         ("SELECT jsonb_array_element('[]')", "Did you mean jsonb_array_elements?"),
