@@ -99,7 +99,7 @@ def test_endpoint_at_the_time_of_the_backup_continues_with_the_restored_folder(t
     go_on(restored, range(2, 4))
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
-    with pytest.raises(TaskError, match="rows that another data folder materialized"):
+    with pytest.raises(TaskError, match="another data folder"):
         go_on(original, range(2, 3))
 
     assert table(tmp_path) == [(0, 8), (1, 8)]
@@ -171,7 +171,7 @@ def test_unrelated_folder_does_not_continue_rows_of_another_folder(tmp_path: Pat
     world.store.close()
 
     other = world_of(tmp_path, "other")
-    with pytest.raises(TaskError, match="rows that another data folder materialized"):
+    with pytest.raises(TaskError, match="another data folder"):
         go_on(other, range(1))
 
     assert table(tmp_path) == [(0, 4), (1, 4)]
@@ -194,7 +194,7 @@ def test_unrelated_folder_does_not_refill_rows_of_another_folder(documents: int,
     world.store.close()
 
     other = world_of(tmp_path, "other")
-    with pytest.raises(TaskError, match="rows that another data folder materialized"):
+    with pytest.raises(TaskError, match="another data folder"):
         if documents:
             other.ingest("m/sums", [{"k": 7, "n": 1}], clock=None)
         other.step(shards=1)
@@ -212,7 +212,7 @@ def test_folder_is_refused_after_another_folder_took_its_endpoint(tmp_path: Path
         reset(taken.catalog, taken.store, ["m/out"])
         go_on(taken, range(batch, batch + 1))
         before = table(tmp_path)
-        with pytest.raises(TaskError, match="rows that another data folder materialized"):
+        with pytest.raises(TaskError, match="another data folder"):
             go_on(left, range(batch + 1, batch + 2))
         assert table(tmp_path) == before
 
