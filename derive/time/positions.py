@@ -219,6 +219,7 @@ def lost(
                 f" {format_rfc3339(history.since)}, which was compacted while the input was not in the catalog, or was"
                 " bounded by 'notBefore'",
                 position=spec.position,
-                hint="raise its 'backfill' to read the kept history from its start, or start over: flowctl reset",
+                hint="raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"
+                f" --task {task}",
             )
     return None

@@ -105,7 +105,7 @@ def _restored(recorded: list[PastPart], present: DerivationSpec) -> Iterator[Par
             raise UsageError(
                 f"documents of '{present.name}' from {format_rfc3339(part.clamp)} on were derived under another"
                 " definition, which cannot be restored: its connector stores no configurations, or its salt differs",
-                hint="restore the former definition, or start over: flowctl reset",
+                hint=f"restore the former definition, or start over: flowctl reset --task {present.name}",
             )
         specs[part.definition] = spec
         ranges = {}
