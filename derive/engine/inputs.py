@@ -151,7 +151,7 @@ def look(
                 raise replaced(store, task, spec, place.relation)
             segments[spec.index] = ()
             upper = max(positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick), BEGINNING)
-            if known is not None and known.documents:
+            if known is not None and known.documents and known.upper < END_OF_TIME:  # a dropped table is not read
                 others[spec.index] = known.documents
         else:
             begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)

@@ -426,7 +426,7 @@ class Run:
         """Run until all documents ingested before now, and their results, are processed, and refills are complete.
 
         A tick is processed after it ends, so this may wait for the end of the present one. It does not wait for tasks
-        that have failed or are not part of this run.
+        that have failed or are not part of this run, nor for refills from derivations whose sources are gone.
 
         Args:
             step: advances every task, and returns whether anything moved; None to advance one task after the other.
@@ -441,7 +441,7 @@ class Run:
             moved = (step or self.step)()
             waiting = self.waiting()
             if not moved:
-                waiting = self._report_behind(waiting)
+                waiting = self._without_held_refills(self._report_behind(waiting))
             soon = [documents for documents in waiting if documents.behind is None and self._is_due(documents, start)]
             if not soon:
                 return [documents for documents in waiting if documents.documents]
@@ -453,6 +453,17 @@ class Run:
                 sleep(_HELD_SECONDS)
             elif not moved:  # a process ingests, or a tick has just ended
                 self._store.changes.wait_for_wake(wakes, _HELD_SECONDS)
+
+    def _without_held_refills(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
+        """Return pending documents without refills from derivations that wait for a relation: they do not advance."""
+        held = [name for name, task in self.tasks.items() if not task.error and task.waits_for_relation]
+        if not held:
+            return waiting
+        sources = {name: sorted(task.spec.sources) for name, task in self.tasks.items()}
+        blamed = find_blamed(held, sources)
+        return [
+            documents for documents in waiting if documents.documents or self._behind(documents, blamed).behind is None
+        ]
 
     def _report_behind(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
         """Set, for documents that wait for a stopped task, the name of that task."""

@@ -171,6 +171,15 @@ class Task:
         is_read = place.relation and spec.state_key in self._checkpoint.positions
         return bool(is_read and spec.follows and known is not None and known.relation != place.relation)
 
+    @property
+    def waits_for_relation(self) -> bool:
+        """Return whether an input has read a relation that is gone, and no relation with rows has its name yet."""
+        places = self._checkpoint.places
+        return any(
+            self._has_other(spec) and way_to(self._store, self.spec, spec, places[spec.state_key]) == "wait"
+            for spec in self.spec.inputs
+        )
+
     def _fence(self) -> None:
         """Open all shards at the endpoint, which from then on refuses to store rows of earlier runs.
 

@@ -5,13 +5,16 @@ The model of the state machine knows which relation each name stands for, and wh
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import apsw
 import orjson
 import pytest
 from conftest import World, write_catalog
@@ -492,3 +495,45 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     for name in ("t/stops", "t/follows"):  # nothing is said to be read from its start that is not
         assert (run.tasks[name].beginning.again, run.tasks[name].beginning.compacted) == ((), ())
     assert [text for _, _, _, text in world.rows("t/stops")] == ['{"id":1,"n":1,"v":1}']
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_run_ends_though_a_refill_waits_for_a_source_that_is_gone(tmp_path: Path, *, is_renamed: bool) -> None:
+    """The refill would have to reach a time that the derivation does not reach before its table is created again."""
+    table = tmp_path / "out.db"
+    endpoint = f"{{connector: {{image: materialize-sqlite, config: {{path: {table}}}}}}}"
+    binding = "{source: t/greatest, resource: {table: greatest}, onSourceReset: follow}"
+    text = f"{CATALOG}materializations:\n  t/out:\n    endpoint: {endpoint}\n    bindings: [{binding}]\n"
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=1_000_000)
+    machine = ReplacedSources()
+    machine.world, machine.names, machine.tables = world, {ITEMS: Relation(), OTHER: None}, {}
+    machine.held = machine.read = None
+    machine.moved, machine.placeholders = [], {ITEMS}
+    machine.create(ITEMS)
+    machine.insert(ITEMS, (1, 3))
+    waits = itertools.count()
+
+    def sleep(seconds: float) -> None:
+        assert next(waits) < 50, "the run does not end"
+        world.wall += max(int(seconds * 1e6), 100_000)
+
+    with closing(world.run()) as run:
+        run.until_idle(sleep=sleep)
+    machine.drop(ITEMS)
+    machine.create(ITEMS)
+    machine.insert(ITEMS, (2, 1))
+    with closing(open_run(world.catalog, world.store, InProcessExecutor(), tasks=["t/greatest"])) as run:
+        run.until_idle(sleep=sleep)
+    machine.drop(ITEMS)
+    if is_renamed:
+        machine.create(ITEMS)
+        machine.rename(ITEMS)
+    world.wall += 5_000_000
+    with closing(world.run()) as run:
+        run.until_idle(sleep=sleep)
+
+    machine.create(ITEMS)
+    machine.insert(ITEMS, (3, 2))
+    with closing(world.run()) as run:
+        run.until_idle(sleep=sleep)
+    assert apsw.Connection(str(table)).execute("SELECT id FROM greatest").fetchall() == [(3,)]
