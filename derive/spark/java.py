@@ -140,12 +140,20 @@ def _bundled() -> Path:
 
 
 def _wrapped(java: Path) -> Path:
-    """Return a home whose `bin/java` is the wrapper around `java`, created once per user and Java."""
+    """Return a home whose `bin/java` is the wrapper around `java`, created once per user and Java.
+
+    Raises:
+        TaskError: `java` does not run, or its process was ended; other processes keep their wrapper.
+    """
     if _is_wrapper(java):
         return java.parent.parent
+    version = _version(java)
+    if not version:
+        _about.cache_clear()
+        raise TaskError(f"{java} does not run", hint=f"try it by hand: {java} -version")
     home = _cache() / f"java-{zlib.crc32(str(java).encode()):08x}"
     wrapper = home / "bin" / "java"
-    text = _wrapper(java, _version(java))
+    text = _wrapper(java, version)
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         temporary = wrapper.with_name(f"java.{os.getpid()}")

@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from derive.errors import TaskError
+from derive.spark import java
 from derive.spark.java import ensure_java, java_options
 
 REPOSITORY = Path(__file__).parents[2]
@@ -130,6 +132,19 @@ def test_a_second_call_does_not_wrap_the_wrapper(home: Path) -> None:
     fake_java(home / "bin" / "java", "21.0.1")
 
     assert ensure_java() == ensure_java()
+
+
+def test_java_that_is_ended_before_it_answers_leaves_the_wrapper(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = ensure_java() / "bin" / "java"
+    before = wrapper.read_text()
+    monkeypatch.setenv("JAVA_HOME", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(java, "_about", lru_cache(lambda _: ""))
+        with pytest.raises(TaskError, match="does not run"):
+            ensure_java()
+
+    assert wrapper.read_text() == before
+    assert "        ) ;;" not in before
 
 
 def test_wrapper_is_temporary_without_a_cache_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
