@@ -48,7 +48,7 @@ def test_remains_of_a_killed_preparation_are_removed_by_the_next(tmp_path: Path)
     command = [sys.executable, "-c", script, str(tmp_path), "prepare"]
 
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "_JAVA_OPTIONS": "-Xmx1k"}
+        command, capture_output=True, text=True, check=False, env={**os.environ, "_JAVA_OPTIONS": "-Xmx8m"}
     )
 
     assert done.returncode == 1
