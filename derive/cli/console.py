@@ -17,7 +17,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from unicodedata import combining, east_asian_width
 
 import orjson
 
+from derive.cli.pipes import discard
 from derive.document.clock import format_rfc3339
 from derive.errors import CatalogError, FlowError, SqlError, ViewError
 from derive.position import Position
@@ -281,13 +283,23 @@ def is_interactive() -> bool:
 def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style if standard error is a terminal."""
     line = visible(line)
-    if _form.is_live or (style and _is_terminal()):
-        from rich.text import Text
+    with _work_first():
+        if _form.is_live or (style and _is_terminal()):
+            from rich.text import Text
 
-        _stderr().print(Text(line, style=style))
-    else:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+            _stderr().print(Text(line, style=style))
+        else:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+
+@contextmanager
+def _work_first() -> Iterator[None]:
+    """Discard standard error if it cannot be written: a closed pipe or a full disk does not stop the work."""
+    try:
+        yield
+    except OSError:
+        discard(sys.stderr)
 
 
 def use_json() -> None:
@@ -366,8 +378,9 @@ def log_decisions() -> None:
 
 def _print_entry(level: str, **fields: Any) -> None:
     entry = {"at": format_rfc3339(time.time_ns() // 1000), "level": level, **fields}
-    sys.stderr.write(orjson.dumps(entry).decode() + "\n")
-    sys.stderr.flush()
+    with _work_first():
+        sys.stderr.write(orjson.dumps(entry).decode() + "\n")
+        sys.stderr.flush()
 
 
 def print_rows(
@@ -431,7 +444,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._live.stop()
+            with _work_first():
+                self._live.stop()
             _form.is_live = False
 
     def show(self, work: str, documents: int) -> None:
@@ -468,11 +482,12 @@ class Progress:
         from rich.live import Live
         from rich.text import Text
 
-        if self._live is None:
-            self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
-            self._live.start()
-            _form.is_live = True
-        self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
+        with _work_first():
+            if self._live is None:
+                self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
+                self._live.start()
+                _form.is_live = True
+            self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
 
     def _show(self, work: str) -> None:
         counted: dict[str, Any] = {self._unit: self._counts[work]}

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from derive.cli.pipes import discard_unread
+from derive.cli.pipes import discard_unread, discard_unwritable, open_missing
 from derive.errors import FlowError, UsageError
 from derive.suggest import suggest
 
@@ -140,6 +140,7 @@ def _is_utf8(text: str) -> bool:
 
 def main() -> None:
     """Run `flowctl`: the entry point of the console script."""
+    open_missing()
     # Objects that a command loads stay alive. Collecting garbage takes a tenth of a short command's time and finds
     # none.
     gc.set_threshold(_WORTH_COLLECTING, 20, 100)
@@ -152,6 +153,14 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
+    except OSError:
+        from derive.cli.console import print_error
+
+        failure = discard_unwritable()
+        if failure is None:
+            raise
+        print_error(FlowError(f"standard output cannot be written: {failure.strerror}"))
+        sys.exit(1)
     except UnicodeEncodeError:
         from derive.cli.console import print_error
 

@@ -1,4 +1,4 @@
-"""Standard output and standard error as pipes whose reader may close them, as `head` does."""
+"""Standard streams that the parent process has closed, or that become closed, as `head` does, or full."""
 
 from __future__ import annotations
 
@@ -6,6 +6,26 @@ import os
 import select
 import sys
 from typing import TextIO
+
+
+def open_missing() -> None:
+    """Open standard streams that the parent process has closed, as some schedulers do.
+
+    Otherwise the next opened file would get the number of the stream, and text for the stream would be written into the
+    file. A read from the opened input, or a write to the opened output, fails; text for standard error is discarded.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, mode)  # gets the lowest free number
+            os.set_inheritable(opened, True)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def is_unread(stream: TextIO, milliseconds: int = 0) -> bool:
@@ -24,5 +44,22 @@ def discard_unread() -> bool:
     """Discard all output that waits in pipes without a reader; return whether there is such a pipe."""
     unread = [stream for stream in (sys.stdout, sys.stderr) if is_unread(stream)]
     for stream in unread:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        discard(stream)
     return bool(unread)
+
+
+def discard_unwritable() -> OSError | None:
+    """Return the error with which standard output refuses text, and discard the text; None if it takes the text."""
+    try:
+        sys.stdout.flush()
+    except OSError as exc:
+        discard(sys.stdout)
+        return exc
+    return None
+
+
+def discard(stream: TextIO) -> None:
+    """Discard the text that waits in a stream, and all later text."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

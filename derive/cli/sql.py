@@ -121,12 +121,15 @@ def _text_of(file: Path | None) -> tuple[str, str]:
     """Return the name and the text of a file, or of standard input.
 
     Raises:
-        UsageError: the bytes are not UTF-8.
+        UsageError: the bytes cannot be read, or are not UTF-8.
     """
     from derive.errors import UsageError
 
     name = str(file) if file else "standard input"
-    data = file.read_bytes() if file else sys.stdin.buffer.read()
+    try:
+        data = file.read_bytes() if file else sys.stdin.buffer.read()
+    except OSError as exc:
+        raise UsageError(f"cannot read {name}: {exc.strerror}") from exc
     try:
         return name, data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as exc:
@@ -216,9 +219,18 @@ async def _copy(writer: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
 
 
 async def _standard_input() -> AsyncIterator[bytes]:
-    """Yield the bytes of standard input, for COPY … FROM STDIN."""
-    while piece := sys.stdin.buffer.read(1 << 16):
-        yield piece
+    """Yield the bytes of standard input, for COPY … FROM STDIN.
+
+    Raises:
+        UsageError: the bytes cannot be read.
+    """
+    from derive.errors import UsageError
+
+    try:
+        while piece := sys.stdin.buffer.read(1 << 16):
+            yield piece
+    except OSError as exc:
+        raise UsageError(f"cannot read standard input: {exc.strerror}") from exc
 
 
 class _LinePrinter:

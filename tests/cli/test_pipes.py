@@ -81,6 +81,56 @@ def test_commands_end_quietly_without_a_reader_of_their_output(folder: Path, arg
     assert "BrokenPipe" not in err
 
 
+def test_ingest_loads_all_files_without_a_reader_of_its_notes(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    for name in ("1", "2"):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"id": {name}}}\n')
+    reading, writing = os.pipe()
+    os.close(reading)
+    collection = "a/collection-of-transfers-with-a-long-name"
+    arguments = ("ingest", "--collection", collection, "1.jsonl", "2.jsonl")
+    with Flowctl(arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=writing) as process:
+        os.close(writing)
+
+    assert process.returncode == 0
+    _, out, _ = flowctl(tmp_path, "collections", "read", "--collection", collection)
+    assert out == '{"id":1}\n{"id":2}\n'
+
+
+@pytest.mark.parametrize(
+    ("redirected", "arguments", "status", "message"),
+    [
+        ("<&-", "run --until-idle", 0, ""),
+        ("<&-", "ingest --collection a/collection-of-transfers-with-a-long-name", 2, "cannot read standard input"),
+        ("<&-", "sql", 2, "cannot read standard input"),
+        (">&-", "run --until-idle", 0, ""),
+        (">&-", "status", 1, "standard output cannot be written"),
+        (">/dev/full", "status", 1, "standard output cannot be written: No space left on device"),
+        (">/dev/full", "--version", 1, "standard output cannot be written: No space left on device"),
+        ("2>&-", "run --until-idle", 0, ""),
+        ("2>/dev/full", "status", 0, ""),
+        ("<&- >&- 2>&-", "run --until-idle", 0, ""),
+    ],
+)
+def test_commands_accept_closed_and_full_streams(
+    folder: Path, redirected: str, arguments: str, status: int, message: str
+) -> None:
+    command = f'"$1" -c "from derive.cli.main import main; main()" {arguments} {redirected}'
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.run(
+        ["bash", "-c", command, "bash", sys.executable],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode == status, process.stderr
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+
+
 def shown_on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
     """The lines that a command shows on a terminal of so many columns."""
     ours, theirs = pty.openpty()
