@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import apsw
 
@@ -345,13 +346,26 @@ def _find_numbered(db: apsw.Connection, programs: Sequence[Program], tables: dic
             if not step.statement.writes & tables.keys():
                 continue
             values = (None,) * len(step.statement.parameters)
-            plan = db.execute(f"EXPLAIN {step.statement.text}", values, can_cache=False).fetchall()
+            plan = _rows_of(db.execute(f"EXPLAIN {step.statement.text}", values, can_cache=False))
             cursors = {row[2]: row[3] for row in plan if row[1] == "OpenWrite"}
             roots = {cursors.get(row[2]) for row in plan if row[1] == "NewRowid"}
             tokens = tokens_of(step.statement.text)
             for table in tables.values():
                 is_given = table.row_ids & _inserted(tokens, table.columns).keys()
                 table.numbers_rows = table.numbers_rows or ((table.root or -1) in roots and not is_given)
+
+
+def _rows_of(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
+    """Return the rows of a program of SQLite, without instructions that load a text that is not UTF-8."""
+    rows: list[tuple[Any, ...]] = []
+    while True:
+        try:
+            row = next(cursor, None)
+        except UnicodeDecodeError:
+            continue
+        if row is None:
+            return rows
+        rows.append(row)
 
 
 def check_sql(spec: DerivationSpec) -> list[Issue]:

@@ -72,9 +72,8 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
       flowctl plan --task shop/large -o json
       flowctl plan --exit-code && flowctl run
     """
-    import orjson
-
     from derive.catalog import load_without_tests
+    from derive.document.exact import dump_exact
     from derive.planning.plan import plan_tasks
     from derive.storage.metadata.opening import is_data_folder
 
@@ -89,7 +88,7 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
         plans = _with_endpoints(folder, catalog, store, plans)
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         for plan in plans:
-            sys.stdout.write(orjson.dumps(_describe(plan)).decode() + "\n")
+            sys.stdout.write(dump_exact(_describe(plan)).decode() + "\n")
     else:
         paint = _paint if sys.stdout.isatty() and "NO_COLOR" not in os.environ else _plain
         sys.stdout.write("".join(f"{line}\n" for plan in plans for line in _lines(plan, paint)))

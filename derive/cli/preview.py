@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.console import visible
+from derive.cli.console import visible, visible_line
 from derive.cli.options import (
     catalog_options,
     clock_of,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 _FIRST = 10
 """Number of documents without --limit, --from and --fixture."""
+
+
+_CONTINUED = "\n" + " " * 13
+"""Beginning of the second and later lines of a text."""
 
 
 @click.command()
@@ -165,7 +169,7 @@ def _print_text(effect: Effect) -> None:
     name = "the end of the tick" if effect.transform is None else f"'{effect.transform}' reads {effect.source}"
     click.echo(click.style(f"{effect.task} · {name} at {format_rfc3339(effect.at)}", bold=True))
     for label, text in _lines(effect):
-        click.echo(f"  {label:<9}  {visible(text)}")
+        click.echo(f"  {label:<9}  " + visible(text).replace("\n", _CONTINUED))
 
 
 def _lines(effect: Effect) -> Iterator[tuple[str, str]]:
@@ -175,7 +179,8 @@ def _lines(effect: Effect) -> Iterator[tuple[str, str]]:
     for document in effect.published:
         yield "published", _shown(document)
     for change in effect.changes:
-        yield "state", f"{change.table}{change.pointer}  {_shown(change.old)} → {_shown(change.new)}"
+        place = visible_line(f"{change.table}{change.pointer}")
+        yield "state", f"{place}  {_shown(change.old)} → {_shown(change.new)}"
 
 
 def _shown(value: Any) -> str:
@@ -201,6 +206,6 @@ def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> 
                 )
             else:
                 text = f"{_shown(place.expected)} → {_shown(place.actual)}"
-                click.echo(visible(f"{difference.task} {difference.key}  {place.pointer}  {text}"))
+                click.echo(visible_line(f"{difference.task} {difference.key}  {place.pointer}  {text}"))
     keys = "1 key" if len(differing) == 1 else f"{len(differing):,} keys" if differing else "no key"
     note(f"{keys} would differ")

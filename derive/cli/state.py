@@ -99,6 +99,8 @@ def command(
             _print(query.rows(sql), output, wide=wide)
         elif key is not None and query.keyed is not None:
             value = _parsed(key)
+            if isinstance(value, list) and len(value) == 1:
+                [value] = value
             text = value if isinstance(value, str) else dump_exact(value).decode()
             _print(query.rows(f"SELECT * FROM {query.keyed} WHERE key = ?", (text,)), output, wide=wide)
         else:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import orjson
-
+from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
 
 Effect: TypeAlias = Literal["nothing", "new documents", "from the start", "endpoint", "waits", "refused"]
@@ -96,5 +95,5 @@ def json_differences(before: JSON, after: JSON, pointer: str = "") -> Iterator[t
         for name in dict.fromkeys([*before, *after]):
             token = name.replace("~", "~0").replace("/", "~1")
             yield from json_differences(before.get(name), after.get(name), f"{pointer}/{token}")
-    elif orjson.dumps(before) != orjson.dumps(after):
+    elif dump_exact(before) != dump_exact(after):
         yield pointer, before, after

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import apsw
 
 from derive.document.pointer import JSON, MISSING
+from derive.errors import UsageError
 from derive.protocol.derive import DeriveSession, ExplainableSession, Level, Log, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.redaction import Redactor
@@ -202,6 +203,7 @@ class RowChanges:
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
         self._raw: list[tuple[str, int, int, Row | None, Row | None]] = []
+        self._unreadable: str | None = None  # table with a changed row that has a text that is not UTF-8
         database.preupdate_hook(self._note)
 
     def close(self) -> None:
@@ -210,10 +212,24 @@ class RowChanges:
 
     def _note(self, update: apsw.PreUpdate) -> None:
         if update.database_name == "main" and not update.table_name.startswith(HIDDEN):
-            self._raw.append((update.table_name, update.rowid, update.rowid_new, update.old, update.new))
+            try:
+                old, new = update.old, update.new
+            except UnicodeDecodeError:
+                self._unreadable = update.table_name
+            else:
+                self._raw.append((update.table_name, update.rowid, update.rowid_new, old, new))
 
     def take(self) -> list[Change]:
-        """Return and forget the changes since the last call."""
+        """Return and forget the changes since the last call.
+
+        Raises:
+            UsageError: a changed row has a text that is not UTF-8.
+        """
+        if self._unreadable is not None:
+            raise UsageError(
+                f"a changed row of the table '{self._unreadable}' has a text that is not valid UTF-8",
+                hint="leave out --show-state",
+            )
         raw, self._raw = self._raw, []
         if not raw:
             return []

@@ -122,8 +122,8 @@ def preview(
 
 
 def _shown(report: Report, begin: int | None) -> Report:
-    """Return a function that reports only effects from a time on."""
-    return report if begin is None else lambda effect: report(effect) if effect.at >= begin else None
+    """Return a function that reports only effects of documents that were published from a time on."""
+    return report if begin is None else lambda effect: report(effect) if effect.published_at >= begin else None
 
 
 def _compared(

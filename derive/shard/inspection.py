@@ -227,7 +227,8 @@ class StateQuery:
             values: values of its parameters.
 
         Raises:
-            UsageError: the statement is invalid, does more than read, or exceeds a limit.
+            UsageError: the statement is invalid, does more than read, returns a text that is not UTF-8, or exceeds a
+                limit.
         """
         timer = _Timer(self._seconds)
         self._db.set_progress_handler(timer.is_over, _STEPS)
@@ -243,6 +244,9 @@ class StateQuery:
                 yield {name: json_value(datum) for name, datum in zip(names, row, strict=True)}
                 with timer:
                     row = next(cursor, None)
+        except UnicodeDecodeError as exc:
+            hint = "read its bytes: CAST(… AS BLOB)"
+            raise UsageError("the query returns a text that is not valid UTF-8", hint=hint) from exc
         except apsw.Error as exc:
             raise self._explained(exc, sql) from exc
         finally:

@@ -74,6 +74,13 @@ def test_plan_shows_text_in_80_columns_and_json(folder: Path) -> None:
     assert (status, "did you mean 'w/sums'?" in err) == (2, True)
 
 
+def test_plan_shows_integers_beyond_64_bits(folder: Path) -> None:
+    write_catalog(folder, CATALOG.replace("n: {type: integer}}", "n: {type: integer, maximum: 100000000000000000000}}"))
+    status, out, _ = flowctl(folder, "plan", "-o", "json", "--task", "w/large")
+    (row,) = map(json.loads, out.splitlines())
+    assert (status, [change["after"] for change in row["changes"]][-1:]) == (0, [10**20])
+
+
 def test_plan_changes_nothing_and_needs_no_data_folder(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     status, out, err = flowctl(tmp_path, "plan", "-o", "table")

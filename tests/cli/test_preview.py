@@ -144,6 +144,8 @@ def test_preview_from_a_time_processes_earlier_documents_first(stored: Path) -> 
     rows, _ = preview(stored, *PREVIEW, "--from", "2024-01-01T00:00:03Z", "--limit", "2")
 
     assert [(row["document"]["id"], row["published"][0]["left"]) for row in rows] == [(3, None), (4, -3)]
+    delayed, _ = preview(stored, "preview", "--task", "shop/late", "--from", "2024-01-01T00:00:03Z")
+    assert [row["document"]["left"] for row in delayed if row["transform"] == "fromStock"] == [None, -3, -1]
 
 
 def test_preview_runs_several_derivations_in_order_with_their_delays(stored: Path) -> None:
@@ -352,6 +354,13 @@ def test_messages_of_sql_are_in_the_log_and_in_previews(stored: Path, tmp_path: 
     message = 'tea  (transform \'fromStock\', document {"item":"tea","left":6})'
     assert rows[0]["log"] == [{"level": "info", "message": message}]
     assert rows[0]["published"] == [{"item": "tea", "times": 1}]
+    catalog = (folder / "flow.yaml").read_text()
+    (folder / "flow.yaml").write_text(
+        catalog.replace("console_log($item)", "console_log('two' || char(10) || 'lines')")
+    )
+    _, shown, _ = flowctl(folder, "preview", "--task", "shop/late", "--limit", "1", "-o", "table")
+    assert "\n  info       two\n             lines  (transform 'fromStock'," in shown
+    (folder / "flow.yaml").write_text(catalog)
 
     assert flowctl(folder, "reset", "--task", "shop/late")[0] == 0
     assert flowctl(folder, *RUN)[0] == 0

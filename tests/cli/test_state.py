@@ -158,6 +158,7 @@ def test_state_of_a_key_is_that_of_its_shard(stored: Path) -> None:
         (["SELECT 1; SELECT 2"], "the query has more than one statement"),
         (["SELECT missing FROM stock"], "the query fails: no such column: missing\n  --> SQL:1:8"),
         (["SELECT 1 AS a, 2 AS a"], "two columns of the query have the name 'a'"),
+        (["SELECT CAST(x'ff' AS TEXT) AS a"], "the query returns a text that is not valid UTF-8"),
         (["--key", "7", "SELECT 1"], "a shuffle key of 'shop/stock' is [string], and not 7"),
         (["--key", "tea", "SELECT 1"], "--key is not JSON: tea"),
         (
@@ -264,8 +265,9 @@ def test_state_of_a_module_is_shown_by_key(tmp_path: Path) -> None:
     assert [tuple(row.values()) for row in found] == sorted(
         [(OWNERS[item], "totals", item, at + 1) for at, item in enumerate(ITEMS)], key=lambda row: row[2]
     )
-    assert rows(tmp_path, "state", "--task", "shop/totals", "--key", '"rye"') == [
-        {"flow_shard": OWNERS["rye"], "field": "totals", "key": "rye", "value": 3}
-    ]
+    for key in ('"rye"', '["rye"]'):
+        assert rows(tmp_path, "state", "--task", "shop/totals", "--key", key) == [
+            {"flow_shard": OWNERS["rye"], "field": "totals", "key": "rye", "value": 3}
+        ]
     last = rows(tmp_path, "state", "--task", "shop/totals", "--key", '"tea"', "SELECT * FROM state WHERE key IS NULL")
     assert [(row["field"], orjson.loads(str(row["value"])) in ITEMS) for row in last] == [("last", True)]

@@ -395,6 +395,7 @@ WRITE_L = "INSERT INTO l (sender, a) VALUES ($sender, $amount)"
         ("UPDATE c SET n = n + 1 RETURNING $id, n", ALL_ROWS.format("c"), 1),
         (f"{WRITE_L}; DELETE FROM l WHERE a < 3", ALL_ROWS.format("l"), 54),
         (f"{WRITE_L} RETURNING id", ROW_IDS.format("l"), 1),
+        ("INSERT INTO l (sender, a) VALUES ($sender, CAST(x'ff' AS TEXT)) RETURNING id", ROW_IDS.format("l"), 1),
         (f"{WRITE_L}; SELECT last_insert_rowid() AS x", ROW_IDS.format("l"), 54),
         (f"{WRITE_L}; SELECT oid AS x FROM l WHERE sender = $sender", ROW_IDS.format("l"), 54),
         ("INSERT INTO l (a) SELECT a + 1 FROM l", ALL_ROWS.format("l"), 1),

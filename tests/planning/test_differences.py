@@ -70,6 +70,7 @@ def test_json_differences_are_found_below_lists_of_properties() -> None:
     assert list(json_differences({"a": [1, 2]}, {"a": [1, 3]})) == [("/a", [1, 2], [1, 3])]
     assert list(json_differences({"a/b": {"~": 1}}, {"a/b": {}})) == [("/a~1b/~0", 1, None)]
     assert list(json_differences({"a": True}, {"a": 1})) == [("/a", True, 1)]
+    assert list(json_differences({"a": 10**30}, {"a": 10**40})) == [("/a", 10**30, 10**40)]
 
 
 def test_a_long_diff_has_the_lines_of_its_parts() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.document.pointer import MISSING
+from derive.errors import UsageError
 from derive.preview.recording import RowChanges
 
 TABLES = """
@@ -95,3 +96,13 @@ def test_row_changes_show_any_text(text: str) -> None:
     db.execute("INSERT INTO named VALUES (?, ?)", (text, b"\x01"))
 
     assert [change.new for change in changes.take()] == [{"k": text, "v": "AQ=="}]
+
+
+def test_row_changes_refuse_text_that_is_not_utf8() -> None:
+    db = apsw.Connection(":memory:")
+    db.execute(TABLES)
+    changes = RowChanges(db)
+    db.execute("INSERT INTO named VALUES (CAST(x'ff' AS TEXT), 1)")
+
+    with pytest.raises(UsageError, match="a changed row of the table 'named' has a text that is not valid UTF-8"):
+        changes.take()
