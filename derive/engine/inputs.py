@@ -164,7 +164,7 @@ def look(
 
 
 def replaced(store: Maintainable | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
-    """Return the error of an input whose source is not the relation that was read so far so far."""
+    """Return the error of an input whose source is not the relation that was read so far."""
     way = f"write 'onSourceReset: follow' at '{spec.name}' to retract the rows read so far and read the new relation"
     again = f"start over: {reset_command(store, task.name)}"
     return SourceReplacedError(

@@ -6,12 +6,13 @@ does not start, and a task that a plan shows as unchanged runs without a note.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.document.exact import parse_exact
 from derive.engine.derivation import misplaced
 from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
+from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
 from derive.engine.task_opening import error_of_reread
 from derive.errors import FlowError, OwnedError, SourceReplacedError
@@ -25,7 +26,7 @@ from derive.storage.metadata.owner import Door
 from derive.storage.roles import Maintainable
 from derive.storage.segments.clocks import count_documents
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.positions import arrived_places, current_places
+from derive.time.positions import Place, arrived_places, current_places
 from derive.time.source_read import read_input
 
 _NO_DEFINITION = (
@@ -99,6 +100,7 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     error = _error(task, positions)
     changes = [_overlaid(change, changes, unaccepted) for change in changes]
     changes += _others(task, changes)
+    changes += _moves(task, positions, documents)
     if error is not None:
         changes.append(_refused(error))
     status = _status(changes, error, unaccepted)
@@ -214,6 +216,45 @@ def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
     return more
 
 
+def _moves(task: _Task, positions: Mapping[str, int], documents: int) -> Iterator[Change]:
+    """Yield the inputs that follow their source to another relation, with the effect on the next run.
+
+    Args:
+        task: the task.
+        positions: position of each input that continues, by state key.
+        documents: number of stored documents of all sources.
+    """
+    store, spec = task.store, task.spec
+    is_derived = isinstance(spec, DerivationSpec)
+    relations, former = _relations(task)
+    for item in spec.inputs:
+        place = former.get(item.state_key)
+        if not item.follows or item.state_key not in positions or place is None or place.switch is not None:
+            continue
+        if not place.relation or relations.get(item.source) == place.relation:
+            continue
+        fate = store.describe_fate(item.source, place.relation)
+        part = f"{item.name}: relation of '{item.source}'"
+        match way_to(store, spec, item, place):
+            case "again":
+                which = "the task" if is_derived else "the binding"
+                count = documents if is_derived else count_stored(store, spec, item)
+                yield Change(part, "from the start", f"{fate}: {which} starts over", documents=count)
+            case "switch":
+                meaning = "the rows that were read are retracted, and those of the new relation are read"
+                yield Change(part, "new documents", f"{fate}: {meaning}")
+            case "wait":
+                yield Change(part, "nothing", f"{fate}: '{item.name}' waits until a relation has the name")
+
+
+def _relations(task: _Task) -> tuple[dict[str, int], dict[str, Place]]:
+    """Return the present relation of each source, and the place that each input has read up to, by state key."""
+    store, spec, state = task.store, task.spec, task.state
+    recorded = arrived_places(state.places, state.positions)
+    relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
+    return relations, current_places(spec.inputs, recorded, relations)
+
+
 def _refused(error: FlowError) -> Change:
     return Change("the next run", "refused", f"the task stops: {error.message}", hint=error.hint or "")
 
@@ -241,9 +282,7 @@ def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
         error = misplaced(spec, state)
     if error is not None or task.unaccepted:
         return error
-    relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
-    recorded = arrived_places(state.places, state.positions)
-    former = current_places(spec.inputs, recorded, relations)
+    relations, former = _relations(task)
     error = error_of_reread(store, spec, former, positions, relations)
     if error is None:
         begun = [item.state_key for item in spec.inputs if item.state_key in positions]

@@ -74,6 +74,24 @@ def test_plan_shows_text_in_80_columns_and_json(folder: Path) -> None:
     assert (status, "did you mean 'w/sums'?" in err) == (2, True)
 
 
+def test_plan_shows_tasks_that_follow_a_truncated_source(folder: Path) -> None:
+    """The plan agrees with the run: `of` reads the new relation from its start, and the results of the old one go."""
+    truncate = ("collections", "truncate", "--collection", "w/events")
+    assert flowctl(folder, *truncate)[0] == 0
+    assert flowctl(folder, "ingest", "--collection", "w/events", text='{"id": 3}\n')[0] == 0
+    write_catalog(folder, CATALOG.replace("source: w/events,", "source: w/events, onSourceReset: follow,"))
+    _, out, _ = flowctl(folder, "plan", "--task", "w/sums", "-o", "json")
+    (row,) = map(json.loads, out.splitlines())
+    (change,) = [change for change in row["changes"] if change["effect"] == "from the start"]
+    assert (row["status"], change["documents"]) == ("changed", 1)
+    assert change["part"] == "of: relation of 'w/events'"
+    assert change["meaning"].endswith(": the task starts over")
+
+    assert flowctl(folder, "run", "--until-idle", "--task", "w/sums")[0] == 0
+    assert total(folder) == 1
+    assert json.loads(flowctl(folder, "plan", "--task", "w/sums", "-o", "json")[1])["status"] == "unchanged"
+
+
 def test_plan_shows_integers_beyond_64_bits(folder: Path) -> None:
     write_catalog(folder, CATALOG.replace("n: {type: integer}}", "n: {type: integer, maximum: 100000000000000000000}}"))
     status, out, _ = flowctl(folder, "plan", "-o", "json", "--task", "w/large")
