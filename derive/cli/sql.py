@@ -251,12 +251,13 @@ class _LinePrinter:
         from derive.functions.types.type_info import text_function
 
         texts = [text_function(column.type, column.modifier) for column in self._columns]
+        named = [(column.name, column.type) for column in self._columns]
         for row in rows:
             if self._csv:
                 pairs = zip(texts, row, strict=True)
                 self._csv.writerow([None if datum is None else text(datum) for text, datum in pairs])
             else:
-                sys.stdout.write(orjson.dumps(_json_of(self._columns, row)).decode() + "\n")
+                sys.stdout.write(orjson.dumps(json_of(named, row)).decode() + "\n")
 
     def end(self) -> None:
         """Do nothing: all rows are printed."""
@@ -318,7 +319,8 @@ def _numeric_types() -> frozenset[Any]:
     return frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP})
 
 
-def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
+def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
+    """Return a row as a JSON object, which orjson can write; columns are pairs of a name and a type."""
     import math
 
     import orjson
@@ -328,17 +330,17 @@ def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
     from derive.functions.types.type_info import text_of
 
     values: dict[str, Any] = {}
-    for column, datum in zip(columns, row, strict=True):
+    for (name, kind), datum in zip(columns, row, strict=True):
         if datum is None:
-            values[column.name] = None
-        elif column.type is Type.BOOLEAN:
-            values[column.name] = bool(datum)
-        elif column.type is Type.JSONB or column.type.element:
-            values[column.name] = orjson.Fragment(json_datum_of(column.type, datum))
-        elif (isinstance(datum, int) and column.type in _numeric_types()) or (
+            values[name] = None
+        elif kind is Type.BOOLEAN:
+            values[name] = bool(datum)
+        elif kind is Type.JSONB or kind.element:
+            values[name] = orjson.Fragment(json_datum_of(kind, datum))
+        elif (isinstance(datum, int) and kind in _numeric_types()) or (
             isinstance(datum, float) and math.isfinite(datum)
         ):
-            values[column.name] = datum
+            values[name] = datum
         else:
-            values[column.name] = text_of(column.type, datum)
+            values[name] = text_of(kind, datum)
     return values

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.errors import FencedError, FlowError, SqlError
-from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.protocol.specs import CatalogSpec
 from derive.protocol.sql_names import is_of_sql
 from derive.relations.columns import Source
-from derive.sql.catalog.items import ReplicaPlace, item_of
-from derive.sql.catalog.snapshot import Objects
+from derive.sql.catalog.items import ReplicaPlace
+from derive.sql.catalog.snapshot import Objects, stored_objects
 from derive.sql.maintenance.instance_options import HERE, Instances
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
@@ -222,18 +222,9 @@ class Coordinator:
         """Read the current names."""
         if self.store.sql_catalog.version() != self.objects.version:
             version, stored = self.store.sql_catalog.read()
-            derived = self._flow.derivations if self._flow else ()
-            self.objects = Objects(version, map(item_of, stored), self._collections(), derived)
+            self.objects = stored_objects(version, stored, self.store.tables, self._flow)
             if self.ownership.is_held:
                 self.source_feeder.reconcile(self.objects.items)
-
-    def _collections(self) -> dict[GlobalId, CollectionSpec]:
-        collections: dict[GlobalId, CollectionSpec] = {}
-        for spec in self._flow.collections.values() if self._flow else ():
-            identifier = self.store.tables.id_of(spec.name)
-            if identifier is not None and self.store.tables.table(identifier) is None:
-                collections[identifier] = spec
-        return collections
 
     def _readable(self) -> list[GlobalId]:
         """Return the identifiers of all readable relations in Storage."""

@@ -35,12 +35,26 @@ _ATTRIBUTED = 5_000
 """Number of the latest documents whose changes are observed one by one."""
 
 
+class Writer(NamedTuple):
+    """A source document for which a lambda wrote a row.
+
+    Attributes:
+        transform: name of the transform; None for the end of a tick.
+        source: name of the source collection; empty for the end of a tick.
+        row: the source document.
+    """
+
+    transform: str | None
+    source: str
+    row: SourceRow
+
+
 class StateRow(NamedTuple):
-    """A row of state, and the document that last wrote it; None if an older document did."""
+    """A row of state, and the document for which it was last written; None if an older document is the reason."""
 
     table: str
     row: TableRow
-    writer: SourceRow | None
+    writer: Writer | None
 
 
 class Change(NamedTuple):
@@ -196,7 +210,15 @@ class _Observer:
                 for known in [self._writers.get(content, {})]
             }
             for row in rows:
-                yield StateRow(table, row, next(writers[_content(table, row)], None))
+                writer = next(writers[_content(table, row)], None)
+                yield StateRow(table, row, None if writer is None else self._writer(writer))
+
+    def _writer(self, row: SourceRow) -> Writer:
+        spec = self._explanation.part(row.part).spec
+        if row.transform == len(spec.transforms):
+            return Writer(None, "", row)
+        read = spec.inputs[row.transform]
+        return Writer(read.name, read.source, row)
 
     def _changed(self, update: apsw.PreUpdate) -> None:
         table = update.table_name

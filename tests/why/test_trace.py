@@ -116,8 +116,9 @@ def test_trace_has_the_parameters_the_state_and_the_changes_of_a_lambda(world: W
     assert seen.given == {"$who": "ann", "$n": -4, "$id": 3}
     assert (seen.earlier, seen.state_rows) == (1, 1)
     assert [(state.table, state.row) for state in seen.state] == [("t", ("ann", 10))]
-    assert seen.state[0].writer is not None
-    assert seen.state[0].writer.key == pack([1])
+    writer = seen.state[0].writer
+    assert writer is not None
+    assert (writer.transform, writer.source, writer.row.key) == ("move", "t/moves", pack([1]))
     assert seen.changes == (Change("t", ("ann", 10), ("ann", 6)),)
     assert seen.published == ({"id": 3, "who": "ann", "left": 6},)
     assert not cause.is_derived
@@ -246,7 +247,7 @@ def test_trace_names_the_writers_of_equal_rows(begin: Callable[[str, Sequence[in
     code = "INSERT INTO t VALUES (iif($n = 3, 1.0, 1)); SELECT $who, $n;"
     seen = observed(traced(begin(code, [1, 2, 3, 4]), "t/out", "ann"))
 
-    assert [(repr(state.row[0]), state.writer and state.writer.key) for state in seen.state] == [
+    assert [(repr(state.row[0]), state.writer and state.writer.row.key) for state in seen.state] == [
         ("1", pack([0])),
         ("1", pack([1])),
         ("1.0", pack([2])),

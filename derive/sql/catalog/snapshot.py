@@ -14,14 +14,16 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Get, GlobalId, Project, Relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.protocol.specs import CollectionSpec
+from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
-from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional
+from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
+from derive.storage.metadata.definitions import StoredItem
+from derive.storage.tables import Tables
 
 
 def require_compatible(item: Item, view: PlannedView) -> None:
@@ -262,6 +264,23 @@ class Objects:
     def _kind(self, identifier: GlobalId) -> ObjectKind | None:
         item = self.items.get(identifier)
         return item.kind if item else None
+
+
+def stored_objects(version: int, items: Iterable[StoredItem], tables: Tables, catalog: CatalogSpec | None) -> Objects:
+    """Return the names in a data folder.
+
+    Args:
+        version: version of the catalog of SQL.
+        items: items of the catalog of SQL.
+        tables: tables of the data folder.
+        catalog: the catalog of `flow.yaml`; None without one.
+    """
+    collections: dict[GlobalId, CollectionSpec] = {}
+    for spec in catalog.collections.values() if catalog else ():
+        identifier = tables.id_of(spec.name)
+        if identifier is not None and tables.table(identifier) is None:
+            collections[identifier] = spec
+    return Objects(version, map(item_of, items), collections, catalog.derivations if catalog else ())
 
 
 class BoundNames:

@@ -1,0 +1,381 @@
+"""Explanations as trees for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from derive.algebra.types import Row
+    from derive.why.observe import Observation, Writer
+    from derive.why.trace import Cause, Trace, TracedDocument
+    from derive.why.views import ExplainedRow, TracedRows
+
+_WIDTH = 80
+_SHOWN_ROWS = 6
+_SHOWN_VALUE = 60
+_MOST_SHOWN = 4_000
+"""Number of characters of a document that a tree shows."""
+
+
+def print_tree(lines: Iterable[tuple[int, str]]) -> None:
+    """Print lines, each with its indentation, within the width of the terminal."""
+    import shutil
+    import sys
+
+    from derive.cli.console import visible_line
+
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    for indent, text in lines:
+        sys.stdout.write(_wrapped(indent, visible_line(_without_middle(text)), width))
+
+
+def _without_middle(text: str) -> str:
+    """Return a line of a tree, without the middle of a very long one."""
+    omitted = len(text) - _MOST_SHOWN
+    if omitted <= 0:
+        return text
+    half = _MOST_SHOWN // 2
+    return f"{text[:half]} … {omitted:,} characters are left out; -o json has all … {text[-half:]}"
+
+
+def _wrapped(indent: int, text: str, width: int) -> str:
+    """Return a line, continued below itself where it exceeds the width."""
+    room, pieces, rest = max(width - indent, 20), list[str](), text
+    while len(rest) > room:
+        space = rest.rfind(" ", room // 2, room + 1)
+        end = room if space < 0 else space
+        pieces.append(rest[:end])
+        rest = "  " + rest[end:].removeprefix(" ")
+    return "".join(f"{' ' * indent}{piece}\n" for piece in [*pieces, rest])
+
+
+def trace_lines(explained: Trace) -> Iterator[tuple[int, str]]:
+    """Yield the lines of the tree of a document, each with its indentation."""
+    from derive.document.key import show_key
+
+    yield 0, f"{explained.collection} {show_key(explained.key)} as of {_time(explained.as_of)}"
+    yield from _value_lines(explained)
+
+
+def _value_lines(explained: Trace) -> Iterator[tuple[int, str]]:
+    yield 2, "is deleted" if explained.value is None else f"= {explained.value}"
+    if explained.is_derived:
+        yield from _equality(explained)
+    if explained.omitted:
+        before = "" if explained.omitted_value is None else f", reduced to {explained.omitted_value}"
+        replaced = " that the last one replaces" if explained.omitted_value is None else ""
+        yield 2, f"{explained.omitted:,} earlier document{'s' * (explained.omitted > 1)}{replaced}{before}"
+    for document in explained.documents:
+        how = "" if explained.is_derived else "ingested "
+        yield 2, f"{how}{_time(document.stored.clock)}  {document.stored.text}"
+        if document.reduced is not None:
+            yield 4, f"⇒ {document.reduced}"
+        yield from _causes(document, 4)
+
+
+def _time(clock: int) -> str:
+    from derive.document.clock import format_rfc3339
+
+    return format_rfc3339(clock)
+
+
+def _equality(explained: Trace) -> Iterator[tuple[int, str]]:
+    counts = f"{_count(explained.replayed, 'document')} replayed, {_count(explained.candidates, 'candidate')}"
+    if explained.is_equal:
+        yield 2, f"replayed: equal to what is stored, byte for byte ({counts})"
+        return
+    yield 2, f"replayed: NOT equal to what is stored ({counts})"
+    if explained.difference is not None:
+        stored, made = explained.difference
+        yield 4, "stored is nothing" if stored is None else f"stored is {_time(stored.clock)}  {stored.text}"
+        yield 4, f"the replay gives {made or 'nothing at this time'}"
+    for reason in explained.reasons:
+        yield 4, f"reason: {reason}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _causes(document: TracedDocument, indent: int) -> Iterator[tuple[int, str]]:
+    if document.omitted:
+        yield indent, f"{_count(document.omitted, 'earlier cause')} in this tick"
+    for cause in document.causes:
+        yield from _cause(cause, indent)
+
+
+def _cause(cause: Cause, indent: int) -> Iterator[tuple[int, str]]:
+    from derive.document.key import show_key
+
+    if cause.transform is None:
+        yield indent, f"└ by flush() at the end of the tick, {_time(cause.row.adjusted)}"
+        return
+    waited = "".join(f", {wait}" for wait in waits(cause))
+    yield indent, f"└ by {cause.transform} from {cause.source} {show_key(cause.row.key)}{waited}"
+    yield indent + 4, f"{_time(cause.row.clock)}  {cause.row.text}"
+    if cause.observation is not None:
+        yield from observation_lines(cause.observation, indent + 4)
+    if cause.above is not None:
+        if not cause.above.is_equal:
+            yield indent + 6, "replayed: NOT equal to what is stored; explain this document for the reason"
+        yield from _causes(cause.above, indent + 6)
+    elif cause.is_derived:
+        yield indent + 6, "… which is derived, too: see --depth"
+
+
+def waits(cause: Cause) -> list[str]:
+    """Return the times that a transform waited for a source document, with their reasons."""
+    from derive.document.clock import format_duration
+
+    delay = [f"{format_duration(cause.read_delay)} later, by its readDelay"] if cause.read_delay else []
+    return [*delay, *([f"{format_duration(cause.feedback)} later, as it feeds back"] if cause.feedback else [])]
+
+
+def observation_lines(seen: Observation, indent: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines of an observation, each with its indentation."""
+    from derive.document.exact import dump_exact
+
+    if seen.given:
+        yield indent, "given " + ", ".join(f"{name} = {_sql(value)}" for name, value in seen.given.items())
+    if seen.earlier:
+        yield indent, f"after {_count(seen.earlier, 'document')} of the same shuffle key"
+    for state in seen.state[:_SHOWN_ROWS]:
+        by = "" if state.writer is None else f"  written {_writer(state.writer)}"
+        yield indent, f"state {state.table}{_row(state.row)}{by}"
+    if seen.state_rows > _SHOWN_ROWS:
+        yield indent, f"state: {_count(seen.state_rows - _SHOWN_ROWS, 'more row')}"
+    if seen.value_before is not None:
+        yield indent, f"state {_short(dump_exact(seen.value_before).decode())}"
+    for change in seen.changes:
+        sides = (_row(row) for row in (change.before, change.after) if row is not None)
+        verb = "inserted" if change.before is None else "deleted" if change.after is None else "updated"
+        yield indent, f"{verb} {change.table}{' → '.join(sides)}"
+    if seen.value_after is not None and seen.value_after != seen.value_before:
+        yield indent, f"state after {_short(dump_exact(seen.value_after).decode())}"
+    for document in seen.published:
+        yield indent, f"published {dump_exact(document).decode()}"
+
+
+def _writer(writer: Writer) -> str:
+    from derive.document.key import show_key
+
+    at = f"at {_time(writer.row.adjusted)}"
+    if writer.transform is None:
+        return f"{at} by flush()"
+    return f"{at} by {writer.transform} for {writer.source} {show_key(writer.row.key)}"
+
+
+def _row(row: Sequence[Any]) -> str:
+    return f"({', '.join(map(_sql, row))})"
+
+
+def _sql(value: Any) -> str:
+    """Return a value of SQLite as a literal, shortened."""
+    if isinstance(value, bytes):
+        return f"x'{_short(value.hex())}'"
+    return "NULL" if value is None else f"'{_short(value)}'" if isinstance(value, str) else str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
+
+
+def trace_json(explained: Trace) -> dict[str, Any]:
+    """Return the explanation of a document as JSON."""
+    from derive.document.key import unpack
+
+    stored, made = explained.difference or (None, None)
+    return {
+        "collection": explained.collection,
+        "key": list(unpack(explained.key)),
+        "as_of": _time(explained.as_of),
+        "value": _parsed(explained.value),
+        "derived": explained.is_derived,
+        "equal": explained.is_equal,
+        "replayed": explained.replayed,
+        "candidates": explained.candidates,
+        "stored": None if stored is None else _parsed(stored.text),
+        "replay_gives": _parsed(made),
+        "reasons": list(explained.reasons),
+        "omitted": explained.omitted,
+        "omitted_value": _parsed(explained.omitted_value),
+        "documents": [_document_json(document) for document in explained.documents],
+    }
+
+
+def _parsed(text: str | None) -> Any:
+    from derive.document.exact import parse_exact
+
+    return None if text is None else parse_exact(text.encode())
+
+
+def _document_json(document: TracedDocument) -> dict[str, Any]:
+    return {
+        "at": _time(document.stored.clock),
+        "document": _parsed(document.stored.text),
+        "reduced": _parsed(document.reduced),
+        "equal": document.is_equal,
+        "omitted_causes": document.omitted,
+        "causes": [_cause_json(cause) for cause in document.causes],
+    }
+
+
+def _cause_json(cause: Cause) -> dict[str, Any]:
+    from derive.document.key import unpack
+
+    if cause.transform is None:
+        return {"transform": None, "at": _time(cause.row.adjusted)}
+    seen = cause.observation
+    return {
+        "transform": cause.transform,
+        "source": cause.source,
+        "key": list(unpack(cause.row.key)),
+        "at": _time(cause.row.clock),
+        "processed_at": _time(cause.row.adjusted),
+        "read_delay_seconds": cause.read_delay / 1e6,
+        "feedback_seconds": cause.feedback / 1e6,
+        "document": _parsed(cause.row.text),
+        **({} if seen is None else _observation_json(seen)),
+        "above": None if cause.above is None else _document_json(cause.above),
+    }
+
+
+def _observation_json(seen: Observation) -> dict[str, Any]:
+    return {
+        "given": {name: _json_value(value) for name, value in seen.given.items()},
+        "earlier": seen.earlier,
+        "state": [
+            {
+                "table": state.table,
+                "row": list(map(_json_value, state.row)),
+                "written_at": None if state.writer is None else _time(state.writer.row.adjusted),
+                "written_by": None if state.writer is None else state.writer.transform,
+                "written_for": None if state.writer is None else _writer_json(state.writer),
+            }
+            for state in seen.state
+        ],
+        "state_rows": seen.state_rows,
+        "state_value": seen.value_before,
+        "state_value_after": seen.value_after,
+        "changes": [
+            {
+                "table": change.table,
+                "before": None if change.before is None else list(map(_json_value, change.before)),
+                "after": None if change.after is None else list(map(_json_value, change.after)),
+            }
+            for change in seen.changes
+        ],
+        "published": list(seen.published),
+    }
+
+
+def _writer_json(writer: Writer) -> dict[str, Any] | None:
+    from derive.document.key import unpack
+
+    if writer.transform is None:
+        return None
+    return {"source": writer.source, "key": list(unpack(writer.row.key))}
+
+
+def _json_value(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None]]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of the tree of a view's row, each with its indentation.
+
+    Args:
+        explained: the explanation.
+        above: by index of a source, how each of its shown rows came to be; None for a row that is not explained.
+    """
+    copies = f", {explained.copies:,} times" if explained.copies > 1 else ""
+    yield 0, f"a row of {explained.view} as of {_time(explained.as_of)}{copies}"
+    yield 2, f"= {row_text(explained.columns, explained.row)}"
+    rows = _count(sum(source.count for source in explained.sources), "row")
+    if explained.is_equal is None:
+        yield 2, f"not computed again, because it follows from {rows}"
+    else:
+        yield 2, f"computed again from {rows}: {'equal' if explained.is_equal else 'NOT equal'}"
+    for index, source in enumerate(explained.sources):
+        yield 2, f"└ {source_text(source)}"
+        for row, trace in zip(source.rows, above.get(index, [None] * len(source.rows)), strict=True):
+            yield 6, stored_row_text(source, row)
+            if trace is not None:
+                yield from ((indent + 6, text) for indent, text in _value_lines(trace))
+        if source.count > len(source.rows) > 0:
+            yield 6, f"and {_count(source.count - len(source.rows), 'more row')}: see --limit"
+
+
+def source_text(source: TracedRows) -> str:
+    """Return a description of traced rows, such as `2 rows of shop/payments with customer = 'ann'`."""
+    condition = f" with {source.condition}" if source.condition else ""
+    if source.is_absence and not source.count:
+        return f"no partner in {source.name}: no row{condition}"
+    if source.is_whole:
+        return f"all {_count(source.count, 'row')} of {source.name}"
+    return f"{_count(source.count, 'row') if source.count else 'no row'} of {source.name}{condition}"
+
+
+def stored_row_text(source: TracedRows, row: Row) -> str:
+    """Return a row of a table as JSON, or a document with its time."""
+    from derive.document.exact import dump_exact
+
+    stored = _stored_json(source, row)
+    at = "" if stored["at"] is None else f"{stored['at']}  "
+    return f"{at}{dump_exact(stored['row']).decode()}"
+
+
+def row_text(columns: Sequence[tuple[str, Any]], row: Row) -> str:
+    """Return a row as JSON text."""
+    from derive.document.exact import dump_exact
+
+    return dump_exact(_row_json(columns, row)).decode()
+
+
+def _row_json(columns: Sequence[tuple[str, Any]], row: Row) -> Any:
+    import orjson
+
+    from derive.cli.sql import json_of
+    from derive.document.exact import parse_exact
+
+    return parse_exact(orjson.dumps(json_of(columns, row)))
+
+
+def _stored_json(source: TracedRows, row: Row) -> dict[str, Any]:
+    """Return a row of a table, or the document of a row of a collection and its time."""
+    from derive.relations.columns import columns_of
+    from derive.schema.projection import UUID_POINTER
+
+    columns = columns_of(source.source)
+    document = source.document(row)
+    if document is None:
+        return {"at": None, "row": _row_json([(column.name, column.type) for column in columns], row)}
+    clocks = [datum for column, datum in zip(columns, row, strict=True) if column.pointer == UUID_POINTER]
+    return {"at": _time(clocks[0]) if clocks and isinstance(clocks[0], int) else None, "row": document}
+
+
+def row_json(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None]]) -> dict[str, Any]:
+    """Return the explanation of a view's row as JSON; see `row_lines`."""
+    return {
+        "view": explained.view,
+        "row": _row_json(explained.columns, explained.row),
+        "copies": explained.copies,
+        "as_of": _time(explained.as_of),
+        "equal": explained.is_equal,
+        "sources": [
+            {
+                "name": source.name,
+                "condition": source.condition or None,
+                "whole": source.is_whole,
+                "missing": source.is_absence,
+                "rows": source.count,
+                "shown": [
+                    {**_stored_json(source, row), "why": None if trace is None else trace_json(trace)}
+                    for row, trace in zip(source.rows, above.get(index, [None] * len(source.rows)), strict=True)
+                ],
+            }
+            for index, source in enumerate(explained.sources)
+        ],
+    }

@@ -1,0 +1,363 @@
+"""Explanations of rows of SQL views: the rows of tables and collections that a row follows from.
+
+A view has no key and no replay: its row is explained by tracing (`derive.why.lineage`). The view is then computed again
+from the traced rows alone, and must have the row as often as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import nlargest, nsmallest
+
+from derive.algebra.bounds import bounds_of
+from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import mentions
+from derive.algebra.types import Row, Type
+from derive.compute.oneshot import evaluate
+from derive.contents.rows import contents_at
+from derive.document.clock import format_rfc3339
+from derive.document.exact import parse_exact
+from derive.document.key import compile_keys
+from derive.document.pointer import JSON
+from derive.errors import FrontierError, SqlError, UsageError
+from derive.relations.columns import Source, columns_of
+from derive.schema.projection import UUID_POINTER
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.parse import parse
+from derive.sql.parser.statement import ObjectKind, SelectStatement, Subscribe
+from derive.sql.planner.ddl import relation_named
+from derive.sql.planner.dependencies import ids_of, needs_context, with_gets
+from derive.sql.planner.interfaces import NamedRelation, RelationKind
+from derive.sql.planner.plan import plan_view
+from derive.sql.planner.planned import PlannedQuery, bind, is_of_session
+from derive.sql.transactions.altered_table import stored_column
+from derive.storage.roles import Readable
+from derive.storage.table_types import Table
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.why.condition_text import condition_text, literal_text
+from derive.why.lineage import Leaf, lineage_of
+
+MOST_ROWS = 100_000
+"""Largest number of traced rows from which a view is computed again."""
+
+_MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRows:
+    """Rows of a table or of a collection that a row of a view follows from.
+
+    Attributes:
+        name: name of the collection, or of the table with its schema.
+        source: the table or collection.
+        condition: the condition on the rows, in SQL; empty for none.
+        is_whole: whether they are all rows of the relation.
+        is_absence: whether they are the missing partners of an outer join.
+        count: number of the rows.
+        rows: the shown rows: the latest of a collection, the first of a table.
+    """
+
+    name: str
+    source: Source
+    condition: str
+    is_whole: bool
+    is_absence: bool
+    count: int
+    rows: tuple[Row, ...]
+
+    def document(self, row: Row) -> JSON:
+        """Return the document of a row; None for a table, whose rows are no documents."""
+        if isinstance(self.source, Table):
+            return None
+        pointers = [column.pointer for column in columns_of(self.source)]
+        text = row[pointers.index("")] if "" in pointers else None
+        return parse_exact(text.encode()) if isinstance(text, str) else None
+
+    def key(self, row: Row) -> bytes | None:
+        """Return the packed key of a row's document; None for a table."""
+        document = self.document(row)
+        if document is None or isinstance(self.source, Table):
+            return None
+        return compile_keys(self.source.key, self.source.key_defaults)([document])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRow:
+    """The explanation of one row of a view.
+
+    Attributes:
+        view: name of the view, with its schema.
+        columns: names and types of its columns.
+        row: the row.
+        copies: number of equal rows in the view.
+        as_of: timestamp.
+        sources: the rows that it follows from, by relation and part of the view.
+        is_equal: whether the view, computed from these rows alone, has the row as often; None if they are too many.
+    """
+
+    view: str
+    columns: tuple[tuple[str, Type], ...]
+    row: Row
+    copies: int
+    as_of: int
+    sources: tuple[TracedRows, ...]
+    is_equal: bool | None
+
+
+class ViewExplainer:
+    """Explains rows of views of one data folder.
+
+    Args:
+        store: the data folder.
+        objects: the names of SQL.
+    """
+
+    def __init__(self, store: Readable, objects: Objects) -> None:
+        self._store = store
+        self._objects = objects
+
+    def explain(self, name: str, condition: str, as_of: int | None, most: int) -> ExplainedRow:
+        """Explain the row of a view for which a condition is true.
+
+        Args:
+            name: name of the view, as in SQL.
+            condition: an expression of SQL over the view's columns.
+            as_of: timestamp, microseconds; None for the latest at which all sources are known.
+            most: largest number of shown rows of each source.
+
+        Raises:
+            FrontierError: the sources are not known at that time.
+            SqlError: the name or the condition is wrong, or the view has no value at that time.
+            UsageError: the condition is true for no row, or for several different ones.
+        """
+        named = self._view(name)
+        chosen = self._planned(named, condition)
+        time = self._time(named, ids_of(chosen), as_of)
+        chosen, view = (_at_time(relation, time) for relation in (chosen, self._planned(named, "")))
+        reading = _Reading(self._store, self._sources(ids_of(view)), time)
+        title = self._title(named.id)
+        row, copies = _only_row(reading.rows(chosen), named, title, time)
+        lineage = lineage_of(view, row, reading.rows)
+        contents: dict[GlobalId, list[Row]] = {}
+        traced, room = [], MOST_ROWS
+        for leaf in lineage.leaves:
+            rows, count = [], 0
+            source = reading.sources[leaf.get.id]
+            for batch in reading.rows(leaf.rows):
+                count += len(batch)
+                rows += batch[: max(room, 0)]
+                room -= len(batch)
+            contents[leaf.place.id] = rows
+            if not leaf.is_empty:
+                traced.append(self._traced(leaf, source, rows, count, most))
+        equal = None if room < 0 else _again(lineage.restricted, contents, copies)
+        columns = tuple((column.name, column.type) for column in named.columns)
+        return ExplainedRow(title, columns, row, copies, time, tuple(_merged(traced)), equal)
+
+    def _view(self, name: str) -> NamedRelation:
+        if name.startswith("sql/") and name.count("/") == 2:
+            name = ".".join('"' + part.replace('"', '""') + '"' for part in name.split("/")[1:])
+        statement = parse(f"SUBSCRIBE {name}")
+        if not isinstance(statement, Subscribe) or not isinstance(statement.target, QualifiedName):
+            raise UsageError(f"--view takes the name of a view, not {name}")
+        named = relation_named(statement.target, self._objects)
+        if named.kind not in (RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW):
+            hint = (
+                f"explain one of its documents: flowctl why --collection {named.name} --key KEY"
+                if named.kind is RelationKind.COLLECTION
+                else "only rows of views follow from other rows"
+            )
+            raise UsageError(f"'{named.name}' is a {named.kind.value} and no view", hint=hint)
+        return named
+
+    def _planned(self, named: NamedRelation, condition: str) -> Relation:
+        """Return the rows of a view that fulfil a condition, over stored relations."""
+        item = self._objects.items[named.id]
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (item.schema, item.name))
+        prefix = f"SELECT * FROM {quoted} WHERE ("
+        text = f"{prefix}{condition}\n)" if condition else f"SELECT * FROM {quoted}"
+        try:
+            statement = parse(text)
+            assert isinstance(statement, SelectStatement)
+            relation = self._expanded(plan_view(statement.query, self._objects).relation)
+        except SqlError as error:
+            if error.offset is not None:
+                error.offset = min(max(error.offset - len(prefix), 0), len(condition))
+            raise
+        if needs_context(relation):
+            raise UsageError(
+                f"'{named.name}' reads system relations or values of the session, which have no history",
+                hint="explain a view of tables and collections",
+            )
+        return relation
+
+    def _expanded(self, relation: Relation) -> Relation:
+        """Return a relation with all views replaced by their definitions."""
+
+        def stored(get: Get) -> Relation:
+            item = self._objects.items.get(get.id)
+            if item is not None and item.kind in (ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW):
+                return self._expanded(self._objects.meaning(item))
+            return get
+
+        return with_gets(relation, stored)
+
+    def _sources(self, ids: Collection[GlobalId]) -> dict[GlobalId, Source]:
+        sources: dict[GlobalId, Source] = {}
+        for identifier in ids:
+            spec, item = self._objects.collections.get(identifier), self._objects.items.get(identifier)
+            table = None if spec is not None else self._store.tables.table(identifier)
+            if table is not None and item is not None and item.kind is ObjectKind.TABLE:
+                table = replace(table, columns=tuple(map(stored_column, item.columns)))
+            source = spec or table
+            if source is None:
+                raise SqlError("42P01", f"a relation that the view reads was dropped: {self._title(identifier)}")
+            sources[identifier] = source
+        return sources
+
+    def _title(self, identifier: GlobalId) -> str:
+        spec = self._objects.collections.get(identifier)
+        return spec.name if spec is not None else self._objects.name_of(identifier) or str(identifier)
+
+    def _time(self, named: NamedRelation, ids: Collection[GlobalId], as_of: int | None) -> int:
+        """Return the time to read at.
+
+        Raises:
+            FrontierError: the sources are not known at that time, or at no common time.
+        """
+        begin, end, oldest, youngest, is_derived = BEGINNING, END_OF_TIME, "", "", False
+        for identifier in sorted(ids):
+            name = self._title(identifier)
+            since, upper = self._frontiers(identifier)
+            if since > begin:
+                begin, youngest = since, name
+            if upper < end:
+                end, oldest = upper, name
+                is_derived = not self._objects.is_sealed_by_hand(identifier)
+        if as_of is None and begin < end:
+            return end - 1
+        if as_of is None:
+            raise FrontierError(
+                f"there is no time at which all sources of '{named.name}' are known: '{oldest}' is final before"
+                f" {format_rfc3339(end)}, and the history of '{youngest}' begins at {format_rfc3339(begin)}",
+                hint=f"derive '{oldest}' up to the present: flowctl run --until-idle"
+                if is_derived
+                else f"query the view, which advances its sources: flowctl sql -c 'SELECT … FROM {named.name}'",
+            )
+        if not begin <= as_of < end:
+            limit = (
+                f"'{oldest}' is final only before {format_rfc3339(end)}"
+                if as_of >= end
+                else f"the history of '{youngest}' begins at {format_rfc3339(begin)}"
+            )
+            raise FrontierError(f"the rows of '{named.name}' are not known at {format_rfc3339(as_of)}: {limit}")
+        return as_of
+
+    def _frontiers(self, identifier: GlobalId) -> tuple[int, int]:
+        spec, item = self._objects.collections.get(identifier), self._objects.items.get(identifier)
+        known = self._store.collection(spec.name) if spec else self._store.tables.table(identifier)
+        if known is None:
+            raise UsageError(
+                f"nothing is stored in '{self._title(identifier)}' yet", hint="ingest its sources, and run flowctl run"
+            )
+        return max(known.since, item.known_from if item else BEGINNING), known.upper
+
+    def _traced(self, leaf: Leaf, source: Source, rows: list[Row], count: int, most: int) -> TracedRows:
+        columns = columns_of(source)
+        clock = next((place for place, column in enumerate(columns) if column.pointer == UUID_POINTER), None)
+        if clock is None:
+            shown = nsmallest(most, rows, key=repr)
+        else:
+            shown = nlargest(most, rows, key=lambda row: (row[clock], repr(row)))[::-1]
+        names = [column.name for column in columns]
+        fields = [column for column in range(len(columns)) if columns[column].pointer not in ("", UUID_POINTER)]
+        return TracedRows(
+            self._title(leaf.get.id),
+            source,
+            condition_text(leaf, names, len(fields)),
+            not leaf.conditions,
+            leaf.is_absence,
+            count,
+            tuple(shown),
+        )
+
+
+class _Reading:
+    """Reads relations over stored ones at one time."""
+
+    def __init__(self, store: Readable, sources: Mapping[GlobalId, Source], time: int) -> None:
+        self._store = store
+        self._time = time
+        self.sources = sources
+
+    def rows(self, relation: Relation) -> Iterator[list[Row]]:
+        """Yield the rows of a relation in batches."""
+        bounds = bounds_of(relation)
+
+        def contents(identifier: GlobalId, requested: Collection[int]) -> Iterator[list[Row]]:
+            source = self.sources[identifier]
+            return contents_at(self._store, source, self._time, requested, bounds.get(identifier))
+
+        return evaluate(relation, _all_columns(relation), contents)
+
+
+def _all_columns(relation: Relation) -> Finishing:
+    return Finishing((), None, 0, tuple(range(len(relation.types))))
+
+
+def _at_time(relation: Relation, time: int) -> Relation:
+    """Return a relation in which `now()` is a time."""
+    of_session = mentions(relation, is_of_session)
+    query = PlannedQuery(relation, _all_columns(relation), (), is_of_session=of_session)
+    return bind(query, (), time).relation
+
+
+def _only_row(batches: Iterator[list[Row]], named: NamedRelation, title: str, time: int) -> tuple[Row, int]:
+    """Return the only distinct row, and the number of its copies.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    counts: dict[Row, int] = {}
+    for batch in batches:
+        for row in batch:
+            counts[row] = counts.get(row, 0) + 1
+    if not counts:
+        raise UsageError(
+            f"no row of '{title}' at {format_rfc3339(time)} fulfils the condition",
+            hint="see its rows: flowctl sql -c 'SELECT … AS OF …'",
+        )
+    if len(counts) > 1:
+        shown = [_row_text(row, named) for row in list(counts)[:_MOST_EXAMPLES]]
+        more = f", and {len(counts) - len(shown):,} more" if len(counts) > len(shown) else ""
+        raise UsageError(
+            f"{len(counts):,} different rows of '{title}' fulfil the condition",
+            hint=f"choose one with --row or --where; they are {', '.join(shown)}{more}",
+        )
+    ((row, copies),) = counts.items()
+    return row, copies
+
+
+def _row_text(row: Row, named: NamedRelation) -> str:
+    pairs = zip(named.columns, row, strict=True)
+    return "(" + ", ".join(f"{column.name} = {literal_text(column.type, datum)}" for column, datum in pairs) + ")"
+
+
+def _again(restricted: Relation, contents: Mapping[GlobalId, list[Row]], copies: int) -> bool:
+    """Return whether a restricted view has its row as often from the traced rows alone."""
+
+    def traced(identifier: GlobalId, _: Collection[int]) -> Iterator[list[Row]]:
+        return iter([contents[identifier]])
+
+    return sum(map(len, evaluate(restricted, _all_columns(restricted), traced))) == copies
+
+
+def _merged(traced: Sequence[TracedRows]) -> Iterator[TracedRows]:
+    """Yield traced rows, each once: the parts of a view may read the same rows."""
+    seen: list[TracedRows] = []
+    for one in traced:
+        if one not in seen:
+            seen.append(one)
+            yield one
