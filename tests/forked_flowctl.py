@@ -17,6 +17,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -173,7 +174,22 @@ def _obey(order: dict[str, Any], streams: list[int]) -> None:
     sys.path[:0] = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     sys.argv = ["flowctl", *order["arguments"]]
     import_module("derive.failpoint").arm(os.environ.get("FLOW_FAILPOINT", ""))
-    import_module("derive.cli.main").main()
+    try:
+        import_module("derive.cli.main").main()
+    except SystemExit as ended:
+        _exit(int(ended.code or 0))
+
+
+def _exit(status: int) -> None:
+    """End this process as Python does, without freeing objects.
+
+    Freeing writes to every page that is shared with the server, so the system copies them all: 0.1 s of each command.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _import_all() -> None:
