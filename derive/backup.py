@@ -138,7 +138,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         unfinished = folder.is_dir() and any(folder.iterdir())
         raise UsageError(
-            f"{folder} is no backup: it has no {MANIFEST}",
+            f"{folder} is not a backup: it has no {MANIFEST}",
             hint="the backup is incomplete: take another one" if unfinished else None,
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
@@ -316,7 +316,7 @@ def require_empty(folder: Path) -> None:
         UsageError: the folder is a file, or is not empty.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder")
+        raise UsageError(f"{folder} is not a folder")
     if folder.is_dir() and any(folder.iterdir()):
         what = f"holds a backup, which has {MANIFEST}" if (folder / MANIFEST).exists() else "is not empty"
         raise UsageError(f"{folder} {what}", hint="name a folder that does not exist")
@@ -339,7 +339,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
     if folder.absolute().is_relative_to(store.root.absolute()):
         raise UsageError(f"{folder} lies in the data folder {store.root}", hint="name a folder elsewhere")
     if options.base is not None and not (options.base / MANIFEST).exists():
-        raise UsageError(f"{options.base} is no backup: it has no {MANIFEST}")
+        raise UsageError(f"{options.base} is not a backup: it has no {MANIFEST}")
     taking = _Taking(store.root, folder, options)
     with translated(folder), store.capabilities.keep_all():
         make_folders(folder.absolute(), PRIVATE)
@@ -518,7 +518,7 @@ class Verification:
             yield Finding("damaged", METADATA, told)
         _, commits = identity_of(db)
         if counted is not None and counted > commits:
-            what = f"it knows {commits:,} commits, and the folder has seen {counted:,}"
+            what = f"it has {commits:,} commits, but {counted:,} commits were made in the folder"
             yield Finding("older", METADATA, what)
 
     def _segment(self, segment: Segment) -> Finding | None:

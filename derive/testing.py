@@ -202,7 +202,7 @@ class VirtualTime:
         reached = show_offset(self._now, self._begin)
         raise TaskError(
             f"{self._most_ticks} ticks with documents have passed, but the test has only reached {reached}",
-            hint="advance by less, unless a derivation feeds back without end",
+            hint="advance by a shorter time; or check whether a derivation feeds back without end",
         )
 
     def settle(self) -> None:

@@ -40,7 +40,7 @@ from derive.schema.redaction import Redactor
 from derive.schema.shape import Shape, infer, locate
 from derive.suggest import distance, suggest
 
-_SHUFFLE_HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
+_SHUFFLE_HINT = "shuffle by the fields that are the key of the table: shuffle: {key: [/field]}"
 
 
 def check_tables(programs: Sequence[Program]) -> list[Issue]:
@@ -64,7 +64,10 @@ def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
     for step in program.steps:
         problem = _problem(step.statement, written)
         if problem:
-            message = f"{program.what} {problem}, but with 'shuffle: any' its documents come to any shard"
+            message = (
+                f"{program.what} {problem}, but with 'shuffle: any' any shard may process a document, and each shard"
+                f" has a table of its own"
+            )
             yield Issue("E528", message, script.locate(step.statement.begin), _SHUFFLE_HINT)
 
 
@@ -140,7 +143,7 @@ def _near(name: str, known: set[str]) -> str | None:
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
 
 
-_HINT = "compare a column that holds the shuffle key with the document's"
+_HINT = "compare a column that holds the shuffle key with the shuffle key of the document"
 _RESTRICTING = frozenset({"WHERE", "ON", "USING", "NATURAL", "HAVING"})
 _WRITING = frozenset({"INSERT", "REPLACE"})
 

@@ -71,15 +71,19 @@ def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, posi
             raise LambdaError(
                 f"migration {index} of '{task}' was applied and is no longer in the catalog: {text.strip()[:80]!r}",
                 position=position,
-                hint="restore it; to undo its effect, append a migration",
+                hint="put the migration back; to undo its effect, append another migration",
             )
         if migrations[index].text != text:
             differs = _first_difference(text, migrations[index].text)
-            was = f"it went on {text[differs:][:60]!r} here" if differs < len(text) else "it ended here"
+            was = (
+                f"the applied text continues here with {text[differs:][:60]!r}"
+                if differs < len(text)
+                else "the applied text ends here"
+            )
             raise LambdaError(
                 f"migration {index} of '{task}' was applied and has been edited since: {was}",
                 position=migrations[index].locate(differs),
-                hint="restore it, and append a migration with the change",
+                hint="restore the applied text, and append a migration with the change",
             )
 
 

@@ -155,9 +155,9 @@ def _what_is_missing(value: JSON, target: str) -> str | None:
     """Return the reason why editors cannot find the types with this `deno.json`; None if they can."""
     imports = value.get("imports", {}) if isinstance(value, dict) else None
     if not isinstance(imports, dict):
-        return "is not understood"
+        return "has no object of imports"
     if imports.get(NAME) == target:
         return None
     if NAME in imports:
-        return f"has another place for it, {json.dumps(imports[NAME])}"
-    return f"has its imports in {json.dumps(value['importMap'])}" if "importMap" in value else "does not have it"
+        return f"maps this name to {json.dumps(imports[NAME])}"
+    return f"has its imports in {json.dumps(value['importMap'])}" if "importMap" in value else "lacks this name"

@@ -129,7 +129,7 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
             message = f"transforms '{taken[method]}' and '{transform.name}' would both be the method '{method}'"
             issues.append(Issue("E532", message, transform.position, "rename one of them"))
         elif not method or method in RESERVED:
-            message = f"transform '{transform.name}' would be the method '{method}', which has a meaning already"
+            message = f"transform '{transform.name}' would be the method '{method}', which the runtime reserves"
             issues.append(Issue("E532", message, transform.position, "rename the transform"))
         taken.setdefault(method, transform.name)
     return issues
@@ -207,7 +207,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
 def _failure(spec: DerivationSpec, run: subprocess.CompletedProcess[str]) -> Issue:
     """Return the issue of a Deno failure that is not attributed to the module."""
     module = module_of(spec)
-    said = run.stderr.strip()[-500:] or f"it ended with status {run.returncode}"
+    said = run.stderr.strip()[-500:] or f"exit status {run.returncode}"
     return Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)
 
 

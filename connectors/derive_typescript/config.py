@@ -87,7 +87,7 @@ def refusal_of(spec: DerivationSpec) -> Issue | None:
     if not permissions or spec.limits.allows_permissions:
         return None
     message = f"the module of '{spec.name}' asks for permissions: {permissions}"
-    hint = "if you trust it, add --allow-permissions"
+    hint = "if you trust the module, add --allow-permissions"
     return Issue("E534", message, permissions.position or spec.collection.position, hint)
 
 
@@ -103,7 +103,7 @@ MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
 def _list_of(description: str, item: str, pattern: str = r"^[^\s,*][^,*]*$") -> dict[str, Any]:
     # Deno takes a list separated by commas, and an empty list would allow everything.
     desired = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
-    fault = {"errorMessage": f"this is not {item}", "x-code": "E017"}
+    fault = {"errorMessage": f"this value is not {item}", "x-code": "E017"}
     return {"type": "array", "description": description, "items": {**desired, **fault}}
 
 
@@ -112,7 +112,7 @@ _PERMISSIONS = {
     "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
     "type": "object",
     "properties": {
-        "net": _list_of("Hosts, each perhaps with a port, to connect to.", "a host such as 'example.com:443'"),
+        "net": _list_of("Hosts to connect to, with or without a port.", "a host such as 'example.com:443'"),
         "read": _list_of("Files and folders to read.", "the path of a file or folder"),
         "env": _list_of(
             "Environment variables to read.", "the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"

@@ -89,7 +89,7 @@ class TypeScriptConnector:
         notes = [] if settings.note is None else [settings.note]
         files = []
         if {".", ".."} & set(spec.name.split("/")):
-            notes.append(f"'{spec.name}' gets no file of types: '.' and '..' are no names of folders")
+            notes.append(f"no file of types is written for '{spec.name}': no folder can have the name '.' or '..'")
         else:
             interfaces = root / GENERATED_FOLDER / "typescript" / f"{spec.name}.ts"
             files.append(GeneratedFile(interfaces, generate_interfaces(spec)))

@@ -238,7 +238,7 @@ def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
         ProtocolError: there is no binding with this index.
     """
     if message.binding >= len(bindings):
-        known = f"there are {len(bindings)}, counted from 0"
+        known = f"the session has {len(bindings)} bindings, numbered from 0"
         raise ProtocolError(f"{type(message).__name__} names an unknown binding, {message.binding}: {known}")
     return bindings[message.binding]
 

@@ -72,7 +72,7 @@ class FilesConnector:
         root = Path(request.materialization.config["path"])
         paths = [root / binding.resource["path"] for binding in request.materialization.bindings]
         missing = [path for path in (folder_of(root, request.materialization.name), *paths) if not path.is_dir()]
-        with reporting(f"cannot make {root} ready"):
+        with reporting(f"cannot create folders in {root}"):
             for path in missing:
                 if not request.dry_run:
                     make_folders(path)
@@ -81,7 +81,7 @@ class FilesConnector:
             raise EndpointError(f"{nearest} is not a folder")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise DeniedError(
-                f"nothing can be written into {nearest}",
+                f"the user of the connector cannot write into {nearest}",
                 hint="grant the user of the connector the right to write there",
             )
         return "\n".join(f"make the folder {path}" for path in dict.fromkeys(missing))
@@ -93,19 +93,19 @@ class FilesConnector:
 
 def _of_column(field: Field) -> Constraint:
     if field.name == DELETED:
-        return Constraint(ConstraintType.FIELD_FORBIDDEN, f"'{DELETED}' is the column of rows that are deleted")
+        return Constraint(ConstraintType.FIELD_FORBIDDEN, f"'{DELETED}' is the column that marks deleted rows")
     if field.is_key:
         return Constraint(ConstraintType.LOCATION_REQUIRED, "it is part of the key")
     if not field.pointer:
-        return Constraint(ConstraintType.FIELD_OPTIONAL, "whole documents are columns of text")
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "a whole document is stored in a column of text")
     if kind_of(field) == "json":
-        return Constraint(ConstraintType.FIELD_OPTIONAL, "it is a column of JSON as text")
-    return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it is a typed column")
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are stored as JSON in a column of text")
+    return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")
 
 
 def _of_line(field: Field) -> Constraint:
     if field.is_key:
         return Constraint(ConstraintType.LOCATION_REQUIRED, "it is part of the key")
     if not field.pointer:
-        return Constraint(ConstraintType.FIELD_REQUIRED, "lines are whole documents")
-    return Constraint(ConstraintType.FIELD_FORBIDDEN, "lines are whole documents, which have it")
+        return Constraint(ConstraintType.FIELD_REQUIRED, "each line is a whole document")
+    return Constraint(ConstraintType.FIELD_FORBIDDEN, "each line is a whole document, which contains the field")

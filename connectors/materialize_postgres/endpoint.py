@@ -39,14 +39,14 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
     "3F000": (EndpointError, "create the schema, or name another"),
     "40": (BusyError, "another transaction changed the same rows; flowctl retries"),
     "53100": (DiskFullError, "make space on the server's disk"),
-    "53": (EndpointGoneError, "the server has no connection or memory to spare"),
+    "53": (EndpointGoneError, "the server has no free connections or memory"),
     "54001": (EndpointError, "exclude fields that are nested too deeply"),
     "54011": (EndpointError, "exclude fields: a table of PostgreSQL has at most 1,600 columns, dropped ones included"),
     "54": (EndpointError, "see the limits of PostgreSQL, and exclude fields"),
     "55": (BusyError, "another session holds a lock; flowctl retries"),
     "57": (EndpointGoneError, "the server is stopping or starting; flowctl retries"),
     "58": (EndpointGoneError, "see the server's log"),
-    "08": (EndpointGoneError, "check whether the server runs"),
+    "08": (EndpointGoneError, "check that the server runs and that this address is correct"),
 }
 """Class of the error, and its hint, by SQLSTATE or by prefix of the SQLSTATE."""
 
@@ -493,7 +493,10 @@ class PostgresEndpoint:
         if not rows:
             return None
         if rows[0][-1] not in ("r", "p"):
-            raise EndpointError(f"'{'.'.join(path)}' in {self._where} is no table", hint="name another one")
+            raise EndpointError(
+                f"'{'.'.join(path)}' in {self._where} is not a table",
+                hint="name a table, or a table that does not exist",
+            )
         columns = {
             name: ExistingColumn(name, of, not_null, comment, has_default)
             for name, of, not_null, comment, has_default, _, _ in rows

@@ -236,8 +236,8 @@ def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | st
     if (there.type, column.type) in dialect.widenings and (dialect.widens_keys or not column.is_key):
         return replace(column, name=there.name)
     return (
-        f"its column '{there.name}' has type {there.type}, and values of '{column.field}' are {column.kind.value} now,"
-        f" which is {column.type}"
+        f"its column '{there.name}' has type {there.type}, but values of '{column.field}' are {column.kind.value} now,"
+        f" and need a column of type {column.type}"
     )
 
 
@@ -259,7 +259,7 @@ def _key_faults(table: Table, existing: ExistingTable, dialect: Dialect) -> Iter
         if fold(column.name) not in there:
             yield column.field, f"{is_keyed if there else f'the table {name!r} has no primary key'}, without it"
     if there - desired and not table.delta_updates:
-        yield "", f"{is_keyed}, and '{sorted(there - desired)[0]}' is no field of the collection's key"
+        yield "", f"{is_keyed}, and '{sorted(there - desired)[0]}' is not a field of the collection's key"
 
 
 def constrain(
@@ -333,7 +333,9 @@ def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Con
     """Return the constraint of a field that can only be null; an existing column would keep old values."""
     if find_column(existing, dialect.naming.column(field.name), dialect) is None:
         return Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
-    return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")
+    return Constraint(
+        ConstraintType.UNSATISFIABLE, "its values can only be null now, but the table has a column of the field"
+    )
 
 
 def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
@@ -342,9 +344,11 @@ def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: 
     if field.pointer == "":
         if delta_updates:
             return Constraint(ConstraintType.LOCATION_RECOMMENDED, "whole documents can be stored")
-        return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
+        return Constraint(
+            ConstraintType.LOCATION_REQUIRED, "the stored document of a row is reduced with later documents"
+        )
     if column.kind is Kind.JSON and is_there:  # the column would keep outdated values
-        return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it has a column")
+        return Constraint(ConstraintType.LOCATION_RECOMMENDED, "the table has a column of the field")
     if column.kind is Kind.JSON:
         return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document contains as well")
     return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")
@@ -362,5 +366,5 @@ def _collided(
         first = min(names, key=lambda name: (not columns[name].is_key, columns[name].name not in there, name))
         for name in names:
             if name != first:
-                reason = f"in {dialect.title} its column would be that of '{first}'"
+                reason = f"in {dialect.title}, '{first}' would have the same column"
                 yield name, Constraint(ConstraintType.FIELD_FORBIDDEN, reason)

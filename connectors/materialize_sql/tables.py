@@ -152,9 +152,11 @@ def table_path(schema: tuple[str, ...], name: str, dialect: Dialect) -> tuple[st
     Raises:
         EndpointError: the name is not allowed for a table of a binding.
     """
-    reason = "checkpoints are in it" if name == CHECKPOINTS else dialect.naming.refusal(name)
+    reason = (
+        "this name is reserved for the table of checkpoints" if name == CHECKPOINTS else dialect.naming.refusal(name)
+    )
     if reason is not None:
-        raise EndpointError(f"no table can be called '{name}': {reason}", hint="name another one")
+        raise EndpointError(f"a table cannot have the name '{name}': {reason}", hint="choose another name")
     return (*schema, name)
 
 
@@ -217,7 +219,7 @@ class Tables:
         migration = migrate(table, self.endpoint.describe(path), self.dialect)
         for field, reason in migration.faults.items():
             what = f"table '{'.'.join(path)}' cannot have the field '{field}': {reason}" if field else reason
-            hint = "exclude the field, or name another table; rows that are there are never changed to fit"
+            hint = "exclude the field, or name another table; existing rows are never converted"
             raise EndpointError(what, hint=hint)
         return migration
 

@@ -78,10 +78,10 @@ def _typed(*types: type, reason: str) -> Encoder:
     return encode
 
 
-_booleans = _typed(bool, reason="is no boolean")
-_integers = _typed(int, reason="is no integer")
-_numbers = _typed(int, float, reason="is no number")
-_texts = _typed(str, reason="is no string")
+_booleans = _typed(bool, reason="is not a boolean")
+_integers = _typed(int, reason="is not an integer")
+_numbers = _typed(int, float, reason="is not a number")
+_texts = _typed(str, reason="is not a string")
 
 
 def _bigints(values: Sequence[Value]) -> Sequence[Any]:
@@ -97,7 +97,7 @@ def _any_integers(values: Sequence[Value]) -> Sequence[Any]:
     if types <= {int, _NONE}:
         return values
     if not types <= {int, str, float, _NONE}:
-        raise unfit(values, lambda value: type(value) in (int, str, float), "is no integer")
+        raise unfit(values, lambda value: type(value) in (int, str, float), "is not an integer")
     return [_integer(row, value) for row, value in enumerate(values)]
 
 
@@ -107,16 +107,16 @@ def _integer(row: int, value: Any) -> int | None:
     if written:
         return int(written[1])
     if kind is str or (kind is float and not value.is_integer()):
-        raise Unfit(row, value, "is no integer")
+        raise Unfit(row, value, "is not an integer")
     return None if value is None else int(value)
 
 
 def _decimals(values: Sequence[Value]) -> Sequence[Any]:
     if not {int, float, str, _NONE}.issuperset(map(type, values)):
-        raise unfit(values, lambda value: type(value) in (int, float, str), "is no number")
+        raise unfit(values, lambda value: type(value) in (int, float, str), "is not a number")
     texts = [value if value is None or type(value) is str else repr(value) for value in values]
     if not all(text is None or _DECIMAL.fullmatch(text) for text in texts):
-        raise unfit(texts, lambda text: _DECIMAL.fullmatch(text) is not None, "is no number")
+        raise unfit(texts, lambda text: _DECIMAL.fullmatch(text) is not None, "is not a number")
     return texts
 
 
@@ -144,9 +144,9 @@ def _in_utc(row: int, text: Any) -> str:
     """Return a timestamp in UTC, rounded to microseconds as in PostgreSQL; a leap second is 0 s of the next minute."""
     written = _DATE_TIME.fullmatch(text)
     if written is None:
-        raise Unfit(row, text, "is no time of RFC 3339")
+        raise Unfit(row, text, "is not an RFC 3339 time")
     if text.startswith("0000"):
-        raise Unfit(row, text, "has the year 0000, and years are 1 to 9999")
+        raise Unfit(row, text, "has the year 0000, but a timestamp has a year from 1 to 9999")
     day, hour, minute, second, fraction, _, sign, *offset = written.groups()
     try:
         begin = datetime.fromisoformat(f"{day}T{hour}:{minute}:00")
@@ -154,7 +154,7 @@ def _in_utc(row: int, text: Any) -> str:
         if int(second) > _LEAP_SECOND or hours > _LAST_HOUR or minutes > _LAST_MINUTE:
             raise ValueError
     except ValueError:
-        raise Unfit(row, text, "is no time of RFC 3339") from None
+        raise Unfit(row, text, "is not an RFC 3339 time") from None
     micros = int((Decimal(f"0{fraction or '.0'}") * _PER_SECOND).to_integral_value(ROUND_HALF_EVEN))
     ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
     try:
@@ -191,7 +191,7 @@ _ENCODERS: dict[Kind, Encoder] = {
     Kind.NUMBER: _numbers,
     Kind.DECIMAL: _decimals,
     Kind.TEXT: _texts,
-    Kind.DATE: _matching(_DATE, "is no date of the years 1 to 9999"),
+    Kind.DATE: _matching(_DATE, "is not a date of the years 1 to 9999"),
     Kind.TIMESTAMP: _timestamps,
     Kind.JSON: _jsons,
 }

@@ -195,4 +195,4 @@ def _constraint(field: Field) -> Constraint:
         return Constraint(ConstraintType.LOCATION_REQUIRED, "it is part of the key")
     if not field.pointer:
         return Constraint(ConstraintType.FIELD_REQUIRED, "whole documents are posted")
-    return Constraint(ConstraintType.FIELD_FORBIDDEN, "whole documents are posted, which have it")
+    return Constraint(ConstraintType.FIELD_FORBIDDEN, "whole documents are posted, which contain the field")

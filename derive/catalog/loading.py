@@ -306,7 +306,9 @@ class SchemaLoader:
         before = self._report.count
         for type_at in at.elements() if isinstance(at.value, list) else (at,):
             if type_at.value is None:
-                self._report.add("E403", "null without quotes is no type: write it in quotes", type_at, 'write "null"')
+                self._report.add(
+                    "E403", "null without quotes is not a type, but the value null", type_at, 'write "null"'
+                )
             elif not isinstance(type_at.value, str) or type_at.value not in (*_TYPES, "fractional"):
                 guess = suggest(str(type_at.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"

@@ -268,8 +268,8 @@ class _AnnotationCheck:
         if location and location[:-1] not in annotations:
             parent = f"'{show_location(location[:-1])}'" if location[1:] else "the root"
             message = (
-                f"'{self._where}' has the strategy '{annotation.strategy}', and {parent} above it"
-                " has no strategy, so it would never apply"
+                f"'{self._where}' has the strategy '{annotation.strategy}', but {parent} above it"
+                " has no strategy, so the annotation would never apply"
             )
             self._report.add("E411", message, self._at, "add 'reduce: {strategy: merge}' there")
         pointers = self._pointers(annotation) if annotation.key else []

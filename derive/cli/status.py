@@ -189,7 +189,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
 
 
 def _since(at: str | None) -> str:
-    return "from its next run on" if at is None else f"since {at}"
+    return "from the next run of the task on" if at is None else f"since {at}"
 
 
 def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:

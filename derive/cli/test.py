@@ -100,7 +100,9 @@ def _render_mismatch(mismatch: Mismatch) -> list[str]:
         if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
             missing = difference.actual is MISSING
             document = dump_exact(difference.expected if missing else difference.actual).decode()
-            lines.append(f"  {key}  {'is missing; expected' if missing else 'is not expected; there is'} {document}")
+            lines.append(
+                f"  {key}  {'is missing; expected' if missing else 'is not expected; the test produced'} {document}"
+            )
             continue
         shown = [
             "nothing" if value is MISSING else dump_exact(value).decode()

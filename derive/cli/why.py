@@ -287,7 +287,8 @@ def _key_of(spec: CollectionSpec, text: str) -> bytes:
     scalars = all(item is None or isinstance(item, bool | int | str) for item in components)
     if len(components) != len(spec.key) or not scalars:
         raise UsageError(
-            f"--key {text} is no key of '{spec.name}'", hint=f"it is a JSON array with a value for each of [{pointers}]"
+            f"--key {text} is not a key of '{spec.name}'",
+            hint=f"a key is a JSON array with a value for each of [{pointers}]",
         )
     return pack(components)
 

@@ -301,7 +301,7 @@ def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Orde
     ):
         raise SqlError(
             "0A000",
-            f"{function.function} is not supported over this frame of peers",
+            f"{function.function} is not supported over a frame of RANGE or GROUPS",
             hint="Use ROWS instead of RANGE or GROUPS.",
         )
     everything = f"{window} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"

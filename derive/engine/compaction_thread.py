@@ -16,7 +16,7 @@ _SWITCH_SECONDS = 0.0005
 
 
 class CompactionThread:
-    """Compacts in a thread of its own for the length of the block.
+    """Runs compactions in a separate thread while the block runs.
 
     Args:
         compact: runs a compaction.
@@ -39,7 +39,7 @@ class CompactionThread:
         self._thread.join(_PATIENCE_SECONDS)
 
     def check(self) -> None:
-        """Raise the error since the last call, if there is one."""
+        """Raise the error of a compaction that failed after the last call, if there is one."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -50,7 +50,7 @@ class CompactionThread:
             sys.setswitchinterval(_SWITCH_SECONDS)
             try:
                 self._compact()
-            except BaseException as error:  # any error is raised again in `check`
+            except BaseException as error:  # `check` raises every error again
                 self._error = error
             finally:
                 sys.setswitchinterval(before)

@@ -1,9 +1,10 @@
-"""Joint transactions: the derivations of a cycle advance and commit together.
+"""Cycle transactions: the derivations of a cycle advance and commit together.
 
-Alone, each task of a cycle takes one step after another, with a transaction and a commit for each; the length of a step
-depends on the output of the other tasks. In a joint transaction one worker takes all these steps. If it fails, the
-preceding rounds of steps are repeated jointly, and then each task takes its own step, so that only the failing task
-stops, and the others advance as far as possible.
+Without a cycle transaction, the tasks take turns: each step of a task is a transaction with a commit, and its length
+depends on the output of the other tasks. In a cycle transaction, one worker takes the steps of all tasks, in rounds.
+
+If a round fails, a second cycle transaction repeats the rounds before the failure. Then each task takes its own step.
+So only the failing task stops, and the other tasks advance as far as possible.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _MOST_PATIENCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A task of a cycle before a joint transaction.
+    """A task of a cycle before a cycle transaction.
 
     Attributes:
         task: the task.
         derivation: its transactor.
         inputs: its inputs.
-        step: its next step alone, if there is one.
+        step: the step that the task would take without a cycle transaction; None without one.
     """
 
     task: Task
@@ -48,7 +49,7 @@ class Member:
 
 
 class CycleTransaction:
-    """Joint transactions of one cycle.
+    """Cycle transactions of one cycle.
 
     Args:
         store: the data folder.
@@ -63,8 +64,8 @@ class CycleTransaction:
         self._derivations = derivations
         self._limits = limits
         self._log = TaskLog(store.root, derivations[0].spec.name)
-        self._apart = 0  # number of turns that tasks take alone before the next joint transaction
-        self._patience = 1  # number of turns that tasks take alone after the next failure
+        self._apart = 0  # number of single steps before the next cycle transaction
+        self._patience = 1  # number of single steps after the next failure
 
     def advance(
         self,
@@ -74,18 +75,18 @@ class CycleTransaction:
         now: int,
         working: Callable[[str, int], None],
     ) -> dict[str, Committed]:
-        """Run one joint transaction, as far as frontiers and limits allow.
+        """Run one cycle transaction, as far as frontiers and limits allow.
 
         Args:
             tasks: tasks of the cycle, by name.
             looks: inputs of each task.
-            steps: next step of each task alone.
+            steps: the step that each task would take without a cycle transaction.
             now: timestamp up to which the sources are sealed.
-            working: called with each task's name and 0 at the start, and then with the first task's number of processed
-                documents; not called without a transaction.
+            working: called at the start with the name of each task and 0, and then with the name of the first task and
+                its number of processed documents; not called without a transaction.
 
         Returns:
-            Committed work by task; empty if each task must take its step alone.
+            Committed work by task; empty if each task must take its own step.
 
         Raises:
             FencedError: another run has fenced this run.
@@ -107,7 +108,7 @@ class CycleTransaction:
         return self._try(members, now, partial(working, members[0].task.spec.name), begun)
 
     def _is_worthwhile(self, members: Sequence[Member]) -> bool:
-        """Return whether there are documents to process, and few enough not to share them between shards."""
+        """Return whether there are documents to process, and so few that one shard can process all."""
         steps = [(member, member.step) for member in members if member.step and member.step.has_documents]
         return bool(steps) and all(
             member.task.shards == 1
@@ -132,13 +133,17 @@ class CycleTransaction:
             self._apart, self._patience = self._patience, min(2 * self._patience, _MOST_PATIENCE)
             went_well = min(message.rounds for message in errors)
             for message in errors:
-                self._log.write("warn", f"a joint transaction failed: {FlowError.from_json(message.error or {})}")
+                self._log.write(
+                    "warn",
+                    f"a transaction of the cycle failed, and is retried with fewer rounds:"
+                    f" {FlowError.from_json(message.error or {})}",
+                )
             if went_well == 0 or (rounds is not None and went_well >= rounds):
                 return {}
             rounds = went_well
 
     def _prepare(self, members: Sequence[Member], now: int) -> Limits:
-        """Prepare the executor for all pending work; return the limits of the place that executes it."""
+        """Prepare the executor for all pending work; return the limits of the place that executes the work."""
         waiting = [
             read for member in members for read in member.task.reads(member.inputs, member.task.spec.inputs, now)
         ]
@@ -150,10 +155,10 @@ class CycleTransaction:
             for member, transaction in zip(members, transactions, strict=True)
         ]
         limits, size = transactions[0].limits, size_of([read for part in transactions for read in part.reads])
-        # Documents fed back are about as large as stored ones.
+        # A document that is fed back is about as large as a stored document.
         documents = min(limits.documents, limits.bytes * size.documents // max(size.bytes, 1))
         uppers: dict[str, int] = {}
-        for member in members:  # the tasks looked at different times: no task may read beyond the lowest upper
+        for member in members:  # each task read the uppers at another time: no task may read beyond the lowest upper
             for name, upper in member.inputs.uppers.items():
                 uppers[name] = min(upper, uppers.get(name, upper))
         cycle = Cycle(

@@ -28,17 +28,20 @@ from derive.time.positions import Place, offset_of
 
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:
-    """Return the number of shards of a task that has never run: one on a cycle, whose small steps are sequential."""
+    """Return the number of shards of a task that has never run.
+
+    A task on a cycle has one shard, because the steps of a cycle are sequential.
+    """
     return 1 if has_feedback(spec) else cores
 
 
 def has_feedback(spec: DerivationSpec) -> bool:
-    """Return whether a derivation is on a cycle, with others or by itself."""
+    """Return whether a derivation is on a cycle: it reads itself, directly or through other derivations."""
     return any(read.feedback for read in spec.inputs)
 
 
 def keeps_state(spec: DerivationSpec) -> bool:
-    """Return whether lambdas can combine documents: through a key, state or feedback."""
+    """Return whether a result can depend on several documents: through a shuffle key, state or feedback."""
     state = find_runtime(spec.connector).keeps_state(spec)
     return state or any(transform.shuffle.kind != "any" or transform.input.feedback for transform in spec.transforms)
 
@@ -94,7 +97,7 @@ class Derivation:
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, and remove their uncommitted files and state.
 
-        If its collection belongs to another writer, the task is opened with this error, and writes nothing.
+        If the collection belongs to another writer, the opened task has this error, and writes nothing.
         """
         store, spec, refused = self.store, self.spec, None
         try:
@@ -110,7 +113,7 @@ class Derivation:
         return self._opened(capability, state, refused)
 
     def _opened(self, capability: TaskCapability, state: TaskState, refused: OwnedError | None) -> Opened:
-        """Return the opened task, by the present names of its transforms."""
+        """Return the opened task, with the present names of the transforms."""
         store, spec = self.store, self.spec
         renamed = renaming_of(spec, state)
         if renamed is not None:
@@ -185,7 +188,7 @@ class Derivation:
         return self.store.commit_task(capability, recorded, [CollectionUpdate(name, prepared.segments, upper)])
 
     def recorded(self, transaction: Transaction, commit: TaskCommit) -> TaskCommit:
-        """Return a commit of a transaction with the circumstances that a replay needs."""
+        """Return a commit that also records the facts that a replay needs."""
         if self.facts.definition is None:
             self.facts.definition = definition_of(self.spec)
         clamp = transaction.capability.frontiers[self.spec.name]
@@ -207,7 +210,7 @@ def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
 
 
 def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
-    """Return the error of a task that would look for its state on other shards than those with the state, or None."""
+    """Return the error of a task whose edited shuffle separates keys from their state; None otherwise."""
     for transform in spec.transforms:
         before, now = state.places.get(transform.input.state_key), place_of(spec, transform)
         if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
@@ -222,5 +225,5 @@ def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
 
 def _raise_first(messages: Sequence[Message]) -> None:
     errors = [FlowError.from_json(message.error) for message in messages if message.error]
-    if errors:  # the result is deterministic, and permanent errors come before transient ones
+    if errors:  # a deterministic choice: a permanent error before a transient one
         raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

@@ -1,14 +1,14 @@
 """Edits: changes of a derivation after it had published documents, and their acceptance.
 
-Most edits apply from now on. Some would count published or stored documents a second time, or would continue them by
-other rules. Such an edit raises no error by itself, and cannot be undone. So the edit stops its task, and no other;
-`flowctl run --accept` applies it once, and the task records the acceptance.
+Most edits apply to later documents only. Some edits would count published or stored documents a second time, or would
+continue stored documents by other rules. The effect raises no error and cannot be undone. So such an edit stops its
+task, and no other task; `flowctl run --accept` applies the edit once, and the task records the acceptance.
 
-A run reports an edit that waits by an entry in the task's log, which is valid while the run is alive.
+A run reports a waiting edit by an entry in the task's log. The entry is valid while the run is alive.
 
-Editing a lambda is usually intended: later documents are derived by the new lambda, and earlier ones stay. This causes
-no error, so the user would not notice it. Therefore a task records a fingerprint of each part at its last run, and
-every edit since its output began.
+An edit of a lambda does not wait: the new lambda derives later documents, and earlier documents stay. The user would
+not notice the difference. So a task records a fingerprint of each part at its last run, and every edit since the
+output of the task began.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Unaccepted:
     Attributes:
         part: the edited part: an input, by state key.
         message: the edit, and its consequence.
-        hint: alternatives to acceptance and starting over.
+        hint: ways out other than to accept the edit or to start over.
         position: position of the part in the catalog.
         accepted: the message after the edit is accepted.
-        former: name of an input that is not in the catalog any more, and that the edit also concerns.
+        former: name of a removed input that the edit also concerns; None for none.
     """
 
     part: str
@@ -129,7 +129,7 @@ _REDUCTIONS = "/reductions"
 
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
-    """Return, for each part of a derivation by `state_key` or name of shared code, a text that an edit changes."""
+    """Return the fingerprint of each part of a derivation, by `state_key` or name of shared code."""
     parts = {
         transform.input.state_key: f"{transform.input.source} {hash_of(transform)}" for transform in spec.transforms
     }
@@ -149,14 +149,14 @@ def edits_of(
     reset: str | None = None,
     told: Collection[str] = (),
 ) -> tuple[Edit, ...]:
-    """Return every edit made after a task's output began: recorded ones, and those that its next run will find.
+    """Return every edit made after a task's output began: recorded edits, and edits that the next run will record.
 
     Args:
         spec: the derivation as it is now.
         state: recorded state of the task.
-        upper: the upper of its output, from which on new edits apply, if it runs now; None if it does not run.
-        reset: the command that starts the task over; None for that of a task without readers.
-        told: names of removed transforms that are reported elsewhere.
+        upper: the upper of the output, from which on new edits apply; None if the task does not run now.
+        reset: the command that starts the task over; None for the command of a task without readers.
+        told: names of removed transforms that another edit reports.
     """
     if not state.transactions or not state.fingerprints:
         return ()

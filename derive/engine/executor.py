@@ -20,14 +20,14 @@ class Executor(Protocol):
     """Executes transactions up to, but not including, their commit."""
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
-        """Prepare for the next transaction of a task.
+        """Prepare the next transaction of a task.
 
         Args:
             load: the task's pending work.
             limits: limits for cutting the work.
 
         Returns:
-            Limits of the place that will execute the work, within the given ones.
+            Limits of the place that will execute the work; none is above the given limit.
         """
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:

@@ -1,9 +1,9 @@
 """Following: an input moves to the relation that now has its source's name.
 
-An input of a table or materialized view takes a *switch*: at one timestamp, the rows of the former relation that the
-input has read are retracted, and those of the new relation are inserted. For the task this equals one commit that
-empties a table and fills it again. The switch is recorded with the task before its rows are read, so it is the same
-after a crash. Its rows are in a file of the data folder, which is written again if it is missing.
+An input of a table or materialized view takes a *switch*: at one timestamp, the input retracts the rows that it has
+read of the former relation, and inserts the rows of the new relation. For the task, a switch equals one commit that
+empties a table and fills it again. The task records the switch before the rows are read, so the switch is the same
+after a crash. A file of the data folder holds the rows of the switch; a missing file is written again.
 
 A derivation that cannot retract rows, and a reader of a collection that was reset, start over.
 """
@@ -43,7 +43,7 @@ _DELETION = "_meta"
 
 
 def takes_back(task: TaskSpec, spec: InputSpec) -> bool:
-    """Return whether a task can retract the rows of an input. If so, the task need not start over."""
+    """Return whether a task can retract the rows of an input; otherwise the task must start over."""
     if not isinstance(task, DerivationSpec):
         return True
     script = task.transforms[spec.index].script
@@ -71,7 +71,7 @@ def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Li
     other = known and store.tables.of_relation(known.relation)
     if known is None or (former and not other and not known.documents):  # no relation has the name yet
         return "wait"
-    if other and other.upper >= END_OF_TIME:  # dropped; its rows are there only as long as others read them
+    if other and other.upper >= END_OF_TIME:  # dropped; the rows are kept only while a reader needs them
         return "wait"
     if other and store.replaces_nothing(spec.source, place.relation):  # there is nothing to retract
         return "switch"
@@ -108,23 +108,23 @@ def find_switch(
 def write_switch(
     store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int, epoch: int
 ) -> tuple[Segment, ...]:
-    """Write the rows of a switch: deletions of rows that an input has read, and insertions of the new relation's rows.
+    """Write the rows of a switch: deletions of the rows that an input has read, and insertions of the new rows.
 
-    They follow the rows of the former relation that the input has yet to read, which an endpoint may have stored.
+    Before them, write the rows of the former relation that the input has yet to read: an endpoint may have stored them.
 
     Args:
         store: the data folder.
-        task: which reads.
-        spec: its input.
-        place: the relation that it has read, and the switch.
-        position: adjusted clock below which it has read the former relation.
-        epoch: of the run.
+        task: name of the reading task.
+        spec: the task's input.
+        place: the relation that the input has read, and the switch.
+        position: adjusted timestamp before which the input has read the former relation.
+        epoch: epoch of the run.
 
     Returns:
         Durable segments that belong to no collection; `remove_switches` removes them.
 
     Raises:
-        StorageError: one of the relations is not known at its time any more.
+        StorageError: the history of a relation at the time of the switch was compacted.
     """
     switch = place.switch
     assert switch is not None
@@ -147,7 +147,7 @@ def write_switch(
 
 
 def _documents_of(store: Readable, table: GlobalId, spec: InputSpec, end: int) -> Counter[tuple[str, bytes]]:
-    """Return the rows that an input reads of a table before a time, with their counts."""
+    """Return the rows of a table that an input reads before a timestamp, each with its count."""
     counts: Counter[tuple[str, bytes]] = Counter()
     for update in read_updates(store, table, spec.not_before or BEGINNING, end):
         counts[update.text, update.key] += update.diff
@@ -167,7 +167,7 @@ def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> t
 
 
 def remove_switches(root: Path, task: str, epoch: int) -> None:
-    """Remove the files of a task's switches, except switches in progress and those of runs with a later epoch."""
+    """Remove the files of a task's switches, except of a switch in progress and of runs with a later epoch."""
     folder = (root / collection_folder(_collection_of(task, epoch))).parent
     for epochs in folder.glob("*"):
         if int(epochs.name.rstrip("@")) <= epoch:

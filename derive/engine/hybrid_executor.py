@@ -1,12 +1,12 @@
 """The executor of a run: starts in this process at once, and moves to Spark if that pays off.
 
-Work that takes this process `w` seconds takes Spark `w / g`, where the gain `g` is the number of cores with work, less
-the cost of moving documents to workers. Before that come `c` seconds: Spark's start, or a job for one more transaction.
+Work that takes this process `w` seconds takes Spark `w / g`. The gain `g` is the number of cores with work, less the
+cost of moving documents to workers. Spark first needs `c` seconds: for its start, or for the job of a transaction.
 While Spark starts, this process works at a fraction `k` of its speed. So Spark is faster if `c + (w - k * c) / g < w`,
 that is if `w > c * (g - k) / (g - 1)`.
 
-Spark starts in the background. Meanwhile this process works on the backlog in short transactions, so that Spark takes
-over soon. The place of a transaction changes only its speed (law L1).
+Spark starts in the background. During the start, this process executes the backlog in short transactions, so that Spark
+can soon execute the next transaction. The place of a transaction changes only its speed (law L1).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EFFICIENCY = 0.85
 """Work of a Spark core relative to this process."""
 
 STARTING_TAKES = 0.8
-"""Number of cores that Spark's start takes from this process."""
+"""Number of cores that Spark uses during its start, and that this process lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class CostModel:
         return self._pays(sum(work.seconds for work in waiting), waiting, self.start_seconds, kept)
 
     def is_job(self, work: Work, waiting: Collection[Work]) -> bool:
-        """Return whether a job on running Spark pays off for a task; other pending work counts as parallel parts."""
+        """Return whether a job on a running Spark is faster for a task; pending work of other tasks counts as parts."""
         if self.local_documents is not None:
             return work.documents > self.local_documents
         return self._pays(work.seconds, waiting, JOB_SECONDS, 0.0)
@@ -102,13 +102,13 @@ class LocalLimits:
     """Limits of a transaction in this process.
 
     Attributes:
-        seconds: approximate duration of a transaction while Spark starts. Otherwise it is unlimited: with much state,
-            many short transactions take longer than one.
+        seconds: approximate duration of a transaction while Spark starts. At other times the duration is unlimited:
+            with much state, many short transactions take longer than one.
         first: number of documents in the first transaction of a task, whose rate is unknown.
         documents: maximum number of documents in a transaction of several shards, which is held in memory.
         bytes: maximum stored bytes in such a transaction.
-        telling: number of documents that is enough to measure a task's rate.
-        rate: assumed documents per second of an unmeasured task: high, so that Spark does not start for nothing.
+        telling: number of documents that are enough to measure the rate of a task.
+        rate: assumed documents per second of an unmeasured task; high, so that Spark does not start for small work.
     """
 
     seconds: float = 1.5
@@ -136,7 +136,7 @@ class HybridExecutor:
     Args:
         spark: Spark.
         cost_model: cost model of Spark.
-        report: prints that Spark starts, or why it does not.
+        report: prints that Spark starts, or the reason why Spark does not start.
         started: called with the seconds of Spark's start.
         limits: limits of transactions in this process.
     """
@@ -159,7 +159,7 @@ class HybridExecutor:
         self._turn = threading.Lock()
         self._loads: dict[str, Load] = {}
         self._elsewhere: set[str] = set()  # tasks whose next transaction runs on Spark
-        self._lost: set[str] = set()  # tasks that have lost a transaction here, perhaps because of memory
+        self._lost: set[str] = set()  # tasks of which this process lost a transaction, perhaps for lack of memory
         self._starter: threading.Thread | None = None
         self._failure: FlowError | None = None
         self._is_up = False
@@ -212,7 +212,7 @@ class HybridExecutor:
         return messages
 
     def _fits(self, plan: AnyPlan) -> bool:
-        """Return whether the transaction fits into memory: a tick of any size is never divided."""
+        """Return whether a transaction fits into memory; a transaction has at least one whole tick."""
         if plan.shape != "sharded":
             return True
         size = size_of(plan.reads)
@@ -265,11 +265,11 @@ class HybridExecutor:
         self._spark.close()
         if self._starter is not None:
             self._starter.join(_PATIENCE)
-            self._spark.close()  # it may have started in the meantime
+            self._spark.close()  # Spark may have started in the meantime
 
 
 class Rates:
-    """Rates of this process by task.
+    """Rates at which this process executes tasks, in documents per second.
 
     Args:
         limits: limits of transactions in this process.
@@ -283,16 +283,16 @@ class Rates:
         self._turn = threading.Lock()
 
     def work(self, load: Load) -> Work:
-        """Return the pending documents of a task as work of this process."""
+        """Return the pending work of a task, with the seconds that this process would need."""
         documents = load.size.documents
         return Work(documents, documents / self._known.get(load.task, self._limits.rate), load.parts)
 
     def is_known(self, task: str) -> bool:
-        """Return whether a later transaction than the first has measured the task's rate."""
+        """Return whether a transaction after the first one has measured the task's rate."""
         return task in self._known
 
     def documents(self, task: str) -> int:
-        """Return the number of a task's documents that take as long as a transaction may."""
+        """Return the number of a task's documents that fill the permitted duration of a transaction."""
         rate = self._known.get(task) or self._guessed.get(task)
         return self._limits.first if rate is None else max(self._limits.telling, int(rate * self._limits.seconds))
 

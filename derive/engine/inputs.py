@@ -1,4 +1,4 @@
-"""Inputs of a task at one time, and the read capabilities that keep the source history that the task still needs."""
+"""Inputs of a task at one time, and read capabilities, which keep the source history that the task still needs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def acquire_inputs(
     *,
     keeps: bool = False,
 ) -> dict[str, KeptHistory]:
-    """Acquire read capabilities for the needs of a task, and return the history that each input (by `state_key`) finds.
+    """Acquire read capabilities for the needs of a task, and return the history of each input (by `state_key`).
 
     Args:
         store: the data folder.
         task: the reading task.
         positions: positions of its inputs, by `state_key`.
         capability: the capability to run the task; None outside of a run.
-        places: relations of the positions, by `state_key`; they are read under any name.
-        keeps: whether to keep earlier capabilities, because the task does not yet run by this definition.
+        places: relations of the positions, by `state_key`; an input reads its relation even after a rename.
+        keeps: whether to keep earlier capabilities, because the task still runs by an earlier definition.
 
     Raises:
         FencedError: the capability is no longer valid.
@@ -49,21 +49,24 @@ def acquire_inputs(
 
 
 def gone(catalog: CatalogSpec, store: Maintainable) -> list[str]:
-    """Return tasks that have read capabilities, do not run, and are missing from the catalog. `settle` drops them."""
+    """Return tasks with read capabilities that are not in the catalog and do not run.
+
+    `settle` drops the capabilities.
+    """
     others = sorted(store.task_capabilities.readers() - set(catalog.tasks))
     return [name for name in others if not store.task_capabilities.is_running(name)]
 
 
 def settle(catalog: CatalogSpec, store: Maintainable) -> list[str]:
-    """Acquire read capabilities for the needs of every task of a catalog, and drop those of other tasks.
+    """Acquire read capabilities for the needs of every task of a catalog, and drop the capabilities of other tasks.
 
     Returns:
-        Names of tasks that are not in the catalog any more, and whose capabilities were dropped.
+        Names of tasks that are no longer in the catalog, and whose capabilities were dropped.
     """
     readers = store.task_capabilities.readers()
     for name, task in catalog.tasks.items():
         state = store.task(name)
-        if state is not None and name not in readers:  # it last ran before read capabilities existed
+        if state is not None and name not in readers:  # the task last ran before read capabilities existed
             places = arrived_places(state.places, state.positions)
             positions = current_positions(task.inputs, task.tick, state.positions, places)
             acquire_inputs(store, task, positions, places=places)
@@ -79,9 +82,9 @@ class Inputs:
         tick: length of the task's ticks, microseconds.
         uppers: uppers of its sources, by name.
         segments: for each input (by index), segments with unread documents.
-        failures: errors of materialized views that fail, by name. The task treats their last sound time as the upper,
+        failures: errors of materialized views, by name. The upper of such a view is the time at which its error begins,
             because the error may be corrected.
-        others: for each input (by index) that has yet to move to another relation, an approximate number of documents.
+        others: for each input (by index) that will move to another relation, the approximate number of its documents.
     """
 
     root: Path
@@ -184,8 +187,8 @@ class PendingDocuments:
         transform: name of the input.
         delay: the input's read delay, microseconds.
         documents: number of documents; 0 if a refill has stored all documents, and ends at a later time.
-        due: least adjusted timestamp among them; of a refill, the last one that it has to cover.
-        behind: the failed or stopped task that they wait for, if there is one.
+        due: least adjusted timestamp of the documents; for a refill, the timestamp at which the refill is complete.
+        behind: the failed or stopped task for which the documents wait, if there is one.
     """
 
     task: str
@@ -203,7 +206,7 @@ def find_pending(
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
 ) -> list[PendingDocuments]:
-    """Return the pending documents of each input of a task; arguments are as for `look`.
+    """Return the pending documents of each input of a task, for the arguments of `look`.
 
     Raises:
         SegmentError: a source's file cannot be read.
@@ -215,7 +218,7 @@ def find_pending(
         except SegmentMissingError:
             if store.missing(task.sources):
                 raise
-            # A source was reset since it was looked up: try again.
+            # A source was reset after the look-up: repeat the look-up.
 
 
 def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) -> list[PendingDocuments]:
@@ -235,7 +238,7 @@ def find_blamed(stopped: Iterable[str], sources: Mapping[str, Sequence[str]]) ->
     """Return the tasks that cannot advance by themselves, each with the task that blocks it.
 
     Args:
-        stopped: tasks that have failed or do not run; each blocks itself and its readers.
+        stopped: tasks that have failed or do not run; such a task blocks itself and its readers.
         sources: for every running task, the names of its sources.
     """
     blamed = {name: name for name in stopped}

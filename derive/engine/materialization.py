@@ -1,7 +1,7 @@
 """Materializations: the transactor that stores the reduced documents of collections in an endpoint.
 
-The endpoint commits rows together with its own checkpoint, and the data folder records the commit afterwards. After a
-crash in between, the endpoint's checkpoint shows the commit; so every document is stored exactly once.
+The endpoint commits rows together with a checkpoint, and then the data folder records the commit. After a crash between
+the two, the checkpoint of the endpoint shows the commit; so every document is stored exactly once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Ready:
         contents: for each binding (by state key) with a past or running refill, the identity of its rows.
         limits: for each binding (by state key) that is being refilled, the adjusted timestamp up to which it must be
             stored before it replaces its rows.
-        foreign: state keys of bindings whose positions belong to other rows than the endpoint's.
+        foreign: state keys of bindings whose recorded positions belong to other rows than the rows of the endpoint.
     """
 
     prepared: PreparedMaterialization
@@ -90,7 +90,10 @@ class Materialization:
 
     @property
     def has_to_execute(self) -> bool:
-        """Return whether to ask the endpoint without documents: it may have lost rows, or a refill may be complete."""
+        """Return whether to ask the endpoint even without documents.
+
+        The endpoint may have lost rows, or a refill may be complete.
+        """
         return self._ready is None or bool(self._ready.limits)
 
     @property
@@ -99,7 +102,10 @@ class Materialization:
         return self._ready.limits if self._ready else {}
 
     def open(self, *, if_free: bool = False) -> Opened:
-        """Fence earlier runs of the task. The endpoint fences them when the first stream is opened."""
+        """Fence earlier runs of the task in the data folder.
+
+        The endpoint fences them when the first stream is opened.
+        """
         store, spec = self._store, self.spec
         self._ready = None
         self._keys = {}
@@ -125,7 +131,7 @@ class Materialization:
         return self._executor.prepare(Load(self.spec.name, waiting, shards), limits)
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
-        """Store the transaction's documents on workers; the endpoint has committed them on return.
+        """Store the transaction's documents on workers; on return, the endpoint has committed the documents.
 
         Raises:
             FlowError: the endpoint cannot be prepared, or has failed. The next attempt skips documents that the
@@ -141,7 +147,7 @@ class Materialization:
             if not any(message.behind for message in messages):
                 self._complete_refills(transaction, ready)
         except FlowError:
-            self._ready = None  # the next attempt sees changes at the endpoint
+            self._ready = None  # the next attempt validates the endpoint again, which may have changed
             raise
         stepped_back: dict[str, int] = {}
         for message in messages:
@@ -158,16 +164,16 @@ class Materialization:
         )
 
     def _step_back(self, positions: dict[str, int], tokens: Mapping[int, str]) -> Prepared:
-        """Set bindings (by state key) back to the endpoint's positions, if the contents from there are still readable.
+        """Rewind bindings (by state key) to the positions of the endpoint.
 
         Raises:
-            TaskError: the contents are compacted.
+            TaskError: the history from a position on was compacted.
         """
         self._require_history(positions)
         return Prepared(tokens=tokens, stepped_back=positions)
 
     def _require_unique(self, transaction: Transaction, prepared: PreparedMaterialization) -> None:
-        """Require that tables have one row per key if the endpoint has.
+        """Require that a table has one row per key if the endpoint stores one row per key.
 
         Raises:
             TaskError: a table has two rows with the same key.
@@ -187,7 +193,7 @@ class Materialization:
             keys.require(read)
 
     def _make_ready(self, transaction: Transaction) -> _Ready:
-        """Validate bindings and apply them, once in a run, and again after an error or a refill."""
+        """Validate and apply the bindings: once in a run, and again after an error or a refill."""
         checkpoint, state = transaction.checkpoint, self._store.task(self.spec.name)
         before = state.fingerprints if state else {}
         connector = connectors().connect(self.spec.endpoint)
@@ -223,7 +229,7 @@ class Materialization:
         return self._ready
 
     def _require_own(self, prepared: PreparedMaterialization, applied: Applied) -> None:
-        """Require that the endpoint has no rows of a later generation, if the materialization has no progress here.
+        """Require, for a materialization without progress, that the endpoint has no rows of another data folder.
 
         Raises:
             TaskError: the endpoint has rows that another data folder has refilled.
@@ -258,7 +264,7 @@ class Materialization:
         note_refills(self._store.root, self.spec.name, limits)
 
     def _complete_refills(self, transaction: Transaction, ready: _Ready) -> None:
-        """Replace the rows of bindings whose refills have reached the old rows' progress; all shards have committed."""
+        """Replace the rows of bindings whose refills are complete; all shards must have committed."""
         positions = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
         positions |= {self.spec.inputs[read.index].state_key: transaction.end for read in transaction.reads}
         completed = [key for key, limit in ready.limits.items() if positions[key] >= limit]
@@ -269,17 +275,17 @@ class Materialization:
         identities = [ready.contents[key] for key in completed]
         ready.prepared.apply(connectors().connect(self.spec.endpoint), completed=identities)
         reach("refill.completed")
-        self._ready = None  # from here on, the rows are stored into the tables themselves
+        self._ready = None  # after the replacement, rows are stored into the tables themselves
         for key in completed:
             self._log.write("info", f"refill of '{key}' finished: its rows have replaced the old rows")
         left = {key: limit for key, limit in ready.limits.items() if key not in completed}
         note_refills(self._store.root, self.spec.name, left)
 
     def _require_history(self, positions: dict[str, int]) -> None:
-        """Require that rows lost by an endpoint can be read again.
+        """Require that the rows that an endpoint has lost can be read again.
 
         Raises:
-            TaskError: their history was compacted.
+            TaskError: the history of the rows was compacted.
         """
         spec = self.spec
         desired = needs(spec.inputs, spec.tick, positions)
@@ -290,11 +296,11 @@ class Materialization:
             since = known.since if known else BEGINNING
             if BEGINNING < desired[item.state_key] < since and desired[item.state_key] != item.not_before:
                 raise TaskError(
-                    f"the endpoint of '{spec.name}' has lost what '{item.name}' had after"
+                    f"the endpoint of '{spec.name}' has lost the rows of '{item.name}' from after"
                     f" {format_rfc3339(desired[item.state_key])}, and the history of '{item.source}' before"
                     f" {format_rfc3339(since)} is compacted",
                     position=item.position,
-                    hint=f"delete the remaining rows there, and start over: flowctl reset --task {spec.name}",
+                    hint=f"delete the remaining rows of the endpoint, and start over: flowctl reset --task {spec.name}",
                 )
         when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
         self._log.write("info", f"the endpoint has lost rows, which are stored again: {when}")
@@ -353,14 +359,14 @@ class Materialization:
 
 
 def _for_workers(spec: MaterializationSpec) -> MaterializationSpec:
-    """Return a materialization whose connector can start on machines without its variables and files."""
+    """Return the materialization with its secrets resolved, so that workers need no environment variables or files."""
     if isinstance(spec.endpoint, LocalEndpoint):
         return replace(spec, endpoint=replace(spec.endpoint, env=spec.endpoint.env.revealed()))
     return spec
 
 
 def _mendable(error: CatalogError) -> FlowError:
-    """Return a catalog error. If the endpoint refuses fields, return an error that may be corrected at the endpoint."""
+    """Return a catalog error; a transient error if the endpoint refuses fields, which may be corrected there."""
     if any(issue.code != REFUSED for issue in error.issues):
         return error
     first = error.issues[0]

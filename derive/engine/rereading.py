@@ -1,12 +1,15 @@
 """Rereadings: edits by which a derivation reads history again into a collection that already has its results.
 
-A new transform reads its source from the start, as intended for a new source. This is wrong if the same history was
-read before: by a removed transform that it replaces under another name, by itself under a `backfill` that was lowered,
-or if it reads another source while the results of the old one stay. Sums would double. A raised `backfill` asks for
-exactly this, and is obeyed.
+A new transform reads its source from the start. If the same history was read before, sums would double:
 
-The positions of removed transforms are kept, and show the history read before. A fingerprint shows the last run of a
-transform: a transform with a fingerprint and the same source continues, or was accepted.
+- A transform replaces a removed transform of another name.
+- The `backfill` of a transform was lowered to a number that the transform had before.
+- A transform reads another source, while the results of the old source stay.
+
+A raised `backfill` is no such edit: the user asks for the second reading.
+
+The positions of removed transforms are kept, and show the history that was read. A transform with a fingerprint and the
+same source has run before, so it continues without a question.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class _Span:
 
 
 def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
-    """Return the keys that `formerly` carries over from one name to another; None if there are none."""
+    """Return the state keys that `formerly` renames, each with its new key; None if there are none."""
     keys = {*state.positions, *state.fingerprints}
     names = {name_of(key) for key in keys}
     renamed: dict[str, str] = {}
@@ -93,7 +96,7 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
 
 
 def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping[str, int]) -> bool:
-    """Return whether a transform ran in the last run with the same relation, also under another name."""
+    """Return whether a transform ran in the last run with the same relation, even if the relation was renamed."""
     before, place = state.fingerprints.get(transform.input.state_key), state.places.get(transform.input.state_key)
     source = transform.input.source
     return before is not None and (
@@ -102,7 +105,7 @@ def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping
 
 
 def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
-    """Return whether a position refers to a source's present relation; compare names if the relation is unknown."""
+    """Return whether a position refers to the present relation of a source; an unknown relation is compared by name."""
     relation = relations.get(source, 0)
     return place.relation == relation if place.relation and relation else place.source == source
 
@@ -110,7 +113,7 @@ def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
 def _spans(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
 ) -> Iterator[_Span]:
-    """Yield the parts of its source that a transform would read again."""
+    """Yield the parts of the source that a transform would read again."""
     if _is_as_before(transform, state, relations):
         return
     key, source = transform.input.state_key, transform.input.source
@@ -123,11 +126,13 @@ def _spans(
     others = [source_of(state.fingerprints[other]) for other in own if other in state.fingerprints]
     if key not in positions and any(other != source for other in others):
         why = f"'{transform.name}' reads '{source}' in place of '{others[0]}', whose results stay"
-        yield _Span(begin, END_OF_TIME, why, f"let it read '{others[0]}' again")
+        yield _Span(begin, END_OF_TIME, why, f"to undo the edit: let '{transform.name}' read '{others[0]}' again")
     for other, end in _ends(own, source, state, relations).items():
         if end > begin:
-            why = f"the 'backfill' of '{transform.name}' was {_backfill_of(other)} before"
-            yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to read it again")
+            why = f"the 'backfill' of '{transform.name}' was {_backfill_of(other)} before the edit"
+            yield _Span(
+                begin, end, why, f"to read '{source}' again: raise 'backfill' above {max(map(_backfill_of, own))}"
+            )
     yield from _renamed(spec, transform, state, relations, begin)
 
 
@@ -166,7 +171,7 @@ def _replaced(
             continue
         if not store.replaces_nothing(source, place.relation):
             why = (
-                f"transform '{former}' was removed, and '{transform.name}' reads its source '{source}',"
+                f"transform '{former}' was removed, and '{transform.name}' reads the source of '{former}', '{source}',"
                 f" which is another relation now: {store.describe_fate(source, place.relation)}"
             )
             yield _Span(BEGINNING, END_OF_TIME, why, _ways(former, transform), former)
@@ -210,9 +215,9 @@ def _source_of(key: str, state: TaskState) -> str:
 
 
 def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, span: _Span) -> Iterator[Unaccepted]:
-    """Yield the edit, unless it is certain that no document would be read again."""
+    """Yield the edit of a span, unless the span certainly has no documents."""
     name = transform.input.source
-    if span.end == END_OF_TIME:  # the deriving task may have yet to begin
+    if span.end == END_OF_TIME:  # the task that derives the source may still publish
         what = f"all documents of '{name}'"
         again = "from the start"
     else:

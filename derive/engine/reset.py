@@ -1,4 +1,4 @@
-"""Starting a task over: its output, its state and its progress are removed, and its sources stay."""
+"""Starting a task over: the output, the state and the progress of the task are removed, and the sources stay."""
 
 from __future__ import annotations
 
@@ -31,28 +31,29 @@ def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) 
 def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, cascade: bool = False) -> list[str]:
     """Start tasks over, all of them or none.
 
-    The metadata commit decides; files are removed after it, and files left by a crash are collected when the task runs
-    again. Running transactions of the tasks are fenced.
+    The reset is done with its metadata commit. Files are removed after the commit; the next run of the task removes
+    files that are left by a crash. Running transactions of the tasks are fenced.
 
     Args:
         catalog: the catalog with the tasks.
         store: the data folder.
         names: names of tasks.
-        cascade: whether to reset the tasks that read them, too; of a materialization, only the reading bindings.
+        cascade: whether to reset the reading tasks, too; of a materialization, only the reading bindings.
 
     Returns:
         Names of the reset tasks.
 
     Raises:
-        UsageError: a name is no task, or a task that is not reset reads it, such as one of another catalog.
+        UsageError: a name is not the name of a task; or a task that would not be reset, such as a task of another
+            catalog, reads a reset task.
     """
     for name in names:
         catalog.find_task(name)
     readers = readers_of(catalog, store, names)
     if readers and not cascade:
         raise UsageError(
-            f"{', '.join(readers)} read {'them' if len(names) > 1 else 'it'}, and would keep what followed from the old"
-            " documents",
+            f"{', '.join(readers)} {'reads' if len(readers) == 1 else 'read'} {', '.join(names)}, and would keep the"
+            " results of the old documents",
             hint="add --cascade to reset these too",
         )
     _start_over(catalog, store, names, readers)
@@ -62,7 +63,7 @@ def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, ca
 def undo(
     catalog: CatalogSpec, store: Maintainable, collection: str, load_id: str, *, reset_readers: bool = False
 ) -> list[str]:
-    """Undo a load, and with it reset the tasks that have read it, in one commit.
+    """Undo a load and reset the tasks that have read the load, in one commit.
 
     Args:
         catalog: the catalog with the readers.
@@ -98,7 +99,7 @@ def _start_over(
     readers: Sequence[str],
     undone: tuple[str, str] | None = None,
 ) -> None:
-    """Start tasks over, and those inputs of their readers that read one of them or the collection of an undone load."""
+    """Start tasks over, and the inputs of readers that read one of these tasks or the collection of an undone load."""
     sources = [*names, *readers, *(undone or ())[:1]]
     _refuse_others(catalog, store, sources)
     parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, sources))}
@@ -116,18 +117,18 @@ def start_over(
     ticks: Collection[int] = (),
     undone: tuple[str, str] | None = None,
 ) -> None:
-    """Delete the output and progress of tasks, without regard to their readers; running transactions are fenced.
+    """Delete the output and the progress of tasks, but not of their readers; running transactions are fenced.
 
     Args:
         store: the data folder.
         names: names of the tasks.
-        materialized: names of those that are materializations.
-        parts: for tasks of which only some bindings start over, the state keys of these.
+        materialized: names of the materializations among the tasks.
+        parts: state keys of the bindings that start over, by task; a task without an entry starts over as a whole.
         ticks: ticks of all tasks, microseconds.
         undone: collection and identifier of a load to undo in the same commit; None for none.
     """
     parts = parts or {}
-    # A run that begins meanwhile waits with its epoch, and so with its first file, until this block ends.
+    # A run that begins now gets its epoch, and so writes its first file, only after this block.
     with epochs_lock(store.root):
         for name in materialized:
             settle(store.root, name, store.task(name))
@@ -144,9 +145,9 @@ def start_over(
 
 
 def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
-    """Return, for each source of a materialization, a timestamp before which it has documents, or will have them again.
+    """Return, for each source of a materialization, a timestamp that its documents do not exceed, also after a reset.
 
-    Each source's frontier reaches its timestamp, whatever tick the source is derived by.
+    The frontier of each source reaches its timestamp, for every tick by which the source may be derived.
     """
     present = store.timeline.present()
     reached = tick_begin(present, lcm(*ticks))

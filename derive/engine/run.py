@@ -1,6 +1,7 @@
-"""Running a catalog: its task graph; seal the sources, then advance each task as far as time allows.
+"""Running a catalog: the task graph, and the steps of a run.
 
-Tasks that read one another form a cycle, and advance together.
+A step seals the sources, and then advances each task as far as time allows. Tasks that read one another form a cycle,
+and advance together.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from derive.time.positions import offset_of
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """The tasks of a run; an edit of its catalog creates another graph.
+    """The tasks of a run; an edit of the catalog creates another graph.
 
     Attributes:
         catalog: the catalog.
         tasks: running tasks, by name.
-        cycle_transactions: joint transactions of cycles that have them, by the names of the cycle.
+        cycle_transactions: cycle transactions of each cycle that uses them, by the names of the cycle.
         sealable: collections that no task derives.
-        absent: for each cycle, sources before readers, the names of its tasks that do not run.
+        absent: for each cycle, the names of its tasks that do not run; cycles are in order, sources before readers.
         upstream: for each cycle, the cycle itself and its direct and indirect sources.
         readers: for each cycle, the other cycles that read it.
     """
@@ -88,7 +89,7 @@ class Observer(Protocol):
         """Report that a transaction of `task` has processed this many documents so far; the first call has 0."""
 
     def committed(self, task: str, done: Committed) -> None:
-        """Report a committed transaction; without documents, only time has moved and `working` was not called."""
+        """Report a committed transaction. Without documents only time has moved, and `working` was not called."""
 
     def failed(self, task: str, error: FlowError) -> None:
         """Report that the task has stopped."""
@@ -113,7 +114,7 @@ _HEALING_SECONDS = 0.1
 """Interval between checks for due retries, in seconds."""
 
 RETRY_BACKOFF = Backoff(1.0, 60.0)
-"""Pauses, in seconds, before a task that failed with a transient error is retried."""
+"""Pauses, in seconds, before a task with a transient error is retried."""
 
 _WORTH_COMPACTING = 32
 """Number of consecutive small segments that a continuous run merges."""
@@ -131,7 +132,7 @@ class Run:
 
     Attributes:
         task_graph: its tasks, and their reading relations.
-        is_mended: whether fenced tasks are opened again; otherwise a fenced task ends the run.
+        is_mended: whether the run opens fenced tasks again; otherwise a fenced task ends the run.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Run:
         return list(self.task_graph.absent)
 
     def change(self, task_graph: TaskGraph) -> None:
-        """Replace the tasks of the run; no thread may run a cycle that differs."""
+        """Replace the tasks of the run; no thread may run a changed cycle meanwhile."""
         for name in self.tasks:
             if task_graph.tasks.get(name) is not self.tasks[name]:
                 self._retries.succeed(name)
@@ -174,9 +175,9 @@ class Run:
         return self._store.seal_now(self.task_graph.sealable)
 
     def find_woken(self) -> list[Cycle] | None:
-        """Return the cycles that may have work since their last look, and the cycles whose documents they wait for.
+        """Return the cycles that may have new work, and the cycles for whose documents they wait.
 
-        Return None if there is no need to look. A run without cycles seals its sources all the same.
+        Return None if no cycle may have work. A run without cycles seals its sources, too.
         """
         due = self._wakeups.find()
         retried = [cycle for cycle in self.cycles if any(self._is_to_be_retried(self.tasks[name]) for name in cycle)]
@@ -191,14 +192,14 @@ class Run:
         self._wakeups.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
 
     def _find_due(self, cycle: Cycle) -> Due | None:
-        """Return when a cycle has work; None without waiting documents. Computed without a commit."""
+        """Return the time when a cycle has work, without a commit; None without waiting documents."""
         due: list[Due] = []
         for task in (self.tasks[name] for name in cycle):
             if task.error:
                 continue
             try:
                 earliest = task.earliest(task.look())
-            except FlowError:  # the cycle meets the same error when it looks
+            except FlowError:  # the next look of the cycle raises the same error
                 return Due(BEGINNING)
             if earliest is not None:
                 end = tick_end(earliest, task.spec.tick)
@@ -218,7 +219,7 @@ class Run:
         self._store.renew_tasks()
 
     def step(self) -> bool:
-        """Seal, and advance every task as far as possible; return whether documents were processed or time moved."""
+        """Seal the sources and advance every task as far as possible; return whether any task has advanced."""
         now = self.seal()
         moved = False
         for cycle in self.cycles:
@@ -243,7 +244,7 @@ class Run:
         self._wakeups.begin(cycle)
         if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False
-        # Read before the inputs: later publications of these tasks are not below their present uppers.
+        # Read before the inputs: these tasks publish nothing below their present uppers.
         absent = [self._store.upper(name) for name in self.task_graph.absent[cycle]]
         looks: dict[str, Inputs] = {}
         for task in tasks:
@@ -270,7 +271,7 @@ class Run:
     def _keep_up(self, task: Task) -> bool:
         """Move a task's inputs to the present relations of their sources; return False if that has failed.
 
-        The bindings of a materialization are independent, so only those that must start over are read again.
+        The bindings of a materialization are independent, so only bindings that must start over are read again.
         """
         with self._stopping(task):
             keys = task.follow()
@@ -286,7 +287,7 @@ class Run:
     def _next_steps(
         self, cycle: Cycle, looks: Mapping[str, Inputs], absent: Sequence[int], now: int
     ) -> dict[str, Step | None]:
-        """Return the next step of each task of a cycle alone, except for tasks with errors.
+        """Return the step that each task of a cycle would take by itself; tasks with errors take none.
 
         Args:
             cycle: names of the tasks.
@@ -319,7 +320,7 @@ class Run:
         steps: Mapping[str, Step | None],
         now: int,
     ) -> bool:
-        """Advance the tasks of a cycle in one transaction; return False if each of them must advance alone."""
+        """Advance the tasks of a cycle in one transaction; return False if each task must take its own step."""
         done: dict[str, Committed] = {}
         with self._stopping(tasks[0]):
             by_name = {task.spec.name: task for task in tasks}
@@ -330,7 +331,7 @@ class Run:
         return bool(done)
 
     def _next_due(self, looks: Mapping[str, Inputs]) -> int | None:
-        """Return the end of the first tick with a document waiting for any of these tasks; None without one."""
+        """Return the end of the first tick with a document that waits for one of these tasks; None without one."""
         ends = []
         for name, inputs in looks.items():
             task = self.tasks[name]
@@ -367,7 +368,7 @@ class Run:
 
     @contextmanager
     def _stopping(self, task: Task) -> Iterator[None]:
-        """Stop only the task, and not the run, if an error occurs in the block."""
+        """Stop the task, and not the run, after an error in the block."""
         try:
             yield
         except EngineLostError:
@@ -387,9 +388,9 @@ class Run:
                 self._stop(task, error)
 
     def _look_again(self, task: str, error: SegmentMissingError) -> LostError | None:
-        """Return None if a task should look again at its sources: a source was reset and has new files.
+        """Return None if a task should look at its sources again: a source was reset, and has new files.
 
-        A file that is missing twice was not replaced: this machine has it, and a worker does not. Return this error.
+        If the same file is missing a second time, only a worker lacks the file: then return the error.
         """
         if self._missed.get(task) != error.message:
             self._missed[task] = error.message
@@ -404,7 +405,7 @@ class Run:
         try:
             task.fail(error)
         except FencedError:
-            if self.is_mended:  # it was reset during its failing transaction
+            if self.is_mended:  # the task was reset during the failed transaction
                 return
             raise
         if error.heals:
@@ -425,15 +426,15 @@ class Run:
     ) -> list[PendingDocuments]:
         """Run until all documents ingested before now, and their results, are processed, and refills are complete.
 
-        A tick is processed after it ends, so this may wait for the end of the present one. It does not wait for tasks
-        that have failed or are not part of this run, nor for refills from derivations whose sources are gone.
+        A tick is processed after its end, so the function may wait for the end of the present tick. The function does
+        not wait for failed tasks, for tasks of other runs, and for refills from derivations whose sources are gone.
 
         Args:
             step: advances every task, and returns whether anything moved; None to advance one task after the other.
-            sleep: waits for the given seconds; None to sleep until there is work, at most as long.
+            sleep: waits for the given seconds; None to wait for work, at most for the given seconds.
 
         Returns:
-            Documents that still wait, for a read delay or for such a task.
+            Documents that still wait for a read delay or for one of these tasks.
         """
         start = self._store.timeline.read()
         while True:
@@ -455,7 +456,7 @@ class Run:
                 self._store.changes.wait_for_wake(wakes, _HELD_SECONDS)
 
     def _without_held_refills(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
-        """Return pending documents without refills from derivations that wait for a relation: they do not advance."""
+        """Return the pending documents without refills from derivations that do not advance."""
         held = [name for name, task in self.tasks.items() if not task.error and task.waits_for_relation]
         if not held:
             return waiting
@@ -470,7 +471,7 @@ class Run:
         stopped = [
             name for name in self.task_graph.catalog.derivations if name not in self.tasks or self.tasks[name].error
         ]
-        for name in self.task_graph.sealable:  # a run of another catalog may derive it, and have failed
+        for name in self.task_graph.sealable:  # a run of another catalog may derive the collection, and have failed
             state = self._store.task(name)
             if state is not None and state.error:
                 stopped.append(name)

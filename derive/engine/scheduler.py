@@ -1,7 +1,7 @@
-"""The scheduler: each cycle of tasks has a thread, which looks for work when there may be some.
+"""The scheduler: each cycle of tasks has a thread, which looks for work after an event that may cause work.
 
-There may be work when time has moved, and when a source task has committed. The progress of other tasks changes only
-how documents are divided into transactions (law L1).
+Such events are the progress of time, and commits of source tasks. The progress of other tasks changes only the division
+of documents into transactions (law L1).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Scheduler:
         """Start threads for new cycles of the run, and end those of removed cycles.
 
         Args:
-            held: cycles that still start no transactions.
+            held: cycles that may not start transactions yet.
         """
         with self._changed:
             self._held = set(held)
@@ -89,7 +89,7 @@ class Scheduler:
         """Seal the sources, and let idle cycles look for work.
 
         Args:
-            cycles: cycles to look; None for all.
+            cycles: the cycles that look; None for all.
 
         Raises:
             FencedError: another run has fenced this run.
@@ -104,7 +104,7 @@ class Scheduler:
             self._changed.notify_all()
 
     def watch(self) -> None:
-        """Let the cycles look for work that may have new work since the last call.
+        """Let each cycle look for work that may have new work since the last call.
 
         Raises:
             FencedError: another run has fenced this run.
@@ -133,10 +133,10 @@ class Scheduler:
         return self._moved
 
     def _look_beside(self, begun: Counter[Cycle]) -> Counter[Cycle]:
-        """Let idle cycles look for work while one cycle stays in the same transaction.
+        """Let idle cycles look for work while another cycle is in a long transaction.
 
         Args:
-            begun: the result of the last call.
+            begun: the result of the previous call.
 
         Returns:
             The number of transactions that each cycle has begun.
@@ -163,7 +163,7 @@ class Scheduler:
             try:
                 with self._turns:
                     moved = self._run.advance(cycle, self._nows[cycle])
-            except BaseException as error:  # any error is raised again in the thread of the run
+            except BaseException as error:  # the thread of the run raises every error again
                 self._end(cycle, moved=False, error=error)
                 return
             self._end(cycle, moved=moved)

@@ -1,8 +1,8 @@
 """Splitting: doubling the shards of a task; each new shard starts with a copy of its predecessor's state.
 
-A shard owns a range of hashes, and its two successors own the halves. Both get all of its state; entries of the other
-half's keys are never read again. No documents are read again, so a split costs a copy of the state databases. The state
-of a materialization is in its endpoint, and stays there.
+A shard owns a range of hashes, and each of its two successors owns one half of the range. Both successors get the whole
+state of the shard; a successor never reads the entries of keys in the other half. No documents are read again, so a
+split costs a copy of the state databases. The state of a materialization stays in the endpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_SHARDS = 1024
 def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     """Double the shards of a task; a running transaction is fenced, and a watching run continues with the new shards.
 
-    Until the metadata commit the task has its former shards; copies of an uncommitted split are made again.
+    Until the metadata commit the task has its former shards; a split after a crash makes the copies again.
 
     Args:
         store: the data folder.
@@ -67,7 +67,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
     Args:
         store: the data folder.
         name: name of the task.
-        shards: wanted number of shards.
+        shards: desired number of shards.
         is_materialized: whether it is a materialization.
 
     Returns:
@@ -77,7 +77,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
         TaskError: the task has never run, or doubling its shards never gives this number.
     """
     state = store.task(name)
-    count = state.shards if state is not None else split(store, name)  # raises: it has never run
+    count = state.shards if state is not None else split(store, name)  # raises an error: the task has never run
     if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
         raise TaskError(
             f"'{name}' has {count} shards, and doubling never results in {shards}",
@@ -104,8 +104,8 @@ def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[i
 def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
     """Copy the kept file of each shard of a materialization to both of its successors.
 
-    An endpoint starts the successors with the checkpoint of the split range, and fences its former owner. The kept file
-    is for endpoints that do not, or that store no checkpoints.
+    Most endpoints start the successors with the checkpoint of the divided range, and fence the former shard. The kept
+    file is for the other endpoints.
     """
     root, name, tokens = store.root, state.name, {}
     for number, token in state.tokens.items():

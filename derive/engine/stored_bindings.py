@@ -1,8 +1,9 @@
 """Stored bindings: how the rows of a materialization were computed, so that edits are noticed.
 
-Rows are reduced documents, and new documents are reduced onto them. If the reductions of a source are edited, a row
-matches neither the old nor the new reductions. A column that is no longer written keeps outdated values. Neither causes
-an error, so the edit waits to be accepted; or the binding's `backfill` is raised, and its rows are stored again.
+A row is a reduced document, and new documents are reduced onto the row. After an edit of the reductions of a source, a
+row fits neither the old nor the new reductions. A column that is no longer written keeps outdated values. These two
+faults raise no error. So the edit waits until it is accepted, or until the user raises the `backfill` of the binding,
+which stores the rows again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class StoredParts:
     Attributes:
         is_delta: whether rows are delta updates, which are not reduced.
         fields: materialized fields beside the key and the document.
-        reductions: for each location that the schema names, its reduction; empty without one.
-        contents: identity of the rows of the binding's position; empty if it was never refilled.
+        reductions: the reduction of each location that the schema names; empty for a location without a reduction.
+        contents: identity of the rows to which the position of the binding refers; empty if the binding was never
+            refilled.
     """
 
     is_delta: bool
@@ -62,7 +64,8 @@ def prints_of(
 
     Args:
         prepared: the applied bindings.
-        before: former fingerprints; those of removed bindings are kept, because the bindings may come back.
+        before: former fingerprints; fingerprints of removed bindings are kept, because the user may add the bindings
+            again.
         contents: for each binding (by state key) with a past or running refill, the identity of its rows.
     """
     names = {binding.spec.name for binding in prepared.bindings}
@@ -84,7 +87,7 @@ def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]
 
 
 def stored_contents(fingerprints: Mapping[str, str]) -> dict[str, str]:
-    """Return for each binding (by state key) the identity of the rows of its position."""
+    """Return, for each binding (by state key), the identity of the rows to which its position refers."""
     return {key: StoredParts.from_text(text).contents for key, text in fingerprints.items()}
 
 
@@ -126,7 +129,7 @@ def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -
 
 
 def remembered_edits(spec: MaterializationSpec, state: TaskState) -> tuple[Edit, ...]:
-    """Return the accepted edits of bindings that have not been stored again since."""
+    """Return the accepted edits of bindings whose rows were not stored again after the acceptance."""
     keys = {binding.input.state_key for binding in spec.bindings}
     return tuple(edit for edit in state.edits if edit.part in keys)
 

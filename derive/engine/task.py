@@ -1,7 +1,7 @@
-"""A running task: reads its inputs in transaction after transaction; its transactor processes the documents.
+"""A running task: each transaction reads the inputs, and the transactor of the task processes the documents.
 
-A transaction is executed, and then committed in one metadata transaction. An earlier error leaves nothing except
-garbage and its message, which is recorded with the task.
+A transaction is executed, and then committed in one metadata transaction. An error before the commit leaves only
+garbage, and a message that is recorded with the task.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Beginning:
     Attributes:
         again: new inputs of a task that has run before; they read their source from its start.
         compacted: inputs that begin with compacted history, each with the `since` of its source.
-        edits: edits made since the previous run that concern its output.
+        edits: edits after the previous run that concern the output of the task.
         error: the error that prevents all transactions, if there is one.
-        is_per_input: whether inputs are independent, and each advances with its own source.
+        is_per_input: whether the inputs are independent, so that each advances with its own source.
         is_accepted: whether pending edits were accepted.
     """
 
@@ -64,7 +64,7 @@ class Task:
         transactor: processes the documents that the task reads.
         capability: the capability to run the task.
         checkpoint: its last checkpoint.
-        beginning: the state with which it begins.
+        beginning: the state with which the task begins.
         pace: the size of its transactions.
 
     Attributes:
@@ -90,18 +90,17 @@ class Task:
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
-        self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # its output is fenced with the metadata
+        self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # the metadata commit fences the output
         self._is_clean = False  # a killed run may have left files
         self._due: set[str] = set()  # inputs that wait for the time of their switch
-        # No earlier run, and no transaction of this one, has sent rows at or after this adjusted timestamp to
-        # an endpoint.
+        # No run and no transaction has sent rows at or after this adjusted timestamp to an endpoint.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
         self.beginning = beginning
         self.error: FlowError | None = None
 
     def move(self, transactor: Transactor) -> None:
-        """Replace the transactor by an equal one with other positions in the catalog, which errors show."""
+        """Replace the transactor by an equal transactor with other positions in the catalog files, for errors."""
         self._transactor, self.spec = transactor, transactor.spec
 
     @property
@@ -120,7 +119,7 @@ class Task:
         return self._checkpoint.shards
 
     def look(self) -> Inputs:
-        """Return the inputs as they are now.
+        """Return the present inputs.
 
         Raises:
             SourceReplacedError: a source is another relation than the one read so far.
@@ -132,10 +131,10 @@ class Task:
         return replace(inputs, others={**due, **inputs.others}) if due else inputs
 
     def follow(self) -> tuple[str, ...]:
-        """Move inputs to the relations that now have their sources' names, if the catalog allows it.
+        """Move inputs to the relations that now have the names of their sources, if the catalog allows the move.
 
         Returns:
-            State keys of the inputs that must start over for that, which the caller does.
+            State keys of the inputs that must start over; the caller starts them over.
 
         Raises:
             FlowError: the move cannot be recorded, or the relations cannot be read.
@@ -173,7 +172,7 @@ class Task:
 
     @property
     def waits_for_relation(self) -> bool:
-        """Return whether an input has read a relation that is gone, and no relation with rows has its name yet."""
+        """Return whether an input has read a dropped relation, and no relation with rows has the name yet."""
         places = self._checkpoint.places
         return any(
             self._has_other(spec) and way_to(self._store, self.spec, spec, places[spec.state_key]) == "wait"
@@ -183,8 +182,8 @@ class Task:
     def _fence(self) -> None:
         """Open all shards at the endpoint, which from then on refuses to store rows of earlier runs.
 
-        An earlier run that was paused may store rows of the former relation until then, although its metadata commit
-        fails. The switch has to take back those, too.
+        Before that, an earlier run that was paused may store rows of the former relation, although its metadata commit
+        fails. The switch must retract these rows, too.
         """
         position = min(self._checkpoint.positions.values(), default=BEGINNING)
         number = next(self._numbers)
@@ -195,7 +194,7 @@ class Task:
         self._is_fenced = True
 
     def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], tuple[str, ...]]:
-        """Return the places of inputs after following their sources, and the keys of those that must start over."""
+        """Return the places of inputs after their moves, and the state keys of inputs that must start over."""
         places, over = dict(before), list[str]()
         self._due = set()
         for spec in self.spec.inputs:
@@ -204,7 +203,8 @@ class Task:
             known = self._store.collection(spec.source)
             if known is None or place.switch is not None or known.relation == place.relation:
                 continue
-            if not place.relation or key not in self._checkpoint.positions:  # nothing was read of another relation
+            # the input has read no rows of another relation
+            if not place.relation or key not in self._checkpoint.positions:
                 places[key] = place._replace(relation=known.relation)
             elif spec.follows or self._store.replaces_nothing(spec.source, place.relation):
                 way = way_to(self._store, self.spec, spec, place)
@@ -224,7 +224,7 @@ class Task:
         return places, tuple(over)
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
-        """Continue as a task that has just been opened."""
+        """Continue like a task that was just opened."""
         self._switched, self._is_clean = {}, False
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
@@ -237,7 +237,7 @@ class Task:
         return min((clock for clock in clocks if clock is not None), default=None)
 
     def earliest_cause(self, inputs: Inputs) -> int:
-        """Return the earliest adjusted timestamp of a stored or future document that the cycle has yet to process."""
+        """Return the earliest adjusted timestamp of a stored or future document that the cycle must still process."""
         to_come = earliest_to_come(self.spec.inputs, self.spec.tick, inputs.uppers)
         stored = self.earliest(inputs)
         return to_come if stored is None else min(stored, to_come)
@@ -256,7 +256,8 @@ class Task:
 
         Args:
             inputs: the result of `look`.
-            earliest: timestamp before which nothing is published on the task's cycle; `now` if it does not matter.
+            earliest: timestamp before which no task of the cycle publishes a document; `now` for a task without a
+                cycle.
             now: timestamp up to which the sources are sealed.
 
         Raises:
@@ -274,7 +275,7 @@ class Task:
         return step
 
     def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
-        """Run one transaction: a step, or as much of it as limits allow.
+        """Run one transaction: a step, or the part of a step that the limits allow.
 
         Args:
             inputs: the result of `look`.
@@ -319,8 +320,8 @@ class Task:
     def _record_relations(self, specs: Sequence[InputSpec]) -> None:
         """Commit the relations of inputs that have no position yet, before an endpoint stores their rows.
 
-        An endpoint commits first. If the run ends before its own commit, the next run must know the relation of the
-        rows that the endpoint has. The output of a derivation is committed together with its positions.
+        The endpoint commits before the data folder. If the run ends between the two commits, the next run must know the
+        relation of the rows in the endpoint. A derivation commits its output together with its positions.
         """
         keys = {spec.state_key for spec in specs} - self._checkpoint.positions.keys()
         if keys and not isinstance(self.spec, DerivationSpec):
@@ -328,12 +329,12 @@ class Task:
             self._record()
 
     def _record(self) -> None:
-        """Commit the checkpoint durably, because the endpoint commits rows that depend on it before the folder does."""
+        """Commit the checkpoint durably, because the endpoint then commits rows that depend on the checkpoint."""
         self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
         self._store.changes.settle()
 
     def reads(self, inputs: Inputs, specs: Sequence[InputSpec], end: int) -> tuple[SourceRead, ...]:
-        """Return the reads of inputs that have not reached an adjusted timestamp, up to it."""
+        """Return the reads of inputs up to an adjusted timestamp; inputs that have reached it have none."""
         positions = [(spec, self._checkpoint.position(spec)) for spec in specs]
         return tuple(inputs.read(spec, position, end) for spec, position in positions if position < end)
 
@@ -358,7 +359,7 @@ class Task:
         )
 
     def _carry_out(self, transaction: Transaction, progress: Callable[[int], None], *, is_empty: bool) -> Committed:
-        """Execute a transaction and commit it; in an empty one, only time moves."""
+        """Execute and commit a transaction; in an empty transaction, only time moves."""
         begun = time.monotonic()
         prepared = Prepared()
         if not is_empty:
@@ -406,13 +407,13 @@ class Task:
         """Record the error that stopped the task.
 
         Raises:
-            FencedError: another run has fenced this run, which may not record anything.
+            FencedError: another run has fenced this run, so this run may not record the error.
         """
         self.error = error
         self._log.write("error", str(error))
-        if isinstance(error, UnacceptedError):  # the edit itself shows it, until it is accepted or undone
+        if isinstance(error, UnacceptedError):  # the recorded edit shows the error until the edit is accepted or undone
             return
-        with suppress(DiskFullError, BusyError):  # then the error is only reported
+        with suppress(DiskFullError, BusyError):  # the error is reported, but not recorded
             self._store.note_task(self._capability, Stopped(orjson.dumps(error.to_json()).decode()))
 
     def cancel(self) -> None:

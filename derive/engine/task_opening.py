@@ -33,12 +33,12 @@ def open_task(
         store: the data folder.
         transactor: processes the documents that the task reads.
         limits: limits for cutting its work.
-        refused: the error that prevents running it as it is defined, if there is one.
-        if_free: whether to fail if another process runs it.
+        refused: the error of the task's definition, which prevents a run; None without one.
+        if_free: whether to fail if another process runs the task.
         is_accepted: whether its pending edits are accepted.
 
     Raises:
-        FencedError: another run has fenced this one meanwhile, or runs the task and `if_free` is true.
+        FencedError: another run has fenced this run, or runs the task while `if_free` is true.
     """
     opened = _begin(store, transactor, refused, if_free=if_free, is_accepted=is_accepted)
     capability, checkpoint, beginning = opened
@@ -89,7 +89,8 @@ def _begin(
             is_accepted=bool(opened.unaccepted),
         )
     is_edited = (opened.fingerprints, edits) != (state.fingerprints, state.edits)
-    if is_edited and beginning.error is None:  # otherwise it has not derived anything, and may be edited again
+    # without this condition: the task has derived no documents, and may be edited again
+    if is_edited and beginning.error is None:
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
     return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
 
@@ -97,7 +98,7 @@ def _begin(
 def _compacted(
     store: Runnable, task: TaskSpec, positions: Mapping[str, int], histories: Mapping[str, KeptHistory]
 ) -> Iterator[tuple[InputSpec, int]]:
-    """Yield the inputs that begin with compacted documents; a new table has a `since` and no documents before it."""
+    """Yield the inputs that begin with compacted documents; a new table has no documents before its `since`."""
     for spec, since in compacted(task.inputs, task.tick, positions, histories):
         segments = store.segments(task.sources[spec.source], spec.selector, BEGINNING)
         if any(segment.clock_min < since for segment in segments):

@@ -1,16 +1,21 @@
 """Reconciliation of a run's tasks with their desired state: at its start, and after edits.
 
-An edit is applied in stages: a task that it changes stays unchanged until its transaction has ended. So do the tasks
-on a cycle with it, in the present or the edited catalog, and tasks that would use its output: readers of a collection
-that the edit redefines, and materializations into the same endpoint. All other tasks are redefined at once.
+An edit is applied in stages. These tasks stay unchanged until the transaction of a changed task has ended:
 
-The desired state is the catalog, and the epoch of each task in the data folder: starting, resetting or splitting a
-task raises its epoch, and a run with an older epoch opens the task again. A new run replaces other runs, so a task
-that another run has fenced is not taken back. An edit starts no run, so a task that is new to a run stays with the
-process that runs it already.
+- the changed task;
+- the tasks on a cycle with the changed task, in the present or the edited catalog;
+- the readers of a collection that the edit redefines;
+- the materializations into the same endpoint.
 
-A task with the same definition continues. A changed task is released and opened again, as by a restart; a removed one
-is released together with its capability. A failed task is opened again after any edit, because the edit may correct
+All other tasks are redefined at once.
+
+The desired state is the catalog, and the epoch of each task in the data folder. A start, reset or split of a task
+raises its epoch, and a run with an older epoch opens the task again. A new run replaces other runs: an older run does
+not open a task again that a newer run has fenced. An edit starts no run: if an edit adds a task to a run, and another
+process runs the task already, the task stays with that process.
+
+A task with the same definition continues. A changed task is released and opened again, as by a restart. A removed task
+is released together with its capability. A failed task is opened again after every edit, because the edit may correct
 the error.
 """
 
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 def is_same_definition(one: object, other: object) -> bool:
     """Return true if two specs, or parts of them, differ in positions only.
 
-    Maps with different orders of entries differ, because the order of properties may be the order of columns.
+    Two maps with different orders of entries differ, because the order of properties can be the order of columns.
     """
     if type(one) is not type(other):
         return False
@@ -97,7 +102,10 @@ def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str
 
 
 def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> CatalogSpec:
-    """Return the edited catalog with waiting tasks and their collections as they are now, without new waiting ones."""
+    """Return the edited catalog with the present definitions of waiting tasks and their collections.
+
+    New waiting tasks are left out.
+    """
     if not waiting:
         return edited
     derivations = _mixed(present.derivations, edited.derivations, waiting)
@@ -113,7 +121,7 @@ def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -
 
 
 def _mixed(present: Mapping[str, Spec], edited: Mapping[str, Spec], waiting: Collection[str]) -> dict[str, Spec]:
-    """Return the entries as edited, except those that wait."""
+    """Return the edited entries, with the present entries in place of waiting ones."""
     others = {name: spec for name, spec in edited.items() if name not in waiting}
     return others | {name: spec for name, spec in present.items() if name in waiting}
 
@@ -131,7 +139,7 @@ def _readers(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]
 
 
 def _sharing(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -> set[str]:
-    """Return materializations into an endpoint into which a waiting one still stores."""
+    """Return materializations into an endpoint into which a waiting materialization still stores."""
     endpoints = [spec.endpoint for name, spec in present.materializations.items() if name in waiting]
     return {
         name
@@ -204,16 +212,16 @@ class TaskReconciler:
         """Return tasks that other processes have fenced, each with the reason; `apply` opens them again.
 
         Returns:
-            None while a process still resets or splits one of them.
+            None while a process still resets or splits a task of the run.
 
         Raises:
-            FencedError: another run has fenced one of them.
+            FencedError: another run has fenced a task of the run.
         """
         fenced = [task.error for task in run.tasks.values() if isinstance(task.error, FencedError)]
-        tasks = {**run.tasks, **self._tasks}  # the latter after an incomplete `apply`
+        tasks = {**run.tasks, **self._tasks}  # tasks that only `self._tasks` has remain from an incomplete `apply`
         names = self._store.task_capabilities.superseded(task.capability for task in tasks.values())
         if fenced and not names:
-            raise fenced[0]  # fenced outside this data folder, by an endpoint for example
+            raise fenced[0]  # fenced outside of this data folder, for example by an endpoint
         done: dict[str, str] = {}
         for name in names:
             other = self._store.task_capabilities.runs([name]).get(name)
@@ -230,7 +238,7 @@ class TaskReconciler:
         return done
 
     def leave(self, run: Run, catalog: CatalogSpec) -> Mapping[str, str]:
-        """Return new tasks of a catalog that another process runs, with that process; they stay there."""
+        """Return the new tasks of a catalog that another process runs, each with this process; the tasks stay there."""
         self._left = {}
         new = [name for name in self._desired(catalog) if name not in run.tasks]
         others = self._store.task_capabilities.runs(new)
@@ -255,8 +263,8 @@ class TaskReconciler:
     def apply(self, run: Run, catalog: CatalogSpec, waiting: Collection[str] = ()) -> Change:
         """Reconcile the tasks of a run with a catalog.
 
-        Work left by an error is done by the next call. A task whose collections the data folder refuses is opened, and
-        stops with this error.
+        After an error, the next call does the remaining work. If the data folder refuses a collection, its task is
+        opened and stops with this error.
 
         Args:
             run: the run.
@@ -264,7 +272,7 @@ class TaskReconciler:
             waiting: names of tasks that stay unchanged, from `waiting`; no thread runs any other affected cycle.
 
         Raises:
-            FencedError: another run has fenced one of them meanwhile.
+            FencedError: another run has fenced a task meanwhile.
             FlowError: the data folder cannot be changed now.
         """
         self._waiting = waiting
@@ -305,7 +313,7 @@ class TaskReconciler:
             return "was superseded"
         if self._tasks[name].error is not None:
             return "had failed"
-        return None if is_same_definition(present, desired) else "is defined otherwise"
+        return None if is_same_definition(present, desired) else "has another definition"
 
     def _transactor(self, spec: DerivationSpec | MaterializationSpec) -> Derivation | Materialization:
         if isinstance(spec, DerivationSpec):

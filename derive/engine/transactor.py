@@ -30,7 +30,7 @@ class Checkpoint:
         positions: for each input (by `state_key`), the adjusted timestamp before which all documents are processed.
         places: for each input (by `state_key`), the relation that its position refers to.
         shards: number of shards with the task's state.
-        tokens: name of the attempt whose state the shard must have, by shard number.
+        tokens: for each shard (by number), the name of the attempt whose state the shard must have.
     """
 
     positions: Mapping[str, int]
@@ -46,9 +46,9 @@ class Checkpoint:
         """Return the checkpoint after a transaction.
 
         Args:
-            taking_part: inputs that the transaction has read.
-            end: adjusted timestamp at which it ended.
-            tokens: tokens of the shards whose state it has prepared.
+            taking_part: the inputs that the transaction has read.
+            end: adjusted timestamp at which the transaction ended.
+            tokens: tokens of the shards whose state the transaction has prepared.
         """
         return self.moved({spec.state_key: end for spec in taking_part}, tokens)
 
@@ -71,8 +71,8 @@ class Transaction:
         token: unique name of the attempt; it begins with the identifier of the capability.
         capability: the capability to run the task, and to write for it.
         checkpoint: the checkpoint before the transaction.
-        reads: reads of its inputs, one entry per input.
-        end: adjusted timestamp at which it ends, a tick boundary.
+        reads: one read of each input.
+        end: adjusted timestamp at which the transaction ends, the end of a tick.
         limits: limits for cutting its work.
     """
 
@@ -92,11 +92,11 @@ class Prepared:
     Attributes:
         documents_in: number of processed source documents.
         segments: written files.
-        tokens: name of the attempt that prepared a shard's state, by number of each such shard.
+        tokens: for each shard (by number) with new state, the name of the attempt that prepared this state.
         stored: number of documents stored elsewhere.
-        cleared: state keys of inputs that start again, because an endpoint has none of their rows any more.
-        stepped_back: positions of inputs (by state key) to rewind to, because an endpoint has lost rows; without other
-            work.
+        cleared: state keys of inputs that start again, because an endpoint has lost all of their rows.
+        stepped_back: for each input (by state key) that rewinds because an endpoint has lost rows, its new position;
+            such an attempt has no other work.
     """
 
     documents_in: int = 0
@@ -108,7 +108,7 @@ class Prepared:
 
     @property
     def documents_out(self) -> int:
-        """Return the number of written documents, in segments and elsewhere."""
+        """Return the number of written documents, in segments and in endpoints."""
         return sum(segment.documents for segment in self.segments) + self.stored
 
 
@@ -140,7 +140,7 @@ class TaskSpec(Protocol):
 
     @property
     def sources(self) -> Mapping[str, CollectionSpec]:
-        """Return each source collection, by name."""
+        """Return the source collections, by name."""
 
     @property
     def tick(self) -> int:
@@ -152,14 +152,14 @@ class Opened:
     """A task whose earlier runs are fenced.
 
     Attributes:
-        capability: the capability to run it, and to write for it.
+        capability: the capability to run the task, and to write its output.
         state: its recorded state.
         places: for each input (by `state_key`), the relation that its position refers to from now on.
         fingerprints: fingerprints of its parts, as in `TaskState`.
         edits: edits of its parts, as in `TaskState`.
-        error: the error that prevents all transactions, if there is one.
+        error: the error that prevents all transactions; None without one.
         unaccepted: edits that wait to be accepted.
-        reset: the command that starts it over.
+        reset: the command that starts the task over.
         is_per_input: whether inputs are independent, and each advances with its own source.
     """
 
@@ -183,7 +183,7 @@ class Transactor(Protocol):
 
     @property
     def has_to_execute(self) -> bool:
-        """Return whether the next transaction must be executed even if it has no documents, and only time moves."""
+        """Return whether the next transaction must be executed even if it has no documents."""
 
     @property
     def refills(self) -> Mapping[str, int]:
@@ -203,16 +203,16 @@ class Transactor(Protocol):
         """Prepare for a transaction with documents.
 
         Args:
-            waiting: approximate size of the pending documents, of which the transaction reads what its limits allow.
+            waiting: approximate size of the pending documents; the transaction reads as many as its limits allow.
             shards: number of the task's shards.
             limits: limits for cutting its work.
 
         Returns:
-            Limits to use, within the given ones.
+            Limits to use; none is above the given limit.
         """
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
-        """Execute a transaction up to its commit.
+        """Execute a transaction, without its commit.
 
         Args:
             transaction: the transaction.
@@ -228,7 +228,7 @@ class Transactor(Protocol):
 
         Args:
             transaction: the transaction.
-            prepared: its result; empty if only time has moved.
+            prepared: the result of the transaction; empty if only time has moved.
             commit: the task's progress.
 
         Returns:

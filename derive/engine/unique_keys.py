@@ -1,9 +1,9 @@
 """Unique keys: checks that a table has at most one row per key where its endpoint stores one row per key.
 
-Rows of a table are a multiset. An endpoint has one row per key: of two rows with the same key it would show the last,
-and none after one of them is deleted. So a materialization stops before it stores two rows with the same key. The rows
-of a table are counted by key, once in a run from the beginning, and then with each change; the counts are in a
-temporary database.
+Rows of a table are a multiset, but an endpoint has one row per key. Of two rows with the same key, the endpoint would
+show only the last; after the deletion of either row it would show none. So a materialization stops before it stores
+two rows with the same key. A run counts all rows of the table by key once, and then counts each change; a temporary
+database holds the counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DUPLICATES = "E714"
 """Code of the issue that a table has two rows of one key where the endpoint stores one row per key."""
 
 MOST_CHECKED = 500_000
-"""Number of changes up to which `flowctl check` reads a table: about half a second and 20 MB. A run reads any table."""
+"""Largest number of changes for which `flowctl check` reads a table: about half a second and 20 MB."""
 
 _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
 
@@ -37,7 +37,8 @@ _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
 def duplicate_issues(prepared: PreparedMaterialization, store: Readable) -> Iterator[Issue]:
     """Yield an issue for each binding with one row per key whose table has two rows with the same key.
 
-    A run of the materialization stops with the same error. Tables of more than `MOST_CHECKED` changes are left to it.
+    A run of the materialization stops with the same error. Only a run checks tables of more than `MOST_CHECKED`
+    changes.
 
     Args:
         prepared: the validated bindings.
@@ -63,7 +64,7 @@ class UniqueKeys:
         task: name of the task.
         spec: the input.
         table: the source table.
-        relation: relation of the table, whatever its name is.
+        relation: the relation of the table; the name of the table may change.
     """
 
     def __init__(self, store: Readable, task: str, spec: InputSpec, table: Table, relation: int) -> None:
@@ -79,7 +80,7 @@ class UniqueKeys:
         """Require that no key has two rows at any time of a read, and count its rows.
 
         Args:
-            read: the next read of the input, or that of a failed attempt.
+            read: the next read of the input, or the repeated read of a failed attempt.
 
         Raises:
             TaskError: a key has two rows.
@@ -113,7 +114,7 @@ class UniqueKeys:
         self._counted = read.clock_end
 
     def _violated(self, key: bytes, clock: int) -> TaskError:
-        """Return the error of a key that has two rows from a time on."""
+        """Return the error of a key that has two rows from a timestamp on."""
         counts: Counter[str] = Counter()
         for update in read_updates(self._store, self._table.id, self._begin, clock + 1):
             if update.key == key:
@@ -121,9 +122,10 @@ class UniqueKeys:
         rows = " and ".join(sorted((+counts).elements())[:2])
         source, columns = self._spec.source, ", ".join(pointer[1:] for pointer in self._table.key)
         return TaskError(
-            f"'{self._spec.name}' of '{self._task}' stores one row for each key of '{source}', of which {show_key(key)}"
-            f" has two from {format_rfc3339(clock)} on: {rows}",
+            f"'{self._spec.name}' of '{self._task}' stores one row for each key of '{source}', but the key"
+            f" {show_key(key)} has two rows from {format_rfc3339(clock)} on: {rows}",
             position=self._spec.position,
-            hint=f"read a materialized view with one row a key, such as SELECT DISTINCT ON ({columns}) … of the table;"
-            " or give its name to another table, which never had two, and write 'onSourceReset: follow'",
+            hint="let the binding read a materialized view with one row for each key, such as SELECT DISTINCT ON"
+            f" ({columns}) … of the table; or give the name of the table to a table whose keys never had two rows, and"
+            " write 'onSourceReset: follow'",
         )

@@ -1,12 +1,12 @@
-"""Wake-ups: which tasks of a continuous run may have work, and when; an idle run costs almost nothing.
+"""Wake-ups: the times at which tasks of a continuous run may have work. With them, an idle run costs almost nothing.
 
-Looking for work seals the sources, and then computes the upper of each derivation. This pays off when the tick of a
-waiting document has ended. Ends of ticks are found without a commit: when another process notifies of committed
-documents, and when a cycle has finished its documents. Otherwise an occasional look is enough, and tells readers that
-nothing has happened.
+A look for work seals the sources, and then computes the upper of each derivation. A look pays off when the tick of a
+waiting document has ended. These times are computed without a commit, after two events: another process notifies of
+committed documents, or a cycle has finished its documents. Apart from these looks, an occasional look at all cycles
+advances their uppers for readers.
 
-A cycle that is due and cannot advance waits for another process, perhaps another run. This process is notified, and
-advances the time of its derivations.
+A cycle that is due and cannot advance waits for another process, perhaps another run. The other process is notified,
+and advances the time of its derivations.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Cycle: TypeAlias = tuple[str, ...]
 """Names of tasks that read one another."""
 
 IDLE = 5_000_000
-"""Interval between looks at all cycles without notifications, microseconds."""
+"""Interval between looks at all cycles in a time without notifications, microseconds."""
 
 REST = 100_000
 """Delay from a notification to a look at all cycles, microseconds: another run may wait for this run's time."""
 
 _BACKOFF = Backoff(20_000, 1_000_000)
-"""Pauses, in microseconds, before a cycle that is due and cannot go on is looked at again."""
+"""Pauses, in microseconds, between looks at a cycle that is due and cannot advance."""
 
 _STORM = 5_000
-"""Interval after a notification in which others are ignored, microseconds."""
+"""Interval after a notification in which later notifications are ignored, microseconds."""
 
 
 class Due(NamedTuple):
@@ -41,7 +41,7 @@ class Due(NamedTuple):
 
     Attributes:
         at: end of the first tick with a waiting document, a timestamp.
-        is_held: whether another writer keeps a source from being final up to then, and will notify.
+        is_held: whether another writer keeps a source from being final up to `at`; this writer will notify.
     """
 
     at: int
@@ -49,12 +49,12 @@ class Due(NamedTuple):
 
 
 class Wakeups:
-    """Schedules looks at cycles. Threads may use it at the same time; one of them calls all methods.
+    """Schedules looks at cycles. Threads of cycles call `begin` and `rest`, and one thread calls the other methods.
 
     Args:
         store: the data folder.
         cycles: all cycles of the run.
-        find_due: finds out, without a commit, when a cycle has work; None if no document waits for it.
+        find_due: returns, without a commit, when a cycle has work; None if no document waits for the cycle.
     """
 
     def __init__(self, store: Sealable, cycles: Sequence[Cycle], find_due: Callable[[Cycle], Due | None]) -> None:
@@ -68,7 +68,7 @@ class Wakeups:
         self._heard = self._all_at = 0
 
     def change(self, cycles: Sequence[Cycle]) -> None:
-        """Replace the cycles of the run, and look at all."""
+        """Replace the cycles of the run, and look at all cycles."""
         with self._turn:
             self._cycles = cycles
             self._at = {cycle: at for cycle, at in self._at.items() if cycle in cycles}
@@ -120,7 +120,7 @@ class Wakeups:
         return first is None or at < first
 
     def find(self) -> Collection[Cycle] | None:
-        """Return cycles that may have work now; None if there is no need to look."""
+        """Return the cycles that may have work now; None if no look is due."""
         _, elapsed = self._store.timeline.elapsed()
         wakes = self._store.changes.wakes()
         if self._wakes is None:

@@ -36,7 +36,7 @@ REFUSED_FUNCTIONS = {
         for name in ("sqlite_offset", "rtreecheck", "rtreedepth", "rtreenode")
     },
     "fts3_tokenizer": "may not use fts3_tokenizer(): it gives an address in memory",
-    "sqlite_log": "may not use sqlite_log(): the runtime's log is no place for documents",
+    "sqlite_log": "may not use sqlite_log(): documents must not reach the log of the runtime",
 }
 """Functions that no SQL of a catalog may call, with the reasons."""
 

@@ -119,7 +119,7 @@ def _unknown(
     offset = written.start() if written else statement.begin
     return Issue(
         "E523",
-        f"{script.text[offset] if written else '$'}{name} is no field of '{transform.input.source}',"
+        f"{script.text[offset] if written else '$'}{name} is not a field of '{transform.input.source}',"
         f" which transform '{transform.name}' reads",
         script.locate(offset, len(name) + 1),
         f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",

@@ -300,8 +300,8 @@ def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> 
     stored = checkpoint.folder
     if stored and folder is not None and folder.id and stored not in (folder.id, *folder.former):
         raise TaskError(
-            f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
-            f" {stored}; this data folder is {folder.id}; nothing was stored",
+            f"the endpoint has rows of a materialization of the same name in another data folder: the identifier of"
+            f" that folder is {stored}, and of this folder {folder.id}; nothing was stored",
             hint=(
                 "rename this materialization, or its resources; or, if the other data folder is"
                 " gone, delete the endpoint's rows and start over: flowctl reset --task NAME"
@@ -341,10 +341,10 @@ def _require_not_ahead(
         known = positions[ahead[0].state_key] - ahead[0].offset
         at = max(_position(ahead[0], checkpoint) - ahead[0].offset, BEGINNING)
         raise TaskError(
-            f"this data folder was restored from a backup, and the endpoint is ahead of it: of '{ahead[0].name}' it has"
-            f" what came before {format_rfc3339(at)}, and the backup what came before"
+            f"this data folder was restored from a backup, and the endpoint is ahead of the folder: the endpoint has"
+            f" the documents of '{ahead[0].name}' before {format_rfc3339(at)}, and the backup only those before"
             f" {format_rfc3339(max(known, BEGINNING))}; nothing was stored",
-            hint="restore the endpoint to its state at the backup; or delete its rows, and start over: flowctl reset"
+            hint="restore the endpoint to the time of the backup; or delete its rows, and start over: flowctl reset"
             " --task NAME",
         )
 

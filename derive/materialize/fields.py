@@ -20,7 +20,7 @@ from derive.schema.projection import DOCUMENT
 
 REFUSED = "E710"
 """Code of issues of fields, most of which can be fixed at the endpoint or in the catalog."""
-_UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "the connector does not say that it can store the field")
+_UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "the connector has not declared that it can store the field")
 _REFUSED = (ConstraintType.FIELD_FORBIDDEN, ConstraintType.UNSATISFIABLE)
 
 
@@ -133,7 +133,11 @@ class _Selector:
                 )
         elif constraint.type is ConstraintType.UNSATISFIABLE:
             if self._is_unsatisfiable(name) and name not in self._selected:
-                hint = None if self._fields[name].pointer in ("", *self._key) else "exclude it to continue without it"
+                hint = (
+                    None
+                    if self._fields[name].pointer in ("", *self._key)
+                    else "to continue without the field: exclude it"
+                )
                 self._issue(name, f"the connector no longer accepts the field '{name}'", constraint, hint)
         elif required and name in self._excluded:
             self._issue(name, f"the field '{name}' is excluded, but the connector requires it", constraint)
@@ -171,8 +175,8 @@ class _Selector:
             if self._is_allowed(name):
                 self._selected.add(name)
             elif name not in self._excluded and not self._is_unsatisfiable(name):  # otherwise already reported
-                message = f"the field '{name}' was materialized until now, but the connector refuses it now"
-                self._issue(name, message, self._constraint(name), "exclude it to continue without it")
+                message = f"the field '{name}' was materialized before, but the connector refuses it now"
+                self._issue(name, message, self._constraint(name), "to continue without the field: exclude it")
 
     def _is_deep(self, pointer: str) -> bool:
         """Return whether the author excludes locations at this depth."""
@@ -194,7 +198,7 @@ class _Selector:
         count = len(self._selected)
         if self._most and count > self._most:
             message = f"{count:,} fields are selected, but the endpoint has room for {self._most:,}"
-            hint = "exclude fields, or require fewer: the document has all of them"
+            hint = "exclude fields, or require fewer fields: the stored document has all values"
             self.issues.append(Issue(REFUSED, message, self._desired.position, hint))
 
     def _key_field(self, index: int, pointer: str) -> str:

@@ -440,7 +440,10 @@ def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
     for binding in prepared.bindings:
         if binding.fields.left_out:
             message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"
-            hint = "exclude fields that are not needed, or require those that are; the document has all of them"
+            hint = (
+                "exclude fields that you do not need, or require fields that you need; the stored document has all"
+                " values"
+            )
             yield Issue(_CROWDED, message, binding.spec.position, hint)
 
 
@@ -448,7 +451,7 @@ def show_left_out(fields: FieldSelection) -> str:
     """Return a text about the fields without a column."""
     count, first = len(fields.left_out), fields.left_out[0]
     more = "1 field" if count == 1 else f"{count:,} fields"
-    return f"leaves out {more}, '{first}' is the first: there is room for {fields.most:,}"
+    return f"leaves out {more} (the first is '{first}'): the endpoint has room for {fields.most:,} fields"
 
 
 def _note(spec: MaterializationSpec, error: FlowError) -> Issue:

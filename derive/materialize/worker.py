@@ -184,8 +184,8 @@ _opening: dict[_Key, GrpcWire] = {}
 """Streams that connectors have yet to open, so that another thread can end them."""
 _CLEARING = (
     "{} starts over, and the connector cannot refill it beside its rows. Rows of the keys that its source has now are"
-    " deleted, and missing until they are stored again. Rows of other keys stay, and later documents of these keys are"
-    " reduced onto them: to remove these rows, empty the resource first"
+    " deleted, and are missing until they are stored again. Rows of other keys stay, and later documents of these keys"
+    " are reduced onto the old rows. To remove the old rows, empty the resource first"
 )
 _connectors: Connectors | None = None
 _lock = threading.Lock()

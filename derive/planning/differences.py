@@ -141,7 +141,7 @@ def _transform(name: str, old: Any, new: Any, facts: Facts) -> Iterator[Change]:
         values = policies[was["follows"]], policies[now["follows"]]
         yield Change(f"{name}: onSourceReset", "nothing", meaning, *values)
     if was["feedback"] != now["feedback"]:
-        meaning = "the source lies on a cycle, or no longer: documents are read one tick later, or at once"
+        meaning = "true if the source lies on a cycle: then documents are read one tick later"
         yield Change(f"{name}: feedback", "new documents", meaning, was["feedback"], now["feedback"])
 
 

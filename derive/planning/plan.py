@@ -153,9 +153,9 @@ def _is_like(spec: DerivationSpec | MaterializationSpec, state: TaskState) -> bo
 
 
 def _removed(store: Maintainable, state: TaskState, successors: Mapping[str, str]) -> TaskPlan:
-    meaning = "the catalog has no task of this name: what it derived or stored stays"
+    meaning = "the catalog has no task of this name: its documents or rows stay"
     if state.name in store.task_capabilities.runs([state.name]):
-        meaning = f"{meaning}; another run is running it now"
+        meaning = f"{meaning}; another run executes the task now"
     if state.name in successors:
         meaning = f"{meaning}; probably renamed to '{successors[state.name]}'"
     change = Change("the task", "nothing", meaning, state.name, None)

@@ -71,7 +71,7 @@ class StreamOrder:
         self._responding = _step(_RESPONSES, self._responding, message)
         if message == "loaded":
             if not self._loads[self._counts["prepared"]]:
-                raise ProtocolError("Loaded was sent in a transaction without Load")
+                raise ProtocolError("the connector sent Loaded in a transaction without Load")
             return
         asked = _ANSWERED[message]
         if self._counts[message] >= self._counts[asked]:

@@ -168,5 +168,5 @@ def _read(match: re.Match[str], url: str, position: Position) -> str:
             raise too_large(_MOST_BYTES)
         return content.decode().removesuffix("\n").removesuffix("\r")
     except (OSError, ValueError) as exc:
-        reason = reason_of(exc) if isinstance(exc, OSError) else "it is no UTF-8 text"
+        reason = reason_of(exc) if isinstance(exc, OSError) else "the file is not UTF-8 text"
         raise TaskError(f"cannot read the secret in {show(path)}: {reason}", position=position) from exc

@@ -437,7 +437,9 @@ class _Compiler:
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
             if not is_sorted(before) or not is_sorted(right):
-                raise ReductionFailed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
+                raise ReductionFailed(
+                    "'merge' strategy with a key expects arrays that are sorted and unique by the key", left, right
+                )
             if by_index and before and not full:
                 raise NotAssociative  # items change their indices
             return list(join(before, right, order, item, full))

@@ -241,7 +241,7 @@ def _unfit(
                 return SqlError("22003", what, hint=hint)
             return SqlError(
                 "22003",
-                f"'{column.name}' is {_shown(value)}, which is no {column.type.value}, in {shown}",
+                f"'{column.name}' is {_shown(value)}, which is not of type {column.type.value}, in {shown}",
                 hint="if the catalog was edited, restart the processes that started before the edit",
             )
     raise AssertionError("all values are data of their column's type")

@@ -57,7 +57,9 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']*)'")
 _OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*)")
 
 _SHARE = "every machine of the cluster must have the data folder under the same path"
-_INSTALL = "install this package there, and name its Python by the environment variable PYSPARK_PYTHON of the run"
+_INSTALL = (
+    "install this package on the worker, and set PYSPARK_PYTHON in the environment of the run to the worker's Python"
+)
 
 
 def in_folder(
@@ -87,7 +89,7 @@ def _require_folder(root: Path, identifier: str) -> None:
     except OSError as exc:
         raise WorkerError(_unseen(root, exc.strerror or str(exc))) from exc
     if own != identifier:
-        raise WorkerError(_unseen(root, "another data folder is there"))
+        raise WorkerError(_unseen(root, "this path holds another data folder"))
 
 
 def _unseen(root: Path, cause: str) -> str:
@@ -113,7 +115,9 @@ def find_unfit(text: str) -> WorkerError | None:
     if match := _NO_MODULE.search(text):
         return WorkerError(f"the Python of the Spark worker {host} has no module '{match[1]}'", hint=_INSTALL)
     if match := _OTHER_PYTHON.search(text):
-        return WorkerError(f"the Spark worker {host} has another version of Python: {match[1].strip()}", hint=_INSTALL)
+        return WorkerError(
+            f"the Spark worker {host} has another version of Python than this run: {match[1].strip()}", hint=_INSTALL
+        )
     return None
 
 

@@ -150,7 +150,7 @@ def _wrapped(java: Path) -> Path:
     version = _version(java)
     if not version:
         _about.cache_clear()
-        raise TaskError(f"{java} does not run", hint=f"try it by hand: {java} -version")
+        raise TaskError(f"{java} does not run", hint=f"see why: {java} -version")
     home = _cache() / f"java-{zlib.crc32(str(java).encode()):08x}"
     wrapper = home / "bin" / "java"
     text = _wrapper(java, version)

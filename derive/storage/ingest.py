@@ -247,7 +247,7 @@ class Ingestion:
         if not isinstance(value, str):
             text = dump_exact(value).decode() if self._redactor is None else "another value"
             shown = "no value" if value is MISSING else text
-            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, and there is {shown}")
+            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, but is {shown}")
         try:
             return parse_rfc3339(value)
         except ValueError as exc:
@@ -297,8 +297,9 @@ class _History:
             )
         if clock > self.present + SKEW:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is in the future: now is {format_rfc3339(self.present)}, and"
-                f" '{self._collection}' would be final up to then"
+                f"its time {format_rfc3339(clock)} is in the future: the time is now {format_rfc3339(self.present)},"
+                f" and"
+                f" '{self._collection}' would be final up to the time of the document"
             )
         self._seq = self._seq + 1 if clock == self._last else 0
         self._last = clock

@@ -328,7 +328,7 @@ class Store:
             now = upper if history else self.timeline.advance(db)
             if upper > now:
                 raise FrontierError(
-                    f"'{name}' is final before {format_rfc3339(upper)}, and now is {format_rfc3339(now)}",
+                    f"'{name}' is final before {format_rfc3339(upper)}, but the time is now {format_rfc3339(now)}",
                     hint="the collection was loaded with future times; ingest into another collection",
                 )
             return acquire(db, "write", name, now)

@@ -139,7 +139,7 @@ def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
     require_live(db, file.capability)
     name = name_of(db, identifier)
     if name is None:
-        raise FencedError(f"table {identifier} is gone")
+        raise FencedError(f"table {identifier} was dropped")
     insert_segments(db, name, file.segments)
     release(db, file.capability.id)
 

@@ -104,7 +104,7 @@ def test_killed_backup_is_absent_or_complete(tmp_path: Path, point: str) -> None
     if point == "backup.completed":
         assert wrong_with_backup(tmp_path / "backup") == []
     else:
-        with pytest.raises(UsageError, match="is no backup"):
+        with pytest.raises(UsageError, match="is not a backup"):
             restore(tmp_path / "backup", tmp_path / "restored")
         with pytest.raises(UsageError, match="is not empty|no backup") as caught:
             if any((tmp_path / "backup").iterdir()):
@@ -175,9 +175,9 @@ def test_refused_backup_reports_reason(tmp_path: Path) -> None:
             restore(tmp_path / "backup", folder)
     with pytest.raises(UsageError, match="lies in the data folder"):
         take(world, world.root / "backup")
-    with pytest.raises(UsageError, match="is no backup"):
+    with pytest.raises(UsageError, match="is not a backup"):
         take(world, tmp_path / "other", base=tmp_path / "full")
-    with pytest.raises(UsageError, match="is no backup"):
+    with pytest.raises(UsageError, match="is not a backup"):
         restore(tmp_path / "full", tmp_path / "other")
     with pytest.raises(StorageError, match="is a backup"):
         Store(tmp_path / "backup")

@@ -297,7 +297,9 @@ def test_generate_reports_unreadable_files(folder: Path, files: str, code: str, 
 def test_collection_names_never_lead_out_of_the_folder_of_types(folder: Path) -> None:
     changes = generate(folder, CATALOG.replace("bank/balances:", "../../balances:"))
     assert reported(changes)[:2] == [("created", "deno.json"), ("created", "code/balances.ts")]
-    assert changes.notes == ("'../../balances' gets no file of types: '.' and '..' are no names of folders",)
+    assert changes.notes == (
+        "no file of types is written for '../../balances': no folder can have the name '.' or '..'",
+    )
 
 
 def test_project_root_is_the_outermost_folder_of_an_unbroken_chain(tmp_path: Path) -> None:

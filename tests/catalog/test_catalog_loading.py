@@ -247,7 +247,7 @@ def test_read_schemas_refer_to_the_write_schema(reference: str, document: object
         ("{$ref: 'flow://wite-schema'}", 4, 24, "E003", "there is no schema flow://wite-schema"),
         ("{$ref: gone.yaml}", 4, 24, "E003", "cannot load schema gone.yaml: No such file or directory"),
         ("{type: object, properties: {id: {type: [integer, null]}}}", 4, 66, "E403",
-         "null without quotes is no type: write it in quotes"),
+         "null without quotes is not a type, but the value null"),
     ],
 )  # fmt: skip
 def test_loader_reports_faults_of_schemas(

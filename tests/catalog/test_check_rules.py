@@ -144,7 +144,7 @@ RULES = [
     Rule("a keyword is known", WHO, "who: {type: string, fromat: date}", "who: {type: string, format: date, x-mine: 1}", ("E405", 9, 29, "JSON Schema has no keyword 'fromat'"), "did you mean 'format'?"),
     Rule("a strategy is known", WHO, "who: {type: string, reduce: {strategy: apend}}", "who: {type: string, reduce: {strategy: firstWriteWins}}", ("E406", 9, 48, "there is no strategy 'apend'"), "did you mean 'append'?"),
     Rule("a reduction has a strategy", WHO, "who: {type: string, reduce: sum}", "who: {type: string, reduce: {strategy: maximize}}", ("E406", 9, 37, "'reduce' needs a strategy, but is 'sum'"), "write 'reduce: {strategy: sum}'"),
-    Rule("a strategy's parent has one", "{x: {type: string}}", "{x: {type: string, reduce: {strategy: minimize}}}", "{x: {type: string}}, reduce: {strategy: minimize}", ("E411", 10, 69, "'/deep/x' has the strategy 'minimize', and '/deep' above it has no strategy, so it would never apply"), "add 'reduce: {strategy: merge}' there"),
+    Rule("a strategy's parent has one", "{x: {type: string}}", "{x: {type: string, reduce: {strategy: minimize}}}", "{x: {type: string}}, reduce: {strategy: minimize}", ("E411", 10, 69, "'/deep/x' has the strategy 'minimize', but '/deep' above it has no strategy, so the annotation would never apply"), "add 'reduce: {strategy: merge}' there"),
     Rule("a sum is of numbers", WHO, "who: {type: string, reduce: {strategy: sum}}", "who: {type: string}\n        n: {type: number, reduce: {strategy: sum}}", ("E412", 9, 48, "'sum' needs a number at '/who', but the schema allows string")),
     Rule("objects and arrays merge", WHO, "who: {type: string, reduce: {strategy: merge}}", "who: {type: string}\n        n: {type: array, reduce: {strategy: merge}}", ("E413", 9, 48, "'merge' needs an object or an array at '/who', but the schema allows string")),
     Rule("a set is an object", WHO, "who: {type: string, reduce: {strategy: set}}", "who: {type: string}\n        s: {type: object, reduce: {strategy: set}}", ("E414", 9, 48, "'set' needs an object at '/who', but the schema allows string")),
@@ -178,13 +178,13 @@ RULES = [
     Rule("shuffle keys have the same types", SECOND, "shuffle: {key: [/who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], but 'second' has [string]")),
     Rule("shuffle keys have the same length", SECOND, "shuffle: {key: [/id, /who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], but 'second' has [integer, string]")),
     Rule("an absent shuffle is by the source's key", BOTH, BOTH.replace("/id", "/who").replace(SECOND, "priority: 0"), BOTH.replace(SECOND, "priority: 0"), ("E504", 22, 20, "the shuffle key of 'first' has types [string], but 'second' has [integer]")),
-    Rule("shuffle keys have the types that are said", "      transforms:", "      shuffleKeyTypes: [string]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E504", 23, 20, "the shuffle key of 'first' has types [integer], but 'shuffleKeyTypes' says [string]")),
+    Rule("shuffle keys have the types that are said", "      transforms:", "      shuffleKeyTypes: [string]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E504", 23, 20, "the shuffle key of 'first' has types [integer], but 'shuffleKeyTypes' has [string]")),
     Rule("a type of a shuffle key is a scalar's", "      transforms:", "      shuffleKeyTypes: [integer, number]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E505", 19, 34, "the type of a shuffle key is 'boolean', 'integer' or 'string'")),
     Rule("a computed shuffle key has known types", FIRST, "shuffle: {lambda: SELECT $id}", "shuffle: {lambda: SELECT $id}\n          lambda: SELECT 1\n        - name: third\n          source: a/source", ("E506", 22, 29, "the types of the key that the shuffle lambda of 'first' computes are unknown"), "add 'shuffleKeyTypes', such as [string], to 'derive'"),
     # Code
     Rule("a migration applies", "{sqlite: {}}", "{sqlite: {migrations: [CREATE TABEL t (a)]}}", "{sqlite: {migrations: [CREATE TABLE t (a)]}}", ("E521", 18, 44, "migration 0 of 'a/derived' does not prepare: near \"TABEL\": syntax error")),
     Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' does not prepare: no such column: nope")),
-    Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is no field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
+    Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is not a field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
     # Tests
     Rule("documents are objects in tests", DOCUMENTS, "documents: {id: 1}", DOCUMENTS, ("E601", 30, 49, "'documents' must be an array of objects")),
     Rule("verified documents are in key order", "[{id: 1}, {id: 2}]", "[{id: 1}, {id: 3}, {id: 2}]", "[{id: 1}, {id: 2}, {id: 2}]", ("E602", 31, 69, "the expected documents are not in the order of the key of 'a/derived'")),
@@ -551,7 +551,12 @@ SETTINGS = [
     ("materialization", "delete: true", "a/view", REMOVE),
     ("materialization", "expectPubId: 'ff'", "a/view", None),
     *(
-        (place, "onIncompatibleSchemaChange: abort", "a/view", "a task whose schema no longer fits stops, and says why")
+        (
+            place,
+            "onIncompatibleSchemaChange: abort",
+            "a/view",
+            "a task whose schema no longer fits stops and reports the reason",
+        )
         for place in ("binding", "materialization")
     ),
     ("test", "delete: true", "a/test", REMOVE),

@@ -170,7 +170,7 @@ ISSUES = [
     ("exclude: [part]", "exclude: [everything]", ("E704", 20, 94, "'a/source' has no field 'everything'", "it has: flow_document, flow_published_at, id, number, part, who")),
     ("exclude: [part]", "exclude: [who]", ("E705", 20, 94, "the field 'who' is both excluded and included", None)),
     ("groupBy: [number]", "groupBy: [who]", ("E706", 20, 110, "'groupBy' must name the key of 'a/source', which is /id", "derive a collection with that key, and materialize it")),
-    ("recommended: 1", "recommended: -1", ("E010", 20, 31, "'recommended' is true, false, or how many levels deep", None)),
+    ("recommended: 1", "recommended: -1", ("E010", 20, 31, "'recommended' is true, false, or a number of levels", None)),
     ("{schema: public, table: chosen}", "{delta_updates: false, table: rows}", ("E703", 18, 19, "another binding already has this resource, at flow.yaml:16:9", None)),
     ("{schema: public, table: chosen}", "gone.yaml", ("E003", 18, 19, "cannot load the resource gone.yaml: No such file or directory", None)),
     ("{schema: public, table: chosen}", "list.yaml", ("E701", 18, 19, "list.yaml must hold an object: the resource", None)),

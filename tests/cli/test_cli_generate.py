@@ -84,7 +84,7 @@ def test_generate_reports_settings_left_to_the_author(folder: Path) -> None:
     assert (status, rows) == (0, [("created", TYPES), ("created", "derived.ts")])
     assert said == (
         'for editors to find the types, add "flow/": "./flow_generated/typescript/" to "imports":'
-        ' deno.json has another place for it, "./mine/"\n'
+        ' deno.json maps this name to "./mine/"\n'
     )
 
 

@@ -218,7 +218,7 @@ def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", ""))
     status, _, err = flowctl(tmp_path, "check")
     assert status == 0
-    said = "leaves out 104 fields, 'w1997' is the first: there is room for 2,000"
+    said = "leaves out 104 fields (the first is 'w1997'): the endpoint has room for 2,000 fields"
     assert f"'m/o -> o' {said}" in err
     status, out, _ = flowctl(tmp_path, "materialize", "plan", "-o", "table")
     assert status == 0

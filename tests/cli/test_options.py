@@ -64,7 +64,7 @@ def test_permissions_are_refused_unless_the_command_grants_them(
     [issue] = refused.exception.issues
     assert str(issue.position) == "flow.yaml:9:51"
     assert issue.message == "the module of 'o/out' asks for permissions: env (FLOW_TEST_HOME)"
-    assert issue.hint == "if you trust it, add --allow-permissions"
+    assert issue.hint == "if you trust the module, add --allow-permissions"
 
 
 @pytest.mark.deno

@@ -114,7 +114,7 @@ def test_stopped_replica_of_an_earlier_server_releases_its_folder(tmp_path: Path
             assert (row[0], int(row[6])) == ("r1", 1)  # which it has found in the folder
             assert has_ended(orphan, 0)
     reported = [str(entry["message"]) for entry in recent_entries(data, "sql-views")]
-    assert [message for message in reported if f":{orphan}) was still there, and was killed" in message]
+    assert [message for message in reported if f":{orphan}) was still running, and was killed" in message]
 
 
 def test_second_server_does_not_touch_replicas_of_the_first(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_dropping_a_replica_of_an_option_warns_of_its_return(tmp_path: Path) -> 
         connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
         connection.execute("DROP REPLICA r1")
     assert notices == [
-        'replica "r1" is named by the server\'s options: a server with these options has it',
+        'replica "r1" is named by the options of the server: a server that starts with these options creates the replica again',
     ]
 
 
@@ -464,7 +464,7 @@ def test_if_exists_and_if_not_exists_skip_replicas_with_notices(tmp_path: Path) 
     assert notices == [
         'replica "r1" already exists, skipping',
         'replica "x" does not exist, skipping',
-        'replica "127.0.0.1:9" is named by the server\'s options: a server with these options has it',
+        'replica "127.0.0.1:9" is named by the options of the server: a server that starts with these options creates the replica again',
     ]
 
 

@@ -226,7 +226,7 @@ def test_password_file_restricts_logins(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--listen", "6875"), "--listen takes HOST:PORT, not 6875"),
-        (("--listen", "0.0.0.0:0"), "0.0.0.0 can be reached from other machines, and there is no password"),
+        (("--listen", "0.0.0.0:0"), "0.0.0.0 can be reached from other machines, and the server has no password file"),
         (("--password-file", "none"), "the password file none cannot be read"),
         (("--tls-certificate", "none.pem"), "the certificate none.pem cannot be used"),
         (("--tls-key", "key.pem"), "--tls-key needs a certificate"),

@@ -141,7 +141,7 @@ def test_why_of_an_ingested_document_shows_its_time(folder: Path) -> None:
             "shop/spending",
             '["ann", 1]',
             (),
-            "is no key of 'shop/spending'\n  = it is a JSON array with a value for each of [/customer]",
+            "is not a key of 'shop/spending'\n  = a key is a JSON array with a value for each of [/customer]",
         ),
         ("shop/spending", '["ann"', (), "--key is not JSON"),
         ("shop/spending", "\udcff", (), "error: the argument '\\udcff' is not valid UTF-8"),

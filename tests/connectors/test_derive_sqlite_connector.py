@@ -28,7 +28,7 @@ def test_a_sound_derivation_has_no_issues() -> None:
 
 def test_all_issues_of_all_transforms_are_found() -> None:
     found = check("SELECT $amuont, $sneder;\nSELECT x;", None, "COMMIT")
-    what = "is no field of 'acme/in', which transform 'from0' reads"
+    what = "is not a field of 'acme/in', which transform 'from0' reads"
     assert found == [
         Issue("E523", f"$amuont {what}", Position("lambda.sql", 1, 8, 7), "did you mean $amount?"),
         Issue("E523", f"$sneder {what}", Position("lambda.sql", 1, 17, 7), "did you mean $sender?"),

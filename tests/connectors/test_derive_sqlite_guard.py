@@ -152,8 +152,11 @@ def test_lambda_with_any_shuffle_may_not_use_state(lambdas: list[str], migration
     (issue,) = check(*lambdas, migrations=migrations, shuffles=(ANY,))
     assert issue.code == "E528"
     what = "the lambda of transform 'from0'"
-    assert issue.message == f"{what} {message}, but with 'shuffle: any' its documents come to any shard"
-    assert issue.hint == "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
+    assert (
+        issue.message
+        == f"{what} {message}, but with 'shuffle: any' any shard may process a document, and each shard has a table of its own"
+    )
+    assert issue.hint == "shuffle by the fields that are the key of the table: shuffle: {key: [/field]}"
     assert issue.position == Position("lambda.sql", 2 if "\n" in lambdas[0] else 1, 1)
 
 

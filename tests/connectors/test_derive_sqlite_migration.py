@@ -41,13 +41,13 @@ def test_rollback_undoes_migrations() -> None:
         (  # edited
             ["CREATE TABLE t (a);"],
             ["CREATE TABLE t (a, b);"],
-            "migration 0 of 'acme/out' was applied and has been edited since: it went on ');' here",
+            "migration 0 of 'acme/out' was applied and has been edited since: the applied text continues here with ');'",
             Position("0.sql", 1, 18),
         ),
         (  # lengthened
             ["CREATE TABLE t (a);"],
             ["CREATE TABLE t (a); CREATE TABLE u (a);"],
-            "migration 0 of 'acme/out' was applied and has been edited since: it ended here",
+            "migration 0 of 'acme/out' was applied and has been edited since: the applied text ends here",
             Position("0.sql", 1, 21),
         ),
         (  # removed
@@ -59,7 +59,7 @@ def test_rollback_undoes_migrations() -> None:
         (  # moved
             ["CREATE TABLE t (a);", "CREATE TABLE u (a);"],
             ["CREATE TABLE u (a);", "CREATE TABLE t (a);"],
-            "migration 0 of 'acme/out' was applied and has been edited since: it went on 't (a);' here",
+            "migration 0 of 'acme/out' was applied and has been edited since: the applied text continues here with 't (a);'",
             Position("0.sql", 1, 14),
         ),
         (  # does not prepare

@@ -251,6 +251,6 @@ def test_shared_and_reserved_method_names_are_issues() -> None:
     issues = check(DOCUMENTED, "fromOutcomes", "from-outcomes", "Flush", "constructor")
     assert [(each.code, each.message, each.position.line) for each in issues] == [
         ("E532", "transforms 'fromOutcomes' and 'from-outcomes' would both be the method 'fromOutcomes'", 11),
-        ("E532", "transform 'Flush' would be the method 'flush', which has a meaning already", 12),
-        ("E532", "transform 'constructor' would be the method 'constructor', which has a meaning already", 13),
+        ("E532", "transform 'Flush' would be the method 'flush', which the runtime reserves", 12),
+        ("E532", "transform 'constructor' would be the method 'constructor', which the runtime reserves", 13),
     ]

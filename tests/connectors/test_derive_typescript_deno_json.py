@@ -28,14 +28,14 @@ def test_deno_json_with_the_entry_stays_unchanged(tmp_path: Path, name: str) -> 
 
 # What the file holds, and why editors find nothing by it.
 LEFT_ALONE = [
-    (b"{", "is not understood"),
-    (b"[]", "is not understood"),
-    (b'{"imports": 1}', "is not understood"),
+    (b"{", "has no object of imports"),
+    (b"[]", "has no object of imports"),
+    (b'{"imports": 1}', "has no object of imports"),
     (b"\xff", "is not UTF-8 text"),
-    (b'{"imports": {"flow/": "./mine/"}}', 'has another place for it, "./mine/"'),
+    (b'{"imports": {"flow/": "./mine/"}}', 'maps this name to "./mine/"'),
     (b'{"importMap": "map.json"}', 'has its imports in "map.json"'),
-    (b"{}", "does not have it"),
-    (b'{"imports": {"a": "npm:a"}, /* mine */}', "does not have it"),
+    (b"{}", "lacks this name"),
+    (b'{"imports": {"a": "npm:a"}, /* mine */}', "lacks this name"),
 ]
 
 

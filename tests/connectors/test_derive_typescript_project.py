@@ -166,7 +166,7 @@ def test_permissions_are_granted_by_the_run(tmp_path: Path, monkeypatch: pytest.
     )
     with pytest.raises(LambdaError, match="the module of 'p/out' asks for permissions: net") as caught:
         values(spec, tmp_path / "refused")
-    assert caught.value.hint == "if you trust it, add --allow-permissions"
+    assert caught.value.hint == "if you trust the module, add --allow-permissions"
     assert caught.value.position is not None
     assert caught.value.position.line == 10
     assert values(spec.within(LambdaLimits(allows_permissions=True)), tmp_path / "given") == [

@@ -319,7 +319,7 @@ def applied(root: Path) -> str:
 def test_endpoint_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(EndpointError, match="cannot make .*/file ready: File exists"):
+    with pytest.raises(EndpointError, match="cannot create folders in .*/file: File exists"):
         applied(tmp_path / "file")
 
 

@@ -181,7 +181,7 @@ def test_tables_may_have_any_name(database: Database, name: str) -> None:
 
 
 def test_reserved_table_names_are_refused(database: Database) -> None:
-    with pytest.raises(EndpointError, match="no table can be called 'flow_checkpoints': checkpoints are in it"):
+    with pytest.raises(EndpointError, match="a table cannot have the name 'flow_checkpoints': this name is reserved"):
         database.validate(BALANCES.proposed("flow_checkpoints"))
     with pytest.raises(EndpointError, match="two bindings name the table 'balances'"):
         database.validate(BALANCES.proposed(), BALANCES.proposed())

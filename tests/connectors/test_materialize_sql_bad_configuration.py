@@ -58,9 +58,9 @@ def in_postgres(tmp_path: Path) -> Database:
         ({"password": ""}, DeniedError, "no password supplied", "password"),
         ({"user": "nobody"}, DeniedError, 'password authentication failed for user "nobody"', "user"),
         ({"database": "no such"}, EndpointError, 'database "no such" does not exist', "create the database"),
-        ({"address": "127.0.0.1:1"}, EndpointGoneError, "Connection refused", "whether the server runs"),
-        ({"address": "no-such-host.invalid"}, EndpointGoneError, "resolve host", "whether the server runs"),
-        ({"address": "/no/such/folder"}, EndpointGoneError, "No such file", "whether the server runs"),
+        ({"address": "127.0.0.1:1"}, EndpointGoneError, "Connection refused", "check that the server runs"),
+        ({"address": "no-such-host.invalid"}, EndpointGoneError, "resolve host", "check that the server runs"),
+        ({"address": "/no/such/folder"}, EndpointGoneError, "No such file", "check that the server runs"),
         ({"address": "host:port"}, EndpointError, "has no port after its colon", "host:port"),
     ],
 )
@@ -113,7 +113,7 @@ def test_view_in_place_of_a_table_is_refused(in_postgres: Database) -> None:
     in_postgres.apply(BINDING)
     in_postgres.query("CREATE VIEW summary AS SELECT * FROM balances")
 
-    with pytest.raises(EndpointError, match=r"summary' in database .* is no table"):
+    with pytest.raises(EndpointError, match=r"summary' in database .* is not a table"):
         in_postgres.validate(BALANCES.proposed("summary"))
 
 
@@ -327,7 +327,7 @@ def test_server_without_free_connections_is_reported(folder: Path) -> None:
             while True:
                 taken.append(running.connect())
         database = replace(postgres(Path()), config=running.config, schema=("public",))
-        with pytest.raises(EndpointGoneError, match="too many clients already .*no connection or memory to spare"):
+        with pytest.raises(EndpointGoneError, match="too many clients already .*no free connections or memory"):
             database.apply(BINDING)
         ending = Path(f"/proc/{taken[-1].info.backend_pid}")
         taken.pop().close()

@@ -236,7 +236,9 @@ def test_a_column_takes_no_value_of_another_type(database: Database) -> None:
     database.apply(binding)
     with database.session(binding) as session:
         session.prepare(b"{}")
-        with pytest.raises(EndpointError, match=r"column 'balance' of type \w+, key \['ann'\]: 'three' is no integer"):
+        with pytest.raises(
+            EndpointError, match=r"column 'balance' of type \w+, key \['ann'\]: 'three' is not an integer"
+        ):
             session.store(0, stored(binding, [{"account": "ann", "balance": "three"}]))
 
 

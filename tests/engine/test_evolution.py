@@ -111,7 +111,7 @@ LATER = BASE + 2 * SECOND
         (
             [SEEN, OTHER.replace("n INTEGER", "n TEXT")],
             20,
-            "migration 1 of 'e/counts' was applied and has been edited since: it went on 'INTEGER);' here",
+            "migration 1 of 'e/counts' was applied and has been edited since: the applied text continues here with 'INTEGER);'",
         ),
         # removed
         ([SEEN], 9, f"migration 1 of 'e/counts' was applied and is no longer in the catalog: {OTHER!r}"),
@@ -120,15 +120,15 @@ LATER = BASE + 2 * SECOND
             [OTHER, SEEN],
             19,
             (
-                "migration 0 of 'e/counts' was applied and has been edited since: it went on"
-                " 'seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);' here"
+                "migration 0 of 'e/counts' was applied and has been edited since: the applied text continues"
+                " here with 'seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);'"
             ),
         ),
         # another one in between
         (
             [SEEN, THIRD, OTHER],
             20,
-            "migration 1 of 'e/counts' was applied and has been edited since: it went on 'other (n INTEGER);' here",
+            "migration 1 of 'e/counts' was applied and has been edited since: the applied text continues here with 'other (n INTEGER);'",
         ),
     ],
 )
@@ -144,8 +144,8 @@ def test_migrations_that_were_applied_may_not_change(
     assert isinstance(error, LambdaError)
     assert (error.message, error.position and error.position.line) == (message, line)
     assert error.hint in (
-        "restore it, and append a migration with the change",
-        "restore it; to undo its effect, append a migration",
+        "restore the applied text, and append a migration with the change",
+        "put the migration back; to undo its effect, append another migration",
     )
     assert counted(changed) == [3]
     assert len(changed.rows("e/beside")) == 6  # whose task has nothing to do with it

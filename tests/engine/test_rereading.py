@@ -207,7 +207,7 @@ WAITS = [
         catalog_text(Transform("fromX", "y"), Transform("fromY", "x")),
         "'fromX' reads 'r/y' in place of 'r/x', whose results stay: 'fromX' would read all documents of 'r/y' from"
         " the start and add the results to those published before",
-        "let it read 'r/x' again",
+        "to undo the edit: let 'fromX' read 'r/x' again",
         once("x", "y", end=4),
         id="names are swapped",
     ),
@@ -296,7 +296,7 @@ def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> N
     assert isinstance(error, UnacceptedError)
     assert "the 'backfill' of 'fromX' was 1 before: 'fromX' would read 2 documents of 'r/x'" in error.message
     assert error.hint is not None
-    assert error.hint.startswith("raise it above 1 to read it again")
+    assert error.hint.startswith("to read 'r/x' again: raise 'backfill' above 1")
     world.catalog = raised
     assert run(world) is None
     assert counts(world) == once("x", "y", end=4) + once("x", end=2)

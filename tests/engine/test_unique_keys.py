@@ -77,7 +77,7 @@ def test_a_second_row_of_a_key_is_reported_with_both_rows_and_the_time(world: Wo
         with pytest.raises(TaskError) as reported:
             keys.require(read(world, first, third))
     assert reported.value.message == (
-        "'fromItems' of 't/copies' stores one row for each key of 'sql/public/items', of which [1] has two from"
+        "'fromItems' of 't/copies' stores one row for each key of 'sql/public/items', but the key [1] has two rows from"
         ' 1970-01-01T00:00:03.000000Z on: {"id":1,"v":2.5} and {"id":1,"v":3.5}'
     )
     assert second == 3_000_001

@@ -214,7 +214,7 @@ def test_long_like_patterns_are_matched(pattern: str) -> None:
 def test_unsupported_expressions_have_hints() -> None:
     with pytest.raises(SqlError) as raised:
         regular_expression(r"(a)\1")
-    assert raised.value.hint == "Take the parts out with regexp_substr, and compare them with =."
+    assert raised.value.hint == "Select the two parts with regexp_substr, and compare them with =."
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_rows_lost_by_an_endpoint_are_reported_after_compaction(project: Project
     code, said = project.called("run", "--until-idle", *LOCALLY)
 
     assert code == 1
-    assert "has lost what" in said
+    assert "has lost the rows of" in said
     assert "flowctl reset --task shop/view" in said
     call(project, "reset", "--task", "shop/view")
     run(project)

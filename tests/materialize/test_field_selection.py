@@ -134,7 +134,7 @@ def test_field_without_a_constraint_is_not_materialized() -> None:
     [issue] = select_fields(["/id"], FIELDS, constraints, wanted(include=("a",)))  # type: ignore[misc]
     assert (
         issue.message
-        == "the field 'a' is selected, but the connector refuses it: the connector does not say that it can store the field"
+        == "the field 'a' is selected, but the connector refuses it: the connector has not declared that it can store the field"
     )
 
 

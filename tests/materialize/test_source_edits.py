@@ -104,7 +104,7 @@ def test_column_equals_its_field_or_the_task_stops(before: str, endpoint: Endpoi
         else:
             assert isinstance(error, EndpointError)
             assert "the connector no longer accepts the field 'v': its column 'v' has type" in error.message
-            assert error.hint == "exclude it to continue without it"
+            assert error.hint == "to continue without the field: exclude it"
             assert endpoint.rows(name) == stored[name]
     endpoint.edit(edited, without=[name for name, error in errors.items() if error is not None])
     assert endpoint.run() == dict.fromkeys(names)

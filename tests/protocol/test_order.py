@@ -70,12 +70,12 @@ def test_messages_in_order_are_accepted(messages: list[str]) -> None:
         ([*OPENED, "<opened"], "Opened is not expected: the stream is loading, which allows Loaded or Prepared"),
         ([*OPENED, "<prepared"], "Prepared was sent without Prepare"),
         ([*OPENED, "<committed"], "Committed is not expected: the stream is loading, which allows Loaded or Prepared"),
-        ([*OPENED, "<loaded"], "Loaded was sent in a transaction without Load"),
-        ([*OPENED, "prepare", "<loaded"], "Loaded was sent in a transaction without Load"),
+        ([*OPENED, "<loaded"], "the connector sent Loaded in a transaction without Load"),
+        ([*OPENED, "prepare", "<loaded"], "the connector sent Loaded in a transaction without Load"),
         ([*OPENED, "load", "prepare", "<prepared", "<loaded"], "Loaded is not expected: the stream is committing, which allows Committed"),
         ([*OPENED, "prepare", "<prepared", "<committed"], "Committed was sent without Commit"),
         # what was loaded in a transaction says nothing about the next one
-        ([*OPENED, "load", "prepare", "<prepared", "commit", "<committed", "<loaded"], "Loaded was sent in a transaction without Load"),
+        ([*OPENED, "load", "prepare", "<prepared", "commit", "<committed", "<loaded"], "the connector sent Loaded in a transaction without Load"),
     ],
 )  # fmt: skip
 def test_messages_out_of_order_are_refused(messages: list[str], error: str) -> None:

@@ -79,7 +79,7 @@ def test_unreadable_secret_file_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(TaskError, match="cannot read the secret in .*/absent: No such file or directory"):
         revealed("${file:absent}", f"{tmp_path}/flow.yaml")
-    with pytest.raises(TaskError, match=r"cannot read the secret in .*/binary: it is no UTF-8 text"):
+    with pytest.raises(TaskError, match=r"cannot read the secret in .*/binary: the file is not UTF-8 text"):
         revealed("${file:binary}", f"{tmp_path}/flow.yaml")
     with pytest.raises(TaskError, match=r"a secret cannot be loaded from an http\(s\) address"):
         revealed("${file:password}", "https://somewhere.example/flow.yaml")

@@ -69,7 +69,8 @@ def test_missing_key_sorts_before_null() -> None:
 @pytest.mark.parametrize("items", [[{"k": 2, "l": 1}, {"k": 1, "l": 1}], [{"k": 1, "l": 1}, {"k": 1, "l": 1}]])
 def test_unsorted_arrays_are_refused(items: list[Any]) -> None:
     with pytest.raises(
-        ReductionError, match="while reducing '': 'merge' strategy with a key expects arrays sorted .* LHS: nothing"
+        ReductionError,
+        match="while reducing '': 'merge' strategy with a key expects arrays that are sorted .* LHS: nothing",
     ):
         BY_TWO.full([items])
 

@@ -56,7 +56,7 @@ collections:
                 " different version: 3.10 than that in driver: 3.11, PySpark cannot run.\n"
             ),
             (
-                "the Spark worker on host 10.0.0.7 has another version of Python: Python in worker has different version:"
+                "the Spark worker on host 10.0.0.7 has another version of Python than this run: Python in worker has different version:"
                 " 3.10 than that in driver: 3.11, PySpark cannot run."
             ),
         ),
@@ -89,7 +89,7 @@ def test_workers_that_do_not_see_the_data_folder_do_nothing(
     if own is not None:
         (tmp_path / "folder-id").write_text(own)
     checked = partial(in_folder, counts(), tmp_path, "the folder's")
-    cause = "No such file or directory" if own is None else "another data folder is there"
+    cause = "No such file or directory" if own is None else "this path holds another data folder"
 
     with pytest.raises(WorkerError) as raised, spark.explained("of 'x'"):
         spark._run(spark.session, replace(Stages(2, 1, ()), stages=(checked,) * stages))

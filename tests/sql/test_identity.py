@@ -354,7 +354,7 @@ class Identity(RuleBasedStateMachine):
             return
         catalog, store = self.folder.catalog, self.folder.store
         if name == PLAIN and not cascade:
-            with pytest.raises(UsageError, match="would keep what followed"):
+            with pytest.raises(UsageError, match="would keep the results of the old documents"):
                 reset(catalog, store, [name])
             return
         if name == PLAIN and self.model.plain.owner is Owner.INGEST:

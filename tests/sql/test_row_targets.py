@@ -71,7 +71,7 @@ def test_row_error_of_a_function_is_an_error_of_the_view(world: SqlWorld) -> Non
         ("SELECT jsonb_each('{}')", "jsonb_object_keys"),
         ("SELECT jsonb_array_element('[]')", "Did you mean jsonb_array_elements?"),
         ("SELECT 1 WHERE unnest(array[1]) = 1", "LATERAL"),
-        ("SELECT generate_series(1, generate_series(1, 2))", "Put the inner one in FROM."),
+        ("SELECT generate_series(1, generate_series(1, 2))", "Move the inner call to FROM."),
     ],
 )
 def test_unsupported_set_returning_calls_have_hints(world: SqlWorld, query: str, hint: str) -> None:

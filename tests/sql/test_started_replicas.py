@@ -132,7 +132,8 @@ def test_the_error_of_a_second_owner_names_a_stopped_first_one(tmp_path: Path) -
             Ownership(tmp_path).require()
         first.kill()
     assert (
-        caught.value.hint == f"it is stopped: let it go on (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
+        caught.value.hint
+        == f"that process is stopped: let it continue (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
     )
 
 

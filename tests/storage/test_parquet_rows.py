@@ -128,7 +128,7 @@ def test_parquet_values_are_kept(
     ]
 
 
-NO_NUMBER = "is no JSON number; write null for a missing number"
+NO_NUMBER = "which JSON cannot express; write null for a missing number"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ NO_NUMBER = "is no JSON number; write null for a missing number"
         ),
         (pa.date32(), "{}", 2_932_897, "column 'v': a time beyond the years 1 to 9999"),
         (pa.timestamp("s"), "{}", 253_402_300_800, "column 'v': a time beyond the years 1 to 9999"),
-        (pa.json_(), "{}", "{", "column 'v': the column is of JSON, and this is not: "),
+        (pa.json_(), "{}", "{", "column 'v': a text that is not JSON, in a column of JSON: "),
         (pa.map_(pa.string(), pa.int64()), "{}", [("a", 1), ("a", 2)], "column 'v': a map with a key twice"),
     ],
     ids=str,

@@ -212,5 +212,5 @@ def test_endless_feedback_fails(tmp_path: Path) -> None:
     time.close()
     assert str(reported.value) == (
         "20 ticks with documents have passed, but the test has only reached +20s"
-        " (advance by less, unless a derivation feeds back without end)"
+        " (advance by a shorter time; or check whether a derivation feeds back without end)"
     )

@@ -53,7 +53,7 @@ POINTER: Schema = {
     "type": "string",
     "format": "json-pointer",
     "pattern": "^(/([^/~]|~[01])+)*$",
-    "errorMessage": "this is no JSON pointer such as '/id'",
+    "errorMessage": "this value is not a JSON pointer such as '/id'",
     "x-code": "E302",
 }
 ON_SOURCE_RESET: Schema = {
@@ -67,7 +67,7 @@ TIME: Schema = {
     "type": "string",
     "format": "date-time",
     "pattern": _RFC3339,
-    "errorMessage": "this is no time such as 2023-01-23T01:00:00Z",
+    "errorMessage": "this value is not a time such as 2023-01-23T01:00:00Z",
     "x-code": "E502",
 }
 DURATION: Schema = {
@@ -199,7 +199,7 @@ def _type(types: Sequence[str]) -> str | list[str]:
 
 
 _CONFIG: Schema = {
-    "description": "What the connector needs to know, or the name of a file that holds it. For a secret write"
+    "description": "Configuration of the connector, or the name of a file that holds it. For a secret write"
     " `${env:NAME}` or `${file:PATH}`.",
     "type": ["string", "object"],
 }
@@ -258,12 +258,14 @@ _MATERIALIZED: Schema = {
     "x-code": "E014",
 }
 _RESOURCE: Schema = {
-    "description": "What of the endpoint is meant, such as a table; or the name of a file that says so.",
+    "description": (
+        "The part of the endpoint that the binding uses, such as a table; or the name of a file that holds this object."
+    ),
     "type": ["string", "object"],
 }
 _ON_CHANGE: Schema = without_effect(
     {"enum": ["abort", "backfill", "disableBinding", "disableTask"]},
-    "a task whose schema no longer fits stops, and says why",
+    "a task whose schema no longer fits stops and reports the reason",
 )
 _DISABLE: Schema = {**BOOLEAN, "description": "Disable this binding.", "default": False}
 _BACKFILL: Schema = {**U32, "description": "Raise this number to start the binding over.", "default": 0}
@@ -271,7 +273,8 @@ _PRIORITY: Schema = {**U32, "description": "Higher priorities come first.", "def
 
 CAPTURE = record(
     "Capture",
-    "Documents that come in from outside. It is kept, and not run here: use `flowctl ingest`.",
+    "A source of documents outside the catalog. The definition is kept, but a capture does not run here: use"
+    " `flowctl ingest`.",
     {
         "endpoint": _CAPTURED,
         "bindings": array(
@@ -316,11 +319,11 @@ _FIELDS = record(
         "include": entries("The same as `require`.", {}),
         "exclude": array("Excluded fields.", text("Name of a field.")),
         "recommended": {
-            "description": "Whether to add what the connector recommends, or how many levels deep.",
+            "description": "Whether to add the fields that the connector recommends, or down to which level.",
             "type": ["boolean", "integer"],
             "minimum": 0,
             "default": True,
-            "errorMessage": "'recommended' is true, false, or how many levels deep",
+            "errorMessage": "'recommended' is true, false, or a number of levels",
             "x-code": "E010",
         },
     },
@@ -478,7 +481,7 @@ def _derive() -> Schema:
             "using": _using(),
             "transforms": array("Sources, and the lambda of each.", ref("transform")),
             "shuffleKeyTypes": array(
-                "Types of the shuffle key's components; only needed where nothing else tells them.",
+                "Types of the shuffle key's components; only needed if no transform has a key of JSON pointers.",
                 {
                     "enum": ["boolean", "integer", "string"],
                     "errorMessage": "the type of a shuffle key is 'boolean', 'integer' or 'string'",
@@ -542,7 +545,7 @@ def _collection() -> Schema:
                 "key": array(
                     "JSON pointers of the key; documents of one key are reduced together.", POINTER, minItems=1
                 ),
-                "projections": entries("Names of fields, and where they are in a document.", ref("projection")),
+                "projections": entries("Names of fields, each with its location in a document.", ref("projection")),
                 "journals": _JOURNALS,
                 "derive": _derive(),
                 "expectPubId": EXPECT_PUB_ID,
@@ -576,12 +579,12 @@ _STEP = only_one(
             "Ingest",
             "Publish documents into a collection.",
             {
-                "description": text("What happens."),
+                "description": text("Purpose of this step."),
                 "collection": ref("read"),
                 "at": {
                     **STEP_TIME,
-                    "description": "When: an RFC 3339 time, or an offset from the beginning of the test such as `+20m`."
-                    " In a test that tells time, `verify` shows what is published by then.",
+                    "description": "Time of the step: an RFC 3339 time, or an offset from the beginning of the test, "
+                    "such as `+20m`. In a test that sets times, `verify` shows what is published by then.",
                 },
                 "documents": _DOCUMENTS,
             },
@@ -591,7 +594,7 @@ _STEP = only_one(
             "Verify",
             "The expected reduced documents, in the order of the key. Properties are optional.",
             {
-                "description": text("What should be."),
+                "description": text("Purpose of this step."),
                 "collection": ref("read"),
                 "partitions": ref("selector"),
                 "documents": _DOCUMENTS,
@@ -655,7 +658,10 @@ def catalog_schema() -> Schema:
             ),
             "collections": entries("Collections, by name.", ref("collection"), names=NAME, types=maps),
             "captures": entries(
-                "Captures, by name. They are kept, and not run here.", ref("capture"), names=NAME, types=maps
+                "Captures, by name. The definitions are kept, but captures do not run here.",
+                ref("capture"),
+                names=NAME,
+                types=maps,
             ),
             "materializations": entries("Materializations, by name.", ref("materialization"), names=NAME, types=maps),
             "tests": entries("Tests, by name: any line of text.", ref("test"), names=LINE, types=maps),

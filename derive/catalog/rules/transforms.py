@@ -136,7 +136,7 @@ def _check_former_names(definition: CollectionDef, transforms: Sequence[Transfor
             continue
         other = first.setdefault(former.value, former)
         if former.value in names:
-            message = f"'formerly' of '{transform.name.value}' names a transform that '{definition.name}' has now"
+            message = f"'formerly' of '{transform.name.value}' names a transform that '{definition.name}' still has"
             report.add("E106", message, former, "write the name from before the rename")
         elif other is not former:
             message = (
@@ -192,7 +192,7 @@ class TransformBuilder:
         if explicit is not None:
             if not isinstance(explicit.value, list) or not set(map(str, explicit.value)) <= set(SCALARS):
                 return list(built)  # the loader has reported it
-            desired, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
+            desired, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' has"
         elif keyed:
             desired, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
         else:

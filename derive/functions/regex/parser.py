@@ -249,8 +249,8 @@ def _make_begin(parts: list[Node], index: int) -> None:
             parts[behind] = narrowed
         elif not _has_no_words(before):
             raise unsupported(
-                "\\m and \\M are not supported where it depends on the text whether a word is beside them",
-                r"Have \m followed by \w, and \M preceded by it, or use \y.",
+                "\\m and \\M are not supported between two parts that may each match characters of words or others",
+                r"Write \w after \m, and \w before \M; or use \y.",
             )
     parts[index] = Constraint.BOUNDARY
 
@@ -527,7 +527,7 @@ class _Reader:
                 raise invalid("invalid backreference number")
             raise unsupported(
                 "back-references in regular expressions are not supported",
-                "Take the parts out with regexp_substr, and compare them with =.",
+                "Select the two parts with regexp_substr, and compare them with =.",
             )
         return CharacterSet.of(escape, ignores_case=self._options.ignores_case)
 

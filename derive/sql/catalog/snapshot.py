@@ -438,7 +438,7 @@ class DdlTransaction:
         taken = {item.name for item in now.items.values() if item.id not in leaving}
         for name in (*change.renamed.values(), *(item.name for item in change.added)):
             if name in taken:
-                hint = "Another session has committed it meanwhile."
+                hint = "Another session has created the relation and committed."
                 raise SqlError("42P07", f'relation "{name}" already exists', hint=hint)
 
 

@@ -83,8 +83,11 @@ async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
             return (Notice("NOTICE", "42710", f"{message}, skipping"),)
         raise SqlError("42710", message, offset=offset)
     if not is_replica_name(name):
-        hint = f"Up to 63 letters, digits, - and _, the first no digit; {LOCAL} is the one in the server's process."
-        raise SqlError("42602", f'"{name}" is no name for a replica', offset=offset, hint=hint)
+        hint = (
+            f"A name has up to 63 letters, digits, - and _, and begins with no digit; {LOCAL} is reserved for the"
+            f" server."
+        )
+        raise SqlError("42602", f'"{name}" cannot be the name of a replica', offset=offset, hint=hint)
     if statement.address is not None:
         _check_address(computing, statement.address)
     place = ReplicaPlace(name, statement.address or "")
@@ -123,13 +126,16 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
         coordinator.store.changes.wake()
     if not computing.is_of_options(place):
         return ()
-    message = f'replica "{name}" is named by the server\'s options: a server with these options has it'
+    message = (
+        f'replica "{name}" is named by the options of the server: a server that starts with these options creates'
+        f" the replica again"
+    )
     return (Notice("NOTICE", "00000", message),)
 
 
 def _meant(computing: ComputeInstances, name: str) -> str | None:
     if name == LOCAL:
-        return "It ends as soon as another replica has caught up with it."
+        return f"The replica {LOCAL} ends as soon as another replica has caught up."
     nearest = suggest(name, computing.places)
     return f'Did you mean "{nearest}"?' if nearest else None
 

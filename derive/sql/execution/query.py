@@ -366,7 +366,7 @@ def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[Gl
     sources = {identifier: state.coordinator.source(identifier) for identifier in read}
     for identifier, types in read.items():
         if tuple(column.type for column in columns_of(sources[identifier])) != types:
-            message = "could not serialize access: a table that is read was altered meanwhile"
+            message = "could not serialize access: another session has altered a table that the statement reads"
             raise SqlError("40001", message, hint="run the statement again")
     return sources
 

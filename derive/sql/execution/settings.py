@@ -101,7 +101,7 @@ class Settings:
         if checked is None:
             raise SqlError("55P02", f'parameter "{known}" cannot be changed', offset=offset)
         if setting.is_own and value not in {None, self._defaults[known]}:
-            hint = f"There are no roles to change to: the session is that of {self._defaults[known]}."
+            hint = f"Roles are not supported: the session keeps the user {self._defaults[known]}."
             raise SqlError(
                 "42501", f'permission denied to set {known.replace("_", " ")} to "{value}"', offset=offset, hint=hint
             )

@@ -131,7 +131,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
             raise SqlError(
                 "22023",
                 f"the subscription is to begin at {time_text(time)}, after its end at {time_text(up_to)}",
-                hint="UP TO takes a time that is not before that of AS OF, or the present without it",
+                hint="UP TO takes a time that is not before the time of AS OF, or, without AS OF, before the present",
             )
         subscription = Subscription(
             len(relation.types),

@@ -82,7 +82,7 @@ def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowEr
     for identifier in sorted(ids_of(relation) & unfit.keys()):
         error = unfit[identifier]
         sqlstate = error.sqlstate if isinstance(error, SqlError) else "55000"
-        message = f'{item.kind.value} "{item.name}" reads what cannot be maintained: {error.message}'
+        message = f'{item.kind.value} "{item.name}" has an input that cannot be maintained: {error.message}'
         raise SqlError(sqlstate, message, hint=error.hint)
 
 

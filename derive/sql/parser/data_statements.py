@@ -104,7 +104,10 @@ def parse_lock(reader: TokenReader) -> LockTable:
     reader.accept_word("nowait")
     if mode != _LOCK_MODES[0]:
         message = f"LOCK TABLE in {' '.join(mode).upper()} mode is not supported"
-        hint = "Omit it: COMMIT fails with 40001 if another session wrote a relation that was read. Then run it again."
+        hint = (
+            "Omit the statement: COMMIT fails with 40001 if another session wrote a relation that was read. Then run"
+            " the transaction again."
+        )
         raise SqlError("0A000", message, offset=offset, hint=hint)
     return LockTable(relations)
 

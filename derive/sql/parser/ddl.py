@@ -136,8 +136,8 @@ def _name(reader: TokenReader) -> tuple[str, int]:
 
 
 _NUMBERS = "Let the client give each row its number or UUID; a column may have a DEFAULT, and be NOT NULL."
-_ROWS = "Omit it: a table is a multiset, and its writers keep keys unique. CREATE INDEX makes lookups fast."
-_CONDITIONS = "Omit it: writers check the rows. A view can select the rows that violate the condition."
+_ROWS = "Omit the constraint: a table is a multiset, and its writers keep keys unique. CREATE INDEX makes lookups fast."
+_CONDITIONS = "Omit the constraint: writers check the rows. A view can select the rows that violate the condition."
 _CONSTRAINTS = {
     "primary": ("primary keys", _ROWS),
     "unique": ("unique keys", _ROWS),
@@ -155,7 +155,7 @@ _ROLES = "roles", "A password file names the users who may connect; all users ha
 _KINDS = {
     "database": (
         "databases",
-        ("A server has one database, and its name does not matter: another data folder has another server."),
+        ("A server has one database, for its data folder, and accepts every name of a database."),
     ),
     "role": _ROLES,
     "user": _ROLES,
@@ -163,7 +163,7 @@ _KINDS = {
     "function": ("functions", "Use a view for a query, or a derivation for code in SQL or TypeScript."),
     "sequence": ("sequences", _NUMBERS),
     "trigger": ("triggers", "A materialized view follows all writes, and SUBSCRIBE sends its changes."),
-    "extension": ("extensions", "Omit it: all features are built in."),
+    "extension": ("extensions", "Omit the statement: all features are built in."),
 }
 """Names of objects that CREATE does not support, with hints, by first word."""
 
@@ -319,7 +319,7 @@ def _index(reader: TokenReader) -> CreateIndex:
 
 def _index_column(reader: TokenReader) -> tuple[str, int]:
     if not reader.is_name() or (reader.ahead().value not in {",", ")"} and not reader.ahead().value.isalpha()):
-        hint = "Make a view with a column for the expression, and an index on that."
+        hint = "Create a view with a column for the expression, and an index on the view."
         raise SqlError("0A000", "indexes on expressions are not supported", hint=hint, offset=reader.offset)
     name = reader.located_name()
     reader.accept_word("asc", "desc")
@@ -352,7 +352,7 @@ def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTabl
     if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
         return AlterTable(name, (_renamed_column(reader),), if_exists)
     if not reader.is_words("rename", "to"):
-        hint = "There is ALTER … RENAME TO name, and of tables ADD, DROP, RENAME and ALTER COLUMN."
+        hint = "Supported are ALTER … RENAME TO name, and for tables ADD, DROP, RENAME and ALTER COLUMN."
         raise SqlError("0A000", f"this change of a {kind.value} is not supported", hint=hint, offset=reader.offset)
     reader.expect_words("rename", "to")
     new_name, offset = reader.located_name()

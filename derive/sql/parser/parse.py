@@ -124,22 +124,22 @@ def _meant(token: Token, sought: Set[str]) -> str | None:
     return min(near)[2] if near else None
 
 
-_UPKEEP = "Omit it: tables and indexes are maintained automatically."
-_RIGHTS = "Omit it: all users have the same rights. A password file names the users who may connect."
+_UPKEEP = "Omit the statement: tables and indexes are maintained automatically."
+_RIGHTS = "Omit the statement: all users have the same rights. A password file names the users who may connect."
 _UNSUPPORTED = {
     "analyze": _UPKEEP,
-    "call": "There are no procedures.",
-    "checkpoint": "Omit it: committed data are on disk.",
+    "call": "Procedures are not supported: send their statements.",
+    "checkpoint": "Omit the statement: committed data are on disk.",
     "cluster": _UPKEEP,
-    "comment": "Omit it: comments are not stored.",
-    "do": "There are no procedures: send the statements.",
+    "comment": "Omit the statement: comments are not stored.",
+    "do": "Procedures are not supported: send their statements.",
     "grant": _RIGHTS,
     "import": None,
     "listen": "Use SUBSCRIBE, which sends the updates of a relation.",
     "load": None,
     "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
     "notify": "Use SUBSCRIBE, which sends the updates of a relation.",
-    "refresh": "Omit it: a materialized view is kept up to date.",
+    "refresh": "Omit the statement: a materialized view is always up to date.",
     "reindex": _UPKEEP,
     "revoke": _RIGHTS,
     "security": None,

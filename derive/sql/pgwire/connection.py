@@ -117,7 +117,7 @@ async def _prove(wire: Wire, passwords: Passwords, user: str) -> None:
     wire.send(messages.authentication(_SASL_CONTINUE, exchange.challenge(_ascii(first)).encode()))
     proof = exchange.proof(_ascii(await _answer(wire)))
     if proof is None:
-        hint = "users and passwords are those of the server's password file"
+        hint = "the password file of the server lists users and passwords"
         raise SqlError("28P01", f'password authentication failed for user "{user}"', hint=hint)
     wire.send(messages.authentication(_SASL_FINAL, proof.encode()))
 

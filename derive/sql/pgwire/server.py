@@ -79,7 +79,7 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         if self._service.passwords is None and not _is_loopback(host):
-            what = f"{host} can be reached from other machines, and there is no password"
+            what = f"{host} can be reached from other machines, and the server has no password file"
             raise UsageError(what, hint="give a --password-file, or listen at 127.0.0.1")
         try:
             self._listeners = await loop.create_server(

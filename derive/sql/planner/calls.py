@@ -121,7 +121,7 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
         raise SqlError("0A000", f"OVER is not supported for ordered-set aggregate {name}", offset=node.offset)
     if len(node.arguments) != ORDERED_SETS[name] or len(node.order) != 1:
         message = f"function {name} does not exist for so many arguments"
-        raise SqlError("42883", message, offset=node.offset, hint="One expression stands behind ORDER BY.")
+        raise SqlError("42883", message, offset=node.offset, hint="Write one expression after ORDER BY.")
     fractions = [_fraction(expressions, argument, node) for argument in node.arguments]
     (order,) = orders_of(node.order, expressions)
     value, kind = order.expression, order.expression.type

@@ -255,7 +255,7 @@ def _references(node: Any, name: str, place: str | None) -> Iterator[tuple[Relat
 
 def _require_simple(recursion: Recursion, name: str, offset: int) -> None:
     if _refers_outside(recursion):
-        hint = "Join it to the query around it, or write that without LATERAL."
+        hint = "Join the relation to the surrounding query, or write the surrounding query without LATERAL."
         message = "WITH RECURSIVE that refers to the query around it is not supported"
         raise SqlError("0A000", message, hint=hint, offset=offset)
     if any(isinstance(part, Recursion) and not _recurring(part) <= {part.id} for part in _parts(recursion.step)):

@@ -146,13 +146,13 @@ def row_target(expressions: Expressions, node: FunctionCall) -> Expression:
     before = len(frame.rows)
     if name == "unnest":
         if len(node.arguments) != 1:
-            hint = "Several arrays side by side stand in FROM."
+            hint = "Write an unnest of several arrays in FROM."
             raise SqlError("42883", "function unnest takes one argument here", offset=node.offset, hint=hint)
         array = array_of_unnest(expressions, node.arguments[0], node.offset)
     else:
         array = array_of_call(expressions, node)
     if len(frame.rows) > before:
-        hint = "Put the inner one in FROM."
+        hint = "Move the inner call to FROM."
         raise SqlError("0A000", "nested set-returning functions are not supported", offset=node.offset, hint=hint)
     assert array.type.element is not None
     kind = ROW_FUNCTIONS[name].type if name in ROW_FUNCTIONS else None

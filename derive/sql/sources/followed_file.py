@@ -199,7 +199,7 @@ def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Typ
         raise SqlError(
             "42P16",
             f"the first line of '{path}' does not name its columns",
-            hint="Name them: CREATE SOURCE name (…) FROM …",
+            hint="Name the columns: CREATE SOURCE name (…) FROM …",
         )
     return tuple((text, Type.TEXT) for text in texts)
 

@@ -252,4 +252,4 @@ class SourceFeeder:
 
 
 def _difference(_: GlobalId, present: SourceDefinition, desired: SourceDefinition) -> str | None:
-    return None if present == desired else "is defined differently"
+    return None if present == desired else "has another definition"

@@ -326,7 +326,8 @@ class GroupCommit:
 
 def _replaced() -> SqlError:
     message = (
-        "could not serialize access: a relation that this transaction has read was reset, dropped or altered since"
+        "could not serialize access: a relation that this transaction has read was reset, dropped or altered after"
+        " the read"
     )
     return SqlError("40001", message, hint="run the transaction again")
 

@@ -83,7 +83,9 @@ class Ownership:
             hint = f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again"
             holder = lock_holder(self._path.stat(), "FLOCK")
             if holder is not None and is_stopped(holder):
-                hint = f"it is stopped: let it go on (kill -CONT {holder}), or end it (kill -KILL {holder})"
+                hint = (
+                    f"that process is stopped: let it continue (kill -CONT {holder}), or end it (kill -KILL {holder})"
+                )
             raise SqlError(
                 "55006",
                 f"another flowctl serves SQL over this data folder{where}, and only that process may write",

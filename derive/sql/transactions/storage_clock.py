@@ -344,8 +344,8 @@ class StoreClock:
             raise SqlError(
                 "55000",
                 f"the rows of '{item.name}' at that time are not known, because no server maintains the view",
-                hint="start `flowctl sql serve`; or read the newest time at which all that is read is known, if there"
-                " is one: SET transaction_isolation = serializable",
+                hint="start `flowctl sql serve`; or read the newest time at which all relations of the query are known:"
+                " SET transaction_isolation = serializable",
             )
         spec = self._objects().collections.get(identifier)
         if spec is None or spec.name not in self._derived:
@@ -356,7 +356,7 @@ class StoreClock:
         raise SqlError(
             "55000",
             f"the present documents of '{spec.name}' are not known, because no run derives the collection",
-            hint="start `flowctl run`; or read the newest time at which all that is read is known, if there is one:"
+            hint="start `flowctl run`; or read the newest time at which all relations of the query are known:"
             " SET transaction_isolation = serializable",
         )
 

@@ -51,7 +51,10 @@ def csv_rows(
                 continue  # a blank line
             if len(row) != len(columns):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-                yield reader.line_num, DocumentError(f"{cells}, but the header names {len(columns)}")
+                yield (
+                    reader.line_num,
+                    DocumentError(f"the line has {cells}, but the header names {len(columns)} columns"),
+                )
                 continue
             if size > FEW_VALUES and (error := too_many_values(map(str.encode, row), most_bytes)):
                 yield reader.line_num, error

@@ -147,7 +147,9 @@ class _Unpacked(io.RawIOBase):
             chunk: bytes = self._source.read(len(buffer))
         except OSError as exc:
             is_cut = "Truncated" in str(exc)
-            what = f"ends in the midst of its {self._codec} data" if is_cut else f"is damaged {self._codec} data: {exc}"
+            what = (
+                f"ends before its {self._codec} data is complete" if is_cut else f"is damaged {self._codec} data: {exc}"
+            )
             raise DocumentError(
                 f"{self._name} {what}; {self._lines:,} whole lines were read up to there", hint=NOTHING_INGESTED
             ) from exc

@@ -226,7 +226,7 @@ def _parsed(text: JSON) -> JSON:
     try:
         return text and parse_exact(text.encode())
     except ValueError as exc:
-        raise UnfitError(f"the column is of JSON, and this is not: {exc}") from exc
+        raise UnfitError(f"a text that is not JSON, in a column of JSON: {exc}") from exc
 
 
 def _as_they_are(array: Any) -> list[JSON]:
@@ -250,7 +250,7 @@ def _floats(array: Any) -> list[JSON]:
     if len(odd_ones):
         odd = odd_ones[0].as_py()
         name = "NaN" if math.isnan(odd) else "Infinity" if odd > 0 else "-Infinity"
-        raise UnfitError(f"{name} is no JSON number; write null for a missing number")
+        raise UnfitError(f"{name}, which JSON cannot express; write null for a missing number")
     return _as_they_are(array)
 
 
@@ -506,7 +506,7 @@ class _Rows:
                 self._converters.append(batches.converter(index, shape.member(name)))
             except UnfitError as exc:
                 raise DocumentError(
-                    f"{path}: column '{name}' has {exc}", hint="convert it before, or leave it out"
+                    f"{path}: column '{name}' has {exc}", hint="convert the column, or leave the column out"
                 ) from exc
         if len(set(self._names)) < len(self._names):
             raise DocumentError(f"{path} has two columns of one name: {', '.join(self._names)}", hint=NOTHING_INGESTED)

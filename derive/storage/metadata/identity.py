@@ -65,8 +65,8 @@ def require_new(path: Path, is_there: str | None = None) -> None:
     if stored:
         is_there = is_there or ("is empty" if path.exists() else "is missing")
         raise StorageError(
-            f"{path} {is_there}, and the folder has {', '.join(stored)}: a new database would make these files"
-            " garbage, so nothing was done",
+            f"{path} {is_there}, and the folder has {', '.join(stored)}: with a new database, the data in these"
+            " files would be lost, so nothing was done",
             hint=f"{_WAYS_OUT}; to start from nothing, remove the folder {path.parent}",
         )
 
@@ -176,8 +176,8 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
         )
     if counted is not None and counted > commits and not accept_older:
         raise StorageError(
-            f"{path} is older than the other files: it has {commits:,} commits, and the folder has"
-            f" {counted:,}; files of later commits would become garbage, so nothing was done",
+            f"{path} is older than the other files: it has {commits:,} commits, but the folder has had"
+            f" {counted:,}; the files of later commits would be lost, so nothing was done",
             hint="restore the latest metadata.db, together with its -wal file if it has one, or restore a backup of"
             " the whole folder: flowctl restore; if this metadata.db is the latest that you have, list the"
             " lost files with 'flowctl verify', and accept the loss with 'flowctl verify --accept-older'",

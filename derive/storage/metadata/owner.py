@@ -103,7 +103,7 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
     match owner:
         case Owner.TASK:
             what = f"'{name}' is derived, so nothing can be {_DONE[door]}"
-            hint = "use another collection; or, to derive it no longer, first empty it with the catalog"
+            hint = "use another collection; or, to stop deriving this collection, first empty it with the catalog"
             return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {name}")
         case Owner.TABLE:
             what = f"'{name}' belongs to the table \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
@@ -118,7 +118,7 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
         case Owner.INTERNAL:
             return OwnedError(f"'{name}' belongs to flowctl itself", hint="use another name")
     what = f"'{name}' holds documents that were ingested, or are being ingested, so nothing can be {_DONE[door]}"
-    return OwnedError(what, hint="choose a name for the new relation that no collection has")
+    return OwnedError(what, hint="choose another name for the new relation")
 
 
 def require_ingested(db: apsw.Connection, name: str) -> None:
@@ -140,7 +140,7 @@ def require_ingested(db: apsw.Connection, name: str) -> None:
             f"use DROP MATERIALIZED VIEW: flowctl sql -c 'DROP MATERIALIZED VIEW \"{relation}\"'",
         ),
     }.get(owner, ("a collection of flowctl itself", "use another name"))
-    raise OwnedError(f"'{name}' is {kind}, so its documents cannot be removed like ingested ones", hint=hint)
+    raise OwnedError(f"'{name}' is {kind}, and only ingested documents can be removed this way", hint=hint)
 
 
 _DONE = {

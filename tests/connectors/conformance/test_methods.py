@@ -187,7 +187,7 @@ def test_malformed_open_is_refused(client: Client) -> None:
 
 
 def test_unknown_binding_is_refused(client: Client, subject: Subject) -> None:
-    known = "there are 1, counted from 0"
+    known = "the session has 1 bindings, numbered from 0"
     stream = client.ready()
     stream.send(load(1, [(1, "a")]))
     assert stream.failure() == (INVALID, f"Load names an unknown binding, 1: {known}")

@@ -157,7 +157,7 @@ class PendingTail:
         parts = self._parts.pop(replica, [])
         if response.upper <= self.frontier:
             return None
-        assert response.lower <= self.frontier, "a replica left a gap in a tail"
+        assert response.lower <= self.frontier, "a replica left out updates of a subscription"
         updates = [*parts, *response.updates]
         if response.lower < self.frontier:
             updates = [update for update in updates if update[0] >= self.frontier]

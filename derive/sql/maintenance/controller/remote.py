@@ -290,7 +290,7 @@ class ReplicaProcess:
         if orphan is None or not kill(orphan):
             return
         self._report(
-            f"replica {self.name} of an earlier server ({show_process(orphan)}) was still there, and was killed"
+            f"replica {self.name} of an earlier server ({show_process(orphan)}) was still running, and was killed"
         )
         while not is_dead(orphan) and not self._closed.wait(_KILLED_SECONDS):
             pass
