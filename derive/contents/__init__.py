@@ -1,4 +1,4 @@
-"""The rows of a collection: at a time, from a time on, and their changes.
+"""The rows of a collection at a time, and their changes from a time on.
 
 | question | module |
 |---|---|

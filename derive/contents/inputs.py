@@ -27,7 +27,7 @@ def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput 
     Args:
         store: the data folder.
         source: the collection.
-        as_of: timestamp, at or above its `since` and below its `upper`.
+        as_of: timestamp, at or above the collection's `since` and below its `upper`.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
@@ -43,21 +43,21 @@ def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput 
 class TableInput:
     """A table from a time on, for a dataflow.
 
-    It holds the capability to read the table until it is closed.
+    The input holds the capability to read the table until the input is closed.
 
     Args:
         store: the data folder.
         table: the table.
-        as_of: timestamp, at or above its `since` and below its `upper`.
-        requested: indexes of the needed columns of its snapshot, others may be NULL; None for all.
+        as_of: timestamp, at or above the table's `since` and below its `upper`.
+        requested: indexes of the needed columns of the snapshot; other columns may be NULL. None for all columns.
 
     Attributes:
         types: types of the columns.
         since: time after which updates are returned.
         has_more: False: a poll returns all updates.
-        keeps: False: nothing of the snapshot is stored.
-        failure: the time at which a materialized view has an error in place of rows, and the error; only updates before
-            it are returned.
+        keeps: False: the snapshot is not stored.
+        failure: the timestamp from which on a materialized view has an error in place of rows, and the error; only
+            earlier updates are returned.
 
     Raises:
         FrontierError: the contents at that time are compacted.
@@ -97,7 +97,10 @@ class TableInput:
         return sum(segment.documents for segment in read.segments) + len(read.appended)
 
     def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
-        """Return a function that opens the same table from a time on in another process; nothing is stored."""
+        """Return a function that opens the same table from a time on in another process.
+
+        The function stores nothing.
+        """
         return partial(_opened, self._store.root, self._table, as_of, requested)
 
     def adopt(self, as_of: int, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads of a collection: segments, timestamps and documents as they are stored; and updates as they become final."""
+"""Reads of a collection: stored segments, timestamps and documents; and updates, as soon as they are final."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
 
 
 def packed_key(spec: CollectionSpec, value: JSON) -> bytes:
-    """Pack a key from JSON: an array with one value for each location of the key; for one location also its value.
+    """Pack a key from JSON: an array with one value for each location; for a key of one location also the bare value.
 
     Raises:
         UsageError: the value has another number of components, or a component of a type that the schema excludes.
@@ -106,13 +106,13 @@ def _kinds_of(value: JSON) -> frozenset[str]:
 def reading(
     store: Readable, spec: CollectionSpec, options: ReadOptions, table: GlobalId | None = None
 ) -> Iterator[SourceRead]:
-    """Yield the segments and timestamps of a read, and keep a read capability while the block runs.
+    """Yield the segments and timestamps of a read; a read capability keeps them while the block runs.
 
     Args:
         store: store of the collection.
         spec: the collection.
         options: times and logical partitions of the read.
-        table: identifier of a table, whatever its present name; None for the collection with the spec's name.
+        table: identifier of a table, which may have been renamed; None for the collection with the spec's name.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
@@ -153,7 +153,7 @@ def _present(store: Readable, spec: CollectionSpec, relation: int) -> Collection
     """Return the description of a relation.
 
     Raises:
-        FencedError: the collection was reset, or dropped and forgotten.
+        FencedError: the collection was reset, or dropped without a reader.
     """
     known = store.collection_of(relation)
     if known is None:
@@ -172,7 +172,7 @@ def read_between(
         selector: selection of logical partitions.
         begin: first timestamp.
         end: timestamp after the last one.
-        relation: relation to read, whatever its present name; None for the relation with the spec's name.
+        relation: relation to read, which may have been renamed; None for the relation with the spec's name.
     """
     return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation))).within(begin, end)
 
@@ -195,19 +195,19 @@ _IDLE_SECONDS = 0.2
 def subscribe_at(
     store: Readable, spec: CollectionSpec, options: ReadOptions, is_idle: Callable[[], None]
 ) -> Generator[ReadRows | int]:
-    """Yield the updates of a collection from a time on, past and future, without an end.
+    """Yield the past and future updates of a collection from a time on, without an end.
 
-    A renamed or altered table is followed; another table with its former name is not.
+    The subscription follows a renamed or altered table, and not another table that gets the former name.
 
     Args:
         store: store of the collection, which may not exist yet.
         spec: the collection.
         options: first timestamp, logical partitions and keys; `as_of` is None.
-        is_idle: called when nothing is new, and regularly until something is; it may raise to end the subscription.
+        is_idle: called regularly while no update is new; it may raise an error to end the subscription.
 
     Yields:
-        Rows as `read_rows` does, and frontiers: every update below a frontier has been yielded, so a subscription from
-            there resumes without gaps.
+        Rows like `read_rows`, and frontiers: every update below a yielded frontier has been yielded, so a
+        subscription from the frontier on has no gap.
 
     Raises:
         ViewError: the collection is a materialized view with an error; all earlier updates were yielded.

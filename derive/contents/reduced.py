@@ -1,7 +1,7 @@
-"""The documents of a collection at a time: reduced per key, or those of a multiset, in the order of keys.
+"""The documents of a collection at a time, in the order of keys: reduced per key, or the documents of a multiset.
 
 Rows come sorted by key, so memory holds one batch and the state of one key. A document that reduction leaves unchanged
-is not parsed: its stored text is passed on.
+is not parsed: the stored text is returned.
 
 The caller chooses the executor: this process starts at once, and Spark takes seconds to start and has many cores. Both
 fold the same rows in the same order, so the results are equal.
@@ -43,11 +43,11 @@ _Row: TypeAlias = tuple[int, int, bytes, str]
 
 
 def contents_per_key(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
-    """Yield the documents of updates: reduced per key, or those of a multiset, each as often as its count.
+    """Yield the documents of updates: reduced per key, or of a multiset, each as often as its count.
 
     Args:
         spec: the collection.
-        parts: rows in the order `PER_KEY`; their division into parts has no meaning.
+        parts: rows in the order `PER_KEY`, in parts of any size.
 
     Raises:
         ReductionError: documents of a key cannot be reduced.
@@ -124,7 +124,7 @@ class _Reducing:
 
 
 class _Counting:
-    """Counts the documents of a multiset. A document with count 1 and a unique key is passed on as it is stored.
+    """Counts the documents of a multiset. The text of a document with count 1 and a unique key is returned as stored.
 
     Args:
         spec: the collection.
@@ -195,7 +195,7 @@ def _first_rows(keys: pa.Array) -> np.ndarray:
 class Versions:
     """Reduces the documents of one key, and keeps each intermediate document.
 
-    Documents with equal timestamps make one version, because readers see all of them or none.
+    Documents with equal timestamps form one version, because a reader sees all of them or none.
 
     Args:
         spec: the collection.
@@ -229,7 +229,7 @@ class Versions:
         return _version_rows(done)
 
     def finish(self) -> ContentRows:
-        """Return the last version, after which no document has its timestamp."""
+        """Return the last version; no later document may have the same timestamp."""
         done = [] if self._last is None else [(*self._last, self._value)]
         self._last = None
         return _version_rows(done)
@@ -255,7 +255,7 @@ Reduced: TypeAlias = Callable[[Path, CollectionSpec, SourceRead], Iterator[Conte
 def read_reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, reduced: Reduced
 ) -> Generator[ContentRows]:
-    """Yield the documents of a collection: reduced per key, or those of a multiset, each as often as its count.
+    """Yield the documents of a collection: reduced per key, or of a multiset, each as often as its count.
 
     Yields:
         Rows in the order of packed keys.
@@ -273,7 +273,7 @@ def read_reduced(
 
 
 def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ContentRows]:
-    """Yield documents as `read_reduced` does, evaluated in this process."""
+    """Yield documents like `read_reduced`, evaluated in this process."""
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
@@ -322,7 +322,7 @@ def reduced_locally(
         scratch: folder for spilled rows.
         memory: approximate memory limit for the sort, bytes.
         share: number of this share of the keys, from 0, and number of shares.
-        conditions: filters on rows of segments; either all rows of a key and text pass, or none.
+        conditions: filters on rows of segments; of the rows with the same key and text, all pass or none.
         appended: rows of the read that are in no segment yet.
     """
     number, count = share

@@ -1,4 +1,4 @@
-"""Changes of a reduced collection: for each new document, a deletion and an insertion of its key's row."""
+"""Changes of a reduced collection: each new document deletes the row of its key, and inserts the new row."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _Published: TypeAlias = tuple[int, bytes, str]
 class ReducedInput:
     """A reduced collection from a time on, for a dataflow.
 
-    It holds the capability to read the collection until it is closed.
+    The input holds the capability to read the collection until the input is closed.
 
     Args:
         store: the data folder.
         spec: the collection.
-        as_of: timestamp, at or above its `since` and below its `upper`.
+        as_of: timestamp, at or above the collection's `since` and below its `upper`.
         most_updates: see `MOST_UPDATES`.
-        requested: indexes of the needed columns, others are NULL; None for all.
+        requested: indexes of the needed columns; other columns are NULL. None for all columns.
         place: file of the reduced documents; None for a temporary one.
 
     Attributes:
@@ -149,7 +149,7 @@ class ReducedInput:
         return frontier, updates
 
     def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:
-        """Yield the documents at `since`, and store them meanwhile."""
+        """Store and yield the documents at `since`."""
         held = _database(self._place)
         held.execute(
             "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
@@ -208,7 +208,7 @@ def _opened(
 
 
 def _database(place: Path | None) -> apsw.Connection:
-    """Open a database for one connection, which is not used after a crash."""
+    """Open a database for one connection; the database is not used after a crash."""
     held = apsw.Connection("" if place is None else str(place))
     held.execute(
         "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-65536"
@@ -240,10 +240,10 @@ class _Versions:
         return self._versions[key]
 
     def reduce(self, key: bytes, clock: int, document: Document) -> None:
-        """Reduce one more document onto a key's current version.
+        """Reduce a document onto a key's current version.
 
         Raises:
-            ReductionError: a strategy does not fit the two.
+            ReductionError: a strategy does not fit the two documents.
         """
         version = self.current(key)
         try:

@@ -40,7 +40,7 @@ _NO_BOUNDS: Bounds = {}
 
 
 def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Generator[list[Row]]:
-    """Yield the rows that a table holds at a time in batches, each repeated by its count.
+    """Yield the rows of a table at a time, in batches; each row is repeated by its count.
 
     Args:
         store: the data folder.
@@ -50,7 +50,7 @@ def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 
     Raises:
         FrontierError: the contents at that time are compacted, or not known yet.
-        ViewError: it is a materialized view with an error in place of rows.
+        ViewError: the table is a materialized view with an error in place of rows.
     """
     with _kept(store, table, as_of):
         yield from _batches(store, table, as_of, bounds)
@@ -82,9 +82,10 @@ def unordered_at(
 
 
 def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
-    """Yield the last stored rows in batches; they are outdated if there is an error in place of rows.
+    """Yield the last stored rows in batches, also of a materialized view with an error in place of rows.
 
-    Compaction may have reduced them to their state from `upper` on, so that they are not known at any time.
+    Compaction may have reduced the rows to their state from `upper` on, so that no time is left at which they are
+    known.
 
     Raises:
         FrontierError: there are later rows now.
@@ -105,7 +106,7 @@ def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
 
 
 def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
-    # A resuming reader reads no files at first, and need not wait for that.
+    # A reader that resumes reads no files at first, so it need not wait for this wake-up.
     from derive.contents.reduced import batches_of, reduced_locally
     from derive.contents.table_conditions import TableConditions
     from derive.storage.segments.rows import StoredRows
@@ -127,7 +128,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 
 @contextmanager
 def _dropped(table: Table) -> Iterator[None]:
-    """Translate a missing file to the error that the table was dropped."""
+    """Translate the error of a missing file to the error of a dropped table."""
     try:
         yield
     except SegmentMissingError as exc:
@@ -208,7 +209,7 @@ class TableAdditions:
 
 
 def _looked_up(rows: ReadRows, column: TypedColumn, some: list[int]) -> list[JSON]:
-    """Return the values in some rows' documents, for values that a typed column does not hold."""
+    """Return the values in the documents of some rows, for values that a typed column cannot hold."""
     from derive.storage.segments.columns import compile_values
 
     return compile_values(column.pointer)(rows.take(some).documents())

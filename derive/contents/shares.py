@@ -46,7 +46,7 @@ class Share:
 
 
 def spec_of(source: Source) -> CollectionSpec:
-    """Return a collection of a catalog, or a table, as a collection."""
+    """Return the collection of a catalog, or the table as a collection."""
     return source.spec if isinstance(source, Table) else source
 
 
@@ -80,9 +80,9 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
 
 
 def shares_between(store: Readable, source: Source, begin: int, end: int) -> list[Share]:
-    """Return the documents published in a collection with timestamps in `[begin, end)`, a share for each file.
+    """Return the documents of a collection with timestamps in `[begin, end)`, as one share for each file.
 
-    The caller must hold the capability to read the collection from there on.
+    The caller must hold the capability to read the collection from `begin` on.
     """
     spec = spec_of(source)
     read = read_between(store, spec, ReadOptions().selector, begin, end)
@@ -102,7 +102,10 @@ def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
 
 
 def _maker(source: Source) -> Callable[[ContentRows | ReadRows, Sequence[int]], list[Row]]:
-    """Return a function from stored documents and timestamps to rows. Tables have types that catalog documents lack."""
+    """Return a function that converts stored documents and timestamps to rows.
+
+    Tables have types that documents lack.
+    """
     if isinstance(source, Table):
         table = TableRows(source)
         return lambda stored, _: table.rows(stored.texts.to_pylist())

@@ -1,7 +1,7 @@
 """Bounds of a table's columns as conditions on its files and texts.
 
-A deletion has the same text as its insertion. So the updates of a row fulfil conditions all or not at all, and the
-remaining updates add up to the needed rows. Only readers of files import this module, because it needs PyArrow.
+A deletion has the same text as its insertion, so a condition is true for all updates of a row or for none. The sum of
+the remaining updates has all needed rows. Only readers of files import this module, because it needs PyArrow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from derive.storage.segments.reader import Condition
 from derive.storage.table_types import AppendedRow, Table
 
 _MOST_PARTS = 10
-"""Maximum number of data for which texts are searched before they are parsed."""
+"""Maximum number of values for which texts are searched before they are parsed."""
 
 
 class TableConditions:
@@ -47,7 +47,10 @@ class TableConditions:
         return conditions
 
     def within_texts(self) -> list[list[str]]:
-        """Return lists of substrings: every needed row's text contains one of each list; other texts may, too."""
+        """Return lists of substrings: the text of every needed row contains a substring of each list.
+
+        Other texts may, too.
+        """
         return [
             [self._rows.part(index, datum) for datum in bound.data if datum is not None]
             for index, bound in self._bounds.items()

@@ -1,4 +1,4 @@
-"""The updates of a table, in segments and in the metadata: as they are stored, summed at a time, and from a time on."""
+"""The updates of a table, in segments and metadata: stored updates, sums at a time, and updates from a time on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iter
     """Yield the updates of a table with timestamps in `[begin, end)`; the caller holds a read capability.
 
     Yields:
-        Updates in segments ordered by timestamp, and then updates in no segment in the same order.
+        Updates in segments, ordered by timestamp; and then updates that are in no segment yet, in the same order.
 
     Raises:
         StorageError: the table does not exist.
@@ -31,7 +31,7 @@ def read_updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iter
 
 
 def updates_of(store: Readable, table: GlobalId, read: TableRead, begin: int, end: int) -> Iterator[RowUpdate]:
-    """Yield the updates of a table as `read_updates` does, from a previous `Tables.read`."""
+    """Yield the updates of a table like `read_updates`, from the result of `Tables.read`."""
     try:
         yield from _in_segments(store, SourceRead(0, 0, begin, end, read.segments))
     except SegmentMissingError as exc:
@@ -51,7 +51,7 @@ def _in_segments(store: Readable, read: SourceRead) -> Iterator[RowUpdate]:
 
 
 def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[str, bytes], int]:
-    """Return the count of each row that a table has at a time, by the row's text and packed key.
+    """Return the count of each row of a table at a time, by text and packed key of the row.
 
     Raises:
         StorageError: a row has more retractions than insertions.
@@ -74,8 +74,8 @@ def subscribe_at(
     Args:
         store: store of the table.
         capability: read capability on the table.
-        is_idle: called when nothing is new, and regularly until something is; it may raise to end the subscription.
-        has_snapshot: begin with the contents at the frontier, each row as an update at that time.
+        is_idle: called regularly while no update is new; it may raise an error to end the subscription.
+        has_snapshot: whether to begin with the contents at the frontier, each row as an update at the frontier.
 
     Yields:
         Updates, and frontiers: every update below a frontier has been yielded. The last frontier of a dropped table is

@@ -1,1 +1,1 @@
-"""Materializations: the work of a worker for a shard, over the transaction stream with its connector."""
+"""Materializations: a worker stores the rows of a shard through a stream of transactions with a connector."""

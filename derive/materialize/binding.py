@@ -42,13 +42,13 @@ class StoredBinding:
     Attributes:
         name: name of the input.
         state_key: name of the binding's progress.
-        offset: microseconds from timestamps of the source to adjusted ones.
+        offset: microseconds from a timestamp of the source to its adjusted timestamp.
         collection: the source.
         keys: fields of the key.
         values: fields beside the key, sorted.
         is_delta: whether each stored document combines the updates of one transaction, and nothing is loaded.
-        contents: identity of the rows of the data folder's position; empty if the binding was never refilled.
-        is_refilling: whether rows are stored beside the visible ones, to replace them later.
+        contents: identity of the rows to which the position of the binding refers; empty if it was never refilled.
+        is_refilling: whether new rows are stored beside the visible rows, to replace these later.
     """
 
     name: str
@@ -64,11 +64,11 @@ class StoredBinding:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The reading of some bindings' sources.
+    """The columns to read of the sources of some bindings.
 
     Attributes:
         selection: selection of columns in segments.
-        places: for each binding, the typed column of each value; None for a value without one.
+        places: for each binding, the typed column of each value; None for a value without a typed column.
     """
 
     selection: Selection
@@ -76,7 +76,7 @@ class Reading:
 
 
 def reading_of(bindings: Sequence[StoredBinding]) -> Reading:
-    """Return the columns to read for bindings: documents, and typed columns of the values that have one."""
+    """Return the columns to read for bindings: documents, and the typed columns of values."""
     kinds: list[Kind] = []
     columns: dict[int, dict[int, TypedColumn]] = {}
     places = []
@@ -99,7 +99,7 @@ def reading_of(bindings: Sequence[StoredBinding]) -> Reading:
 
 
 class CompiledBinding:
-    """A binding with everything that is compiled from its schema.
+    """A binding with the functions that are compiled from its schema.
 
     Args:
         binding: the binding.
@@ -108,7 +108,7 @@ class CompiledBinding:
     Attributes:
         spec: the binding.
         combiner: reducer of its documents.
-        pack_keys: function from documents to their packed keys.
+        pack_keys: function that takes documents and returns their packed keys.
     """
 
     def __init__(self, binding: StoredBinding, places: Sequence[int | None]) -> None:
@@ -121,7 +121,7 @@ class CompiledBinding:
         self._values = [_Value(by_field[name], place) for name, place in zip(binding.values, places, strict=True)]
 
     def check(self, rows: ReadRows) -> None:
-        """Validate the documents that may be invalid.
+        """Validate the documents that were not validated when they were written.
 
         Raises:
             SchemaViolation: a document is not valid.
@@ -149,13 +149,13 @@ class CompiledBinding:
         return join_columns(columns, len(documents))
 
     def published(self, adjusted: np.ndarray) -> np.ndarray:
-        """Return the timestamps of documents from adjusted ones."""
+        """Return the timestamps of documents with these adjusted timestamps."""
         clocks: np.ndarray = adjusted - self.spec.offset
         return clocks
 
 
 class _Parsed:
-    """Documents of rows, parsed at most once, on first use."""
+    """The documents of rows, which are parsed on first use and at most once."""
 
     def __init__(self, rows: ReadRows) -> None:
         self._rows = rows
@@ -225,7 +225,7 @@ def _times(clocks: np.ndarray) -> pa.StringArray:
 
 
 def _other_numbers(column: pa.Array, is_other: np.ndarray) -> pa.Array:
-    """Return a column's numbers as the other numeric type where documents write that; 0 for other rows."""
+    """Return the numbers of the rows whose documents write the other numeric type, in that type; 0 for other rows."""
     is_integer = pa.types.is_int64(column.type)
     filled = column.fill_null(pa.scalar(0, column.type)).to_numpy()
     return pa.array(np.where(is_other, filled, 0).astype(np.float64 if is_integer else np.int64))

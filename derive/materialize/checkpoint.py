@@ -1,10 +1,13 @@
 """Checkpoints of a shard: the progress of its bindings, in its endpoint and in a file of the data folder.
 
-The endpoint is authoritative. It may be ahead of the data folder, if a run ended between the endpoint's commit and its
-own, or behind it, if the endpoint was restored from a backup: the shard continues from the endpoint's checkpoint. A
-checkpoint names the attempt that wrote it, and the data folder names the attempt of each shard whose commit it
-recorded. If the two are equal, everything that the data folder has recorded as done is done, also for times in which
-the shard stored nothing.
+The checkpoint of the endpoint is authoritative, so a shard continues from it:
+
+- The endpoint is ahead of the data folder if a run ended between the commit of the endpoint and its own commit.
+- The endpoint is behind the data folder if the endpoint was restored from a backup.
+
+A checkpoint names the attempt that wrote it. The data folder names, for each shard, the attempt whose commit it has
+recorded. If the two names are equal, the recorded progress is also the progress of the endpoint, even for times in
+which the shard stored no rows.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
-"""Checkpoint that a connector returns if its endpoint is empty, or is to receive everything again."""
+"""Checkpoint that a connector returns if its endpoint is empty, or must receive all rows again."""
 
 _FORM = 1
 
@@ -40,14 +43,14 @@ class ShardCheckpoint:
 
     Attributes:
         token: name of the attempt that wrote the checkpoint.
-        positions: for each binding (by state key), its source and the timestamp below which everything is stored.
-        largest: for each binding (by state key), the greatest packed key ever stored.
+        positions: for each binding (by state key), its source and the timestamp below which all documents are stored.
+        largest: for each binding (by state key), the greatest packed key that was ever stored.
         clearing: for each binding (by state key) that starts over, the timestamp below which the documents to delete
-            were stored; its position is the progress of the deletion.
+            were stored; the position of the binding is the progress of the deletion.
         restart: name of the last reset that the shard has seen.
-        folder: identifier of the data folder that wrote it; empty if not recorded.
-        parts: name of a later reset of one binding alone, by name of the binding.
-        contents: identity of the rows of each refilled binding's position, by state key.
+        folder: identifier of the data folder that wrote the checkpoint; empty if not recorded.
+        parts: for each binding (by name) that was later reset alone, the name of this reset.
+        contents: for each refilled binding (by state key), the identity of the rows to which its position refers.
     """
 
     token: str
@@ -101,11 +104,11 @@ class ShardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ShardData:
-    """Data that the runtime stores for a shard beside the endpoint's.
+    """Data of a shard that the runtime stores, beside the data in the endpoint.
 
     Attributes:
-        flow: checkpoint for an endpoint that stores none; empty if there is none.
-        driver: state that the connector receives when its stream is opened; empty if there is none.
+        flow: checkpoint of an endpoint that stores no checkpoints; empty without one.
+        driver: state that the connector receives when its stream is opened; empty without one.
     """
 
     flow: bytes = b""
@@ -117,15 +120,15 @@ class Resumed:
     """The point at which a shard resumes.
 
     Attributes:
-        token: name of the attempt whose commit the endpoint recorded last; empty if there was none.
-        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        token: name of the attempt whose commit the endpoint recorded last; empty without one.
+        positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         is_kept: whether the endpoint stores checkpoints.
         empty: state keys of bindings without documents at the endpoint.
-        largest: for each binding (by state key), the greatest key ever stored, if known.
+        largest: for each binding (by state key), the greatest key that was ever stored, if known.
         clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
             delete were stored; its position is the progress of the deletion.
-        is_new: whether a binding starts over and the endpoint has not recorded this yet.
-        absent: the endpoint's progress of disabled or removed bindings, which may be enabled again.
+        is_new: whether a binding starts over, and the endpoint has not recorded the reset yet.
+        absent: the endpoint's progress of disabled or removed bindings, which the user may enable again.
     """
 
     token: str
@@ -154,14 +157,14 @@ def resume(
         kept: data that the runtime has stored.
         bindings: bindings of the materialization.
         positions: for each binding (by state key), the data folder's progress.
-        token: name of the attempt whose commit the data folder recorded last; None if there was none; empty if the
-            endpoint's documents are lost and were read again.
+        token: name of the attempt whose commit the data folder recorded last; None without one; empty if the endpoint
+            has lost its documents, which are read again.
         restart: the last reset; None if there was none.
         folder: identity of this data folder; None to skip its check.
 
     Raises:
         ProtocolError: the endpoint's checkpoint was not written by this runtime.
-        TaskError: the endpoint has documents of another data folder that this one does not know.
+        TaskError: the endpoint has documents of another data folder, which this folder does not know.
     """
     restart = restart or ResetMarker()
     known = opened or kept.flow
@@ -179,7 +182,7 @@ def resume(
     empty: frozenset[str] = frozenset()
     for binding in bindings:
         key, is_reset = binding.state_key, binding not in going_on
-        if is_reset and binding.contents:  # the data folder has recorded none of these rows as stored
+        if is_reset and binding.contents:  # the data folder has not recorded any of these rows as stored
             reached[key] = positions[key] if token in (None, checkpoint.token) else BEGINNING
             continue
         last = _last_position(binding, checkpoint, restart.ends if is_reset else {})
@@ -189,7 +192,7 @@ def resume(
         elif last is not None and not binding.is_delta and (is_reset or key not in checkpoint.positions):
             clearing[key], reached[key] = last + binding.offset, BEGINNING
             continue
-        if checkpoint.token == token and not is_reset:  # documents below belong to other shards, and were read
+        if checkpoint.token == token and not is_reset:  # earlier documents belong to other shards, and were read
             reached[key] = max(reached[key], min(positions[key], clearing.get(key, END_OF_TIME)))
     if opened:
         empty = _empty(checkpoint, [binding for binding in bindings if not binding.contents], restart) | {
@@ -209,8 +212,8 @@ def require_no_newer(
 ) -> None:
     """Check that the endpoint has no checkpoint of a narrower range that is ahead of the data folder.
 
-    The number of shards decreases only with a reset. Without one, the data folder was restored from a backup, and its
-    shards were split afterwards.
+    The number of shards decreases only with a reset. If the shards were not reset, a narrower range has another cause:
+    the data folder was restored from a backup that is older than a split.
 
     Args:
         narrower: the endpoint's checkpoints of these ranges.
@@ -244,8 +247,8 @@ def _resume_from_nothing(
     token: str | None,
     restart: ResetMarker,
 ) -> Resumed:
-    """Return the point at which a shard without a checkpoint resumes; arguments are those of `resume`."""
-    if not opened and token is None:  # the shard never had documents to store
+    """Return the point at which a shard without a checkpoint resumes, for the arguments of `resume`."""
+    if not opened and token is None:  # the shard has never stored a document
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
     if token == "":  # the data folder has recorded that the shard starts over
         return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
@@ -254,7 +257,7 @@ def _resume_from_nothing(
     former = {} if token is not None else _ends([binding for binding in bindings if not binding.contents], restart)
     unknown = frozenset(positions.keys() - former.keys())
     reached = dict.fromkeys(positions, BEGINNING)
-    if token is None:  # the data folder has recorded none of the refill's rows as stored
+    if token is None:  # the data folder has not recorded any row of the refill as stored
         reached |= {binding.state_key: positions[binding.state_key] for binding in bindings if binding.contents}
     return Resumed("", reached, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
 
@@ -290,9 +293,9 @@ def _can_resume(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Re
 
 
 def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> None:
-    """Check that this data folder wrote a checkpoint, or that the folder was restored from one that did.
+    """Check that this data folder, or a folder whose backup was restored into it, wrote a checkpoint.
 
-    A materialization that was reset, and has stored nothing since, takes the endpoint over.
+    A materialization without rows since its last reset may use the endpoint of another data folder.
 
     Raises:
         TaskError: the endpoint has documents of another data folder.
@@ -317,9 +320,9 @@ def _require_known(
     *,
     is_same: bool,
 ) -> None:
-    """Check that a data folder restored from a backup knows everything that the endpoint has stored.
+    """Check that a data folder restored from a backup knows all documents that the endpoint has stored.
 
-    It has the history of its backup, without later commits.
+    Such a folder has the history of its backup, without later commits.
 
     Raises:
         TaskError: the endpoint has unknown documents.
@@ -360,9 +363,10 @@ def _ends(bindings: Sequence[StoredBinding], restart: ResetMarker) -> dict[str, 
 
 
 def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: ResetMarker) -> ShardCheckpoint:
-    """Return a checkpoint's progress of absent bindings; those that were reset start over when they return.
+    """Return the progress of absent bindings in a checkpoint; reset bindings start over when they are enabled again.
 
-    While a binding is refilled after its `backfill` was raised, the rows have the former `backfill`, which may return.
+    During a refill after a raised `backfill`, the visible rows have the former `backfill`, and the user may undo the
+    edit.
     """
     ends = {key: end for key, end in restart.ends.items() if _is_reset(key, checkpoint, restart)}
     positions, largest, clearing, identities = {}, {}, {}, {}
@@ -383,7 +387,7 @@ def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], rest
 
 
 def _is_of(key: str, binding: StoredBinding) -> bool:
-    """Return whether a state key belongs to a binding, with any `backfill`."""
+    """Return whether a state key belongs to a binding, for any `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return key == binding.name or (name == binding.name and backfill.isdigit())
 
@@ -399,8 +403,8 @@ def _last_position(
 ) -> int | None:
     """Return the timestamp before which documents of a binding or its predecessor were stored; None without any.
 
-    A higher `backfill` makes another binding of the same name. A checkpoint may be older than a split of shards; `ends`
-    is the progress of bindings (by state key) at a later reset.
+    A binding with a higher `backfill` is another binding of the same name. A checkpoint may be older than a split of
+    shards, so `ends` has the progress of bindings (by state key) at the last reset.
     """
     clocks = [
         max(clock, checkpoint.clearing.get(key, BEGINNING))
@@ -411,7 +415,7 @@ def _last_position(
 
 
 def merge_patch(value: JSON, patch: JSON) -> JSON:
-    """Return a value changed by a patch of RFC 7396."""
+    """Return the value that results from a patch of RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(value) if isinstance(value, dict) else {}

@@ -1,8 +1,8 @@
 """Connectors as clients: every kind of endpoint is a gRPC server.
 
-A connector of this runtime or an installed package is known by its image; a local connector is a program; a connector
-at an address runs already. `Connectors` starts each connector at most once, on first use, and ends all that it has
-started.
+The catalog names a connector of an installed package by its image, a local connector by its program, and a running
+connector by its address. `Connectors` starts each connector at most once, on first use, and ends all connectors that
+it has started.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _PREFIX = "materialize-"
 _ASK_SECONDS = 120.0
 _APPLY_SECONDS = 3600.0
 _DEATH_SECONDS = 1.0
-"""Seconds between a lost connection and the end of the process."""
+"""Seconds to wait for the end of a process after its connection is lost."""
 
 _Response = TypeVar("_Response")
 
 
 def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
-    """Return the reason why an endpoint's image cannot run on this machine, and a hint; None if nothing prevents it."""
+    """Return the reason why the image of an endpoint cannot run on this machine, and a hint; None if it can run."""
     if not isinstance(endpoint, ConnectorEndpoint):
         return None
     installed = installed_materialize_connectors()
     if endpoint.connector in installed:
         return None
-    # The common prefix of all names does not tell connectors apart.
+    # All names have the same prefix, so it is no help for a suggestion.
     kinds = {name.removeprefix(_PREFIX): name for name in installed}
     guess = suggest(endpoint.connector.removeprefix(_PREFIX), kinds)
     hint = f"did you mean '{kinds[guess]}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
@@ -81,8 +81,8 @@ class Connector:
     def schemas(self) -> ConnectorSchemas:
         """Return the configuration schemas of the connector.
 
-        A process of this runtime is asked once; at an address, each time, because another connector may serve there
-        now.
+        A process of this runtime returns the schemas once. A connector at an address returns them at each call, because
+        another connector may have the address now.
 
         Raises:
             FlowError: the call failed.
@@ -125,7 +125,7 @@ class Connector:
         return Applied(description, frozenset(response.refilling), tuple(response.contents))
 
     def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:
-        """Return the error of a failed method without secrets; if the process has ended, with its last output."""
+        """Return the error of a failed method without secrets. If the process has ended, add its last output."""
         error = error_of(failure, self.name)
         is_gone = isinstance(error, EndpointGoneError) and error.message.startswith(self.name)
         if self._process is not None:
@@ -147,7 +147,7 @@ class Connector:
         try:
             return call()
         except grpc.RpcError as failure:
-            # The message of the call itself may be shown as the cause, with secrets.
+            # Without `from None`, a traceback would show the message of the call, which may have secrets.
             cause = None if any(secret in str(failure) for secret in secrets) else failure
             raise self.error_of(failure, secrets) from cause
 
@@ -164,7 +164,7 @@ class _Start:
 
 
 class Connectors(AbstractContextManager["Connectors"]):
-    """The connectors of this process, each started on first use. Threads may share the object."""
+    """The connectors of this process, each started on first use. Several threads may use the object."""
 
     def __init__(self) -> None:
         self._connectors: dict[_Start, Connector] = {}

@@ -1,10 +1,12 @@
 """Field selection: a binding's author and its connector decide which fields the binding materializes.
 
-The author decides first: included fields are selected, excluded fields are not. Then the connector's required fields
-are selected, and its recommended fields if the author accepts recommendations. A location is materialized once unless
-the author includes more fields for it: of several fields the best is selected, which is an included one, then a
-required one, then one that the collection's author has named, then the first by name. A conflict is an issue at the
+The author decides first: included fields are selected, and excluded fields are not. Then the fields that the connector
+requires are selected. If the author accepts recommendations, recommended fields follow. A conflict is an issue at the
 position of the field's name.
+
+A location is materialized once, unless the author includes several of its fields. Of the fields of a location, the
+first of these is selected: an included field, a required field, a field that the author of the collection has named,
+the first field by name.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from derive.protocol.specs import FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
 
 REFUSED = "E710"
-"""Code of issues of fields, most of which can be fixed at the endpoint or in the catalog."""
+"""Code of issues of fields; most can be corrected at the endpoint or in the catalog."""
 _UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "the connector has not declared that it can store the field")
 _REFUSED = (ConstraintType.FIELD_FORBIDDEN, ConstraintType.UNSATISFIABLE)
 
@@ -29,7 +31,7 @@ class FieldSelection:
     """The fields of a binding.
 
     Attributes:
-        keys: fields of the key in its order, the order of packed keys.
+        keys: fields of the key, in the order of the key and of packed keys.
         values: other fields, sorted, in the order of packed values.
         document: field of the whole document; None if it is not materialized.
         config: the author's configuration of fields for the connector.
@@ -65,7 +67,7 @@ def select_fields(
         projections: fields of the collection, sorted by name.
         constraints: the connector's constraints, by field.
         desired: selection by the author of the binding.
-        stored: fields materialized until now, which stay selected unless the author decides otherwise.
+        stored: fields that were materialized before; they stay selected unless the author excludes them.
         most: maximum number of fields; 0 for no maximum.
     """
     selector = _Selector(key, projections, constraints, desired, stored, most)
@@ -159,7 +161,10 @@ class _Selector:
                 self._issue(at, f"{where} {why}, and {needs}", self._constraint(told))
 
     def _take(self, names: Sequence[str]) -> bool:
-        """Return whether a field of a location is selected; if none was, select the location's best field first."""
+        """Return whether a field of a location is selected.
+
+        If no field was selected before, select the best field first.
+        """
         if not self._selected.isdisjoint(names):
             return True
         allowed = [name for name in names if self._is_allowed(name)]
@@ -168,13 +173,13 @@ class _Selector:
         return bool(allowed)
 
     def _keep(self) -> None:
-        """Select the fields that are stored until now; otherwise their columns would become outdated."""
+        """Select the fields that are stored already; without this, their columns would become outdated."""
         for name in self._stored:
             if name in self._selected or name not in self._fields or self._is_deep(self._fields[name].pointer):
                 continue
             if self._is_allowed(name):
                 self._selected.add(name)
-            elif name not in self._excluded and not self._is_unsatisfiable(name):  # otherwise already reported
+            elif name not in self._excluded and not self._is_unsatisfiable(name):  # other cases are already reported
                 message = f"the field '{name}' was materialized before, but the connector refuses it now"
                 self._issue(name, message, self._constraint(name), "to continue without the field: exclude it")
 

@@ -1,7 +1,7 @@
 """The documents of one binding in one transaction, grouped by key: keys to load, and keys that are certainly absent.
 
-A key that occurs once and has no document at the endpoint is stored as read, from its text and its columns. Documents
-are parsed only if they have to be reduced.
+The document of a key that occurs once, and is absent at the endpoint, is stored from its text and its columns. Only
+documents that have to be reduced are parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from derive.storage.segments.texts import write_texts
 
 _FIRST_KEYS, _GROWTH = 1 << 14, 4
 _MOST_KEYS = 1 << 22
-"""Maximum number of stored keys in the filter, which takes about 80 MB; above it, the filter is dropped."""
+"""Maximum number of stored keys in the filter, which takes about 80 MB; with more keys, the filter is dropped."""
 
 _CELLS = 16
 _HASHES = (0, 21, 42)
@@ -56,7 +56,7 @@ class KeyFilter:
     """Knowledge about the keys of one binding at its endpoint.
 
     Args:
-        largest: the greatest key ever stored; None if unknown.
+        largest: the greatest key that was ever stored; None if unknown.
         is_empty: whether the endpoint has no documents.
 
     Attributes:
@@ -95,14 +95,14 @@ def _hashes(keys: pa.BinaryArray) -> np.ndarray:
 
 
 class _Filters:
-    """Bloom filters that grow with the number of added keys, each larger than the one before."""
+    """A sequence of Bloom filters for a growing number of keys; each filter is larger than the one before."""
 
     def __init__(self) -> None:
         self._filters: list[np.ndarray] = []
         self._left = self._total = 0
 
     def may_hold(self, hashes: np.ndarray) -> np.ndarray:
-        """Return, for each hash, whether it may have been added."""
+        """Return, for each hash, whether the hash may have been added."""
         held = np.zeros(len(hashes), dtype=np.bool_)
         for cells in self._filters:
             is_set = np.ones(len(hashes), dtype=np.bool_)
@@ -158,7 +158,7 @@ class Grouped:
         binding: binding of the documents.
         rows: rows of the transaction, in order.
         known: knowledge about keys at the endpoint.
-        is_clearing: whether the endpoint's documents of these keys are deleted and nothing is stored.
+        is_clearing: whether the documents of these keys at the endpoint are deleted, and no documents are stored.
     """
 
     def __init__(
@@ -173,12 +173,12 @@ class Grouped:
         self._keys: pa.BinaryArray = encoded.dictionary
         count = len(self._keys)
         self._groups = None if count == len(rows) else encoded.indices.to_numpy()
-        self._last = np.arange(count)  # number of each key's last row
+        self._last = np.arange(count)  # for each key, the index of its last row
         self._counts = np.ones(count, dtype=np.int64)
         if self._groups is not None:
             self._last[self._groups] = np.arange(len(rows))
             self._counts = np.bincount(self._groups, minlength=count)
-        self._before = np.full(count, -1)  # number of each key among those stored last
+        self._before = np.full(count, -1)  # for each key, its index among the keys that were stored last
         requested = np.zeros(count, dtype=np.bool_)
         self._is_delta = binding.spec.is_delta
         if not self._is_delta:
@@ -238,7 +238,7 @@ class Grouped:
         return [self._as_read(numbers, everything, everything)]
 
     def _reduced(self) -> list[Stored]:
-        """Return documents fully reduced onto the endpoint's documents."""
+        """Return the documents, fully reduced onto the documents at the endpoint."""
         combiner = self._binding.combiner
         exists = self._exists()
         is_folded = np.zeros(len(self._keys), dtype=np.bool_)
@@ -311,7 +311,7 @@ class Grouped:
         return value
 
     def _base(self, number: int) -> JSON:
-        """Return the endpoint's document of a key, as it is after the previous transaction's commit."""
+        """Return the document of a key at the endpoint after the commit of the previous transaction."""
         last, before = self._known.last, self._before[number]
         if before < 0 or last is None:
             return self._loaded.get(number, MISSING)
@@ -321,7 +321,7 @@ class Grouped:
         return key_failure(self._binding.spec.collection.name, self._keys[number].as_py(), error)
 
     def _as_read(self, numbers: np.ndarray, exists: np.ndarray, is_deleted: np.ndarray) -> Stored:
-        """Return the last documents of some keys, as read."""
+        """Return the last documents of some keys, without a reduction."""
         rows = self._rows if len(numbers) == len(self._rows) else self._rows.take(self._last[numbers])
         return Stored(rows.keys, self._binding.values_of_rows(rows), rows.texts, exists, is_deleted)
 

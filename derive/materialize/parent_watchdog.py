@@ -1,8 +1,8 @@
-"""The guard of a program that serves a connector: the program ends when the guard's parent ends in any way.
+"""The guard of a program that serves a connector: the program ends when the parent of the guard ends for any reason.
 
-The guard is a separate program, `python parent_watchdog.py PROGRAM ARGUMENT…`, without imports of this package. Its
-standard input is a pipe that is closed when its parent has ended; the program's standard input is a pipe that is closed
-when the guard has ended. The guard exits with the program's exit code.
+The guard is a separate program, `python parent_watchdog.py PROGRAM ARGUMENT…`, without imports of this package. The
+standard input of the guard is a pipe that is closed when its parent ends. The standard input of the program is a pipe
+that is closed when the guard ends. The guard exits with the exit code of the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A plan: one transaction of a materialization as data for workers, and its division into transactions of shards.
 
-Each transaction of the endpoint ends where no document of the same timestamp follows, so that a checkpoint is a
-timestamp. Documents below the endpoint's checkpoint are skipped.
+All documents of one timestamp are in one transaction of the endpoint, so a checkpoint is a timestamp. Documents below
+the checkpoint of the endpoint are skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def store_rows(
         progress: function called with the number of read rows.
 
     Returns:
-        Number of documents read that will not be read again, and number of documents stored.
+        Number of read documents that will not be read again, and number of stored documents.
 
     Raises:
         FlowError: storing failed.
@@ -75,7 +75,10 @@ def store_rows(
         read.append(len(rows) - (int(np.isin(rows.transforms, passed).sum()) if passed else 0))
 
     def positions(end: int) -> dict[str, int]:
-        """Return the positions of bindings at a time; a cleared binding waits until it is read from its beginning."""
+        """Return the positions of bindings at a time.
+
+        A cleared binding keeps its position until it is read from its start.
+        """
         return {
             key: max(min(end, clearing.get(key, end)), stream.positions[key])
             for key in extent.taking_part
@@ -95,7 +98,7 @@ def store_rows(
 def _new(
     stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], count: Callable[[ReadRows], None]
 ) -> Iterator[ReadRows]:
-    """Yield rows that the endpoint has not stored yet. For bindings that are cleared, yield rows that it may have."""
+    """Yield the rows that the endpoint has not stored yet; for cleared bindings, the rows that it may have stored."""
     keys = [binding.state_key for binding in bindings]
     begins = np.array([stream.positions[key] for key in keys], dtype=np.int64)
     ends = np.array([stream.clearing.get(key, END_OF_TIME) for key in keys], dtype=np.int64)
@@ -120,7 +123,7 @@ def _cut(parts: Iterator[ReadRows], extent: Extent) -> Iterator[tuple[int, list[
         count = int(np.searchsorted(rows.adjusted, border))
         ended = [*gathered, rows.slice(0, count)] if count else gathered
         if not count and gathered and gathered[-1].adjusted[-1] == border:
-            gathered.append(rows)  # all rows may have that timestamp
+            gathered.append(rows)  # all rows may have the same timestamp
             continue
         if ended:
             yield border, ended
@@ -146,12 +149,12 @@ class StorePlan:
     Attributes:
         spec: the materialization.
         root: the data folder.
-        token: token of this transaction alone; it begins with the identifier of the run's capability.
+        token: token of this transaction; it begins with the identifier of the run's capability.
         epoch: epoch of the run; workers of an older epoch are fenced.
         transaction: number of transactions that the run has begun for this task.
         shards: number of the task's shards.
-        tokens: name of the attempt that committed last, as recorded in the data folder, by shard number.
-        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        tokens: for each shard (by number), the name of the attempt whose commit the data folder recorded last.
+        positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         end: adjusted timestamp of the transaction's end.
         reads: reads of sources, one for each binding that takes part.
         bindings: bindings in the order of the inputs.
@@ -159,7 +162,7 @@ class StorePlan:
         version: version of the message.
         secrets: texts to hide in messages.
         slices: borders of slices in adjusted time, ascending, if several shards share the reading.
-        is_small: whether there is too little to read for more than one task.
+        is_small: whether one task should read all documents, because they are few.
         restart: the last reset.
         documents: approximate maximum number of documents in one transaction of the endpoint.
         bytes: approximate maximum size of one transaction of the endpoint, in bytes of memory.
@@ -207,5 +210,5 @@ class StorePlan:
         return Extent(taking_part, self.end, self.documents, self.bytes)
 
     def attempt(self, number: int) -> Attempt:
-        """Return an attempt at a part of this transaction, by the number that its executor assigns."""
+        """Return an attempt at a part of this transaction, with the number that the executor assigns."""
         return Attempt(self.epoch, self.transaction, number, self.token)

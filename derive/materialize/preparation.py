@@ -1,13 +1,13 @@
-"""Preparation: from the catalog's materialization to the message for its connector; checks that store nothing.
+"""Preparation: converts a materialization of the catalog to the message for its connector, and checks it.
 
-The message is complete enough for connectors written for other runtimes. Some of these refuse a collection without a
+Connectors that were written for other runtimes accept the message, too. Some of them refuse a collection without a
 schema URI, or a binding without a shuffle, although they use neither.
 
 The connector returns its configuration schemas (Spec) and its constraints of fields (Validate); the configuration and
 the author's choice of fields are checked against these. Every conflict is an issue at its position in the catalog.
 
-Each connector is started and asked for its schemas, and its endpoint is asked for the constraints of the bindings. A
-catalog is valid or invalid on every machine, so a missing connector, endpoint or secret is only a note.
+A check starts each connector, requests its schemas, and requests the constraints of the bindings from its endpoint. A
+catalog must be valid on all machines or on none, so a missing connector, endpoint or secret is only a note.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequ
 
 
 def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
-    """Return a connector's answer for a binding. A constraint of unknown type forbids its field."""
+    """Return the answer of a connector for a binding; a constraint of unknown type forbids its field."""
     known = {int(kind): kind for kind in ConstraintType}
     constraints = {
         name: Constraint(known.get(constraint.type, ConstraintType.FIELD_FORBIDDEN), constraint.reason)
@@ -105,7 +105,7 @@ def materialization_message(
         spec: the materialization.
         config: the endpoint's configuration, with secrets resolved.
         bindings: for each binding, the connector's answer and the selected fields.
-        generations: for each binding (by state key), the generation of its rows; None if the connector does not refill.
+        generations: for each binding (by state key), the generation of its rows; None if the connector cannot refill.
     """
     named = generations or {}
     return flow.MaterializationSpec(
@@ -204,7 +204,7 @@ def _inference_message(spec: ProjectionSpec) -> flow.Inference:
 
 
 def _types(types: frozenset[str]) -> list[str]:
-    """Return the names of types on the wire, sorted: a field of any number is a `number`."""
+    """Return the sorted names of types on the wire; a field of integers and other numbers is a `number`."""
     return sorted((types - NUMBER) | {"number"} if types >= NUMBER else types)
 
 
@@ -217,7 +217,7 @@ def _endpoint_type(endpoint: EndpointSpec) -> flow.EndpointType:
 
 
 def _text(value: JSON) -> str:
-    # Not orjson: a schema may have integers of any length.
+    # orjson cannot write integers of any length, which a schema may have.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -270,7 +270,7 @@ class PreparedMaterialization:
             connector: connector of the endpoint.
             dry_run: whether nothing is changed.
             begun: state keys of bindings with documents at the endpoint.
-            completed: identities of refills that replace rows; with any, nothing else is done.
+            completed: identities of refills that now replace rows; if there are any, the call does only this.
 
         Raises:
             FlowError: the endpoint cannot be prepared.
@@ -346,7 +346,7 @@ def prepare(
 
 
 def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: ResetMarker | None) -> dict[str, str]:
-    """Return the generation of each binding (by state key); empty if the connector does not refill."""
+    """Return the generation of each binding (by state key); empty if the connector cannot refill."""
     keys = [binding.input.state_key for binding in spec.bindings] if schemas.refills else []
     return {key: generation_of(key, restart or ResetMarker()) for key in keys}
 
@@ -392,13 +392,13 @@ _NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
 
 
 Examine: TypeAlias = Callable[[PreparedMaterialization], Iterable[Issue]]
-"""Returns further faults of a materialization whose bindings its connector accepts."""
+"""Function that returns further faults of a materialization whose bindings the connector has accepted."""
 
 
 def check_materializations(
     specs: Iterable[MaterializationSpec], connectors: Connectors, examine: Examine = lambda prepared: ()
 ) -> list[Issue]:
-    """Return faults of materializations, and notes on checks that were impossible. Disabled ones are skipped."""
+    """Return faults of enabled materializations, and notes on checks that were impossible."""
     return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors, examine)]
 
 

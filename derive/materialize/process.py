@@ -1,4 +1,4 @@
-"""The process of a connector, started on first use: it prints its address, and ends at the latest with this process."""
+"""The process of a connector: starts on first use, prints its address, and ends at the latest with this process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConnectorProcess:
         env: environment.
         seconds: maximum time until the address is printed.
         report: function called with each line of standard error.
-        should_wait: function called repeatedly during the start; if it returns False, the start is given up.
+        should_wait: function called repeatedly during the start; if it returns False, the start ends with an error.
 
     Attributes:
         address: `host:port` of the server.
@@ -68,9 +68,9 @@ class ConnectorProcess:
                 stderr=PIPE,
                 cwd=folder,
                 env=dict(env),
-                # Ctrl-C is handled by this process, which ends the program when the running work is
-                # done. The program stays in this session nevertheless: Linux may share processors among
-                # sessions first, and a session of its own would get a share as large as this one's.
+                # The program has another process group, so that Ctrl-C ends only this process, which then ends the
+                # program. The program stays in the same session, because Linux may divide processors among
+                # sessions.
                 process_group=0,
             )
         except OSError as exc:
@@ -98,7 +98,7 @@ class ConnectorProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a signal has stopped the process until another one continues it."""
+        """Return whether a signal has stopped the process until another signal continues it."""
         return is_stopped(self._process.pid)
 
     def death(self, seconds: float = 0.0) -> str | None:
@@ -160,7 +160,7 @@ class ConnectorProcess:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
-    with suppress(OSError, ValueError):  # the stream is closed when the process is ended
+    with suppress(OSError, ValueError):  # `close` has closed the stream
         for line in stream:
             text = line.decode("utf-8", "replace").strip()
             if text:
@@ -173,7 +173,7 @@ def _code(code: int) -> str:
 
 def installed_command(connector: str) -> list[str]:
     """Return the command that serves a connector that is installed here."""
-    # Modules are not imported from the working folder, which belongs to a catalog.
+    # `-P`: no modules are imported from the working folder, which belongs to a catalog.
     return [sys.executable, "-P", "-m", "derive.cli.main", "connector", "serve", connector, "--listen", "127.0.0.1:0"]
 
 

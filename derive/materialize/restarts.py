@@ -1,23 +1,23 @@
 """Restarts: the last reset of a materialization, and refills of bindings that start over.
 
-An endpoint does not know of resets, and its progress is authoritative. So a reset stores a name in the task's folder.
-A shard whose endpoint has another name starts over. If the connector can, it refills the binding beside its rows, and
-the refill replaces them. Otherwise the shard deletes the stored documents, key by key, and then stores everything
-again; keys that are no longer in the sources stay.
+The progress of the endpoint is authoritative, but an endpoint does not know of resets. So a reset stores a name in the
+task's folder. A shard whose endpoint has another name starts over. A connector that can refill stores the new rows
+beside the old rows, and then replaces these. With other connectors, the shard deletes the stored documents, key by
+key, and then stores all documents again; rows of keys that the sources no longer have stay.
 
-The metadata commit of a reset decides whether the reset happened. The name is announced before the commit (`announce`)
-and becomes valid after it (`settle`): by the reset itself, or by the next run after a reset was killed. A task without
-progress since the announcement was reset; otherwise the commit never happened.
+The metadata commit of a reset decides whether the reset happened. `announce` stores the name before the commit, and
+`settle` makes it valid after the commit; if the reset was killed, the next run calls `settle`. If the task then has no
+progress, the commit happened; otherwise it did not.
 
-If a reset concerns only some bindings, because the sources of others were not reset, each of them has a name of its
-own.
+If a reset concerns only some bindings, because the sources of the other bindings were not reset, each reset binding
+has a name of its own.
 
-The endpoint may not know its progress: when shards were split and merged again, it returns an old checkpoint. So a
-reset also stores the progress of the bindings.
+After shards were split and merged again, an endpoint may return an old checkpoint. So a reset also stores the progress
+of the bindings.
 
-A connector that refills returns the bindings of a materialization that it stores beside their rows. A refill is
-complete when its progress reaches that of the rows it replaces, so that readers never see less than before. The moment
-of the replacement does not change the resulting rows, because checkpoints contain the identity of their rows.
+A refill is complete when its progress reaches the progress of the rows that it replaces, so that readers never see
+fewer documents than before. The time of the replacement does not change the resulting rows, because checkpoints
+contain the identity of their rows.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ResetMarker:
 
     Attributes:
         name: name of the reset; empty if there was none.
-        ends: for each binding (by state key), its source and the timestamp below which everything had been stored.
-        parts: name of a later reset of one binding alone, by name of the binding (with any `backfill`).
+        ends: for each binding (by state key), its source and the timestamp below which all documents were stored.
+        parts: for each binding (by name, with any `backfill`) that was later reset alone, the name of this reset.
         keys: state keys of the reset bindings; empty for all.
     """
 
@@ -59,12 +59,12 @@ class ResetMarker:
     keys: tuple[str, ...] = ()
 
     def of(self, binding: str) -> str:
-        """Return the name of the last reset of a binding, by its name; empty if there was none."""
+        """Return the name of the last reset of a binding; empty without one."""
         return self.parts.get(binding, self.name)
 
 
 def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:
-    """Return for each binding (by state key) its source and the timestamp below which everything is stored."""
+    """Return, for each binding (by state key), its source and the timestamp below which all documents are stored."""
     return {
         key: (place.source, max(state.positions[key] - place.offset, BEGINNING))
         for key, place in state.places.items()
@@ -79,18 +79,18 @@ def next_reset(
     keys: Collection[str] = (),
     uppers: Mapping[str, int] | None = None,
 ) -> ResetMarker:
-    """Return the restart for a reset of a materialization.
+    """Return the marker for a reset of a materialization.
 
     Args:
         root: the data folder.
         task: name of the materialization.
         state: its progress; None if it has never run.
         keys: state keys of the bindings to reset; empty for all.
-        uppers: by name, for sources that may be other relations than the stored ones, the timestamp below which they
-            have documents whose keys were stored from the former relation.
+        uppers: for each source (by name) that may be another relation now, the timestamp below which the new relation
+            has documents with keys that were stored from the former relation.
     """
     last = last_reset(root, task)
-    ends = dict(last.ends)  # the materialization may not have run since
+    ends = dict(last.ends)  # the materialization may not have run after the previous reset
     for key, (source, stored) in (clocks_of(state) if state else {}).items():
         if keys and key not in keys:
             continue
@@ -105,7 +105,7 @@ def next_reset(
 
 
 def binding_of(key: str) -> str:
-    """Return the name of a state key's binding, with its `backfill` if it has one."""
+    """Return the name of the binding of a state key, with the `backfill` if there is one."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 
@@ -121,7 +121,7 @@ def generation_of(key: str, restart: ResetMarker) -> str:
 
 
 def announce(root: Path, task: str, restart: ResetMarker) -> None:
-    """Store durably, before a reset, how a materialization starts over after it; see `settle`."""
+    """Store the marker of a reset durably, before the reset; see `settle`."""
     folder = task_folder(root, task)
     make_folders(folder)
     temporary = folder / f"{_NAME}.new"
@@ -133,7 +133,7 @@ def announce(root: Path, task: str, restart: ResetMarker) -> None:
 
 
 def settle(root: Path, task: str, state: TaskState | None) -> None:
-    """Make an announced restart valid, durably, if the task was reset; otherwise delete it.
+    """Make an announced marker valid, durably, if the task was reset; otherwise delete the marker.
 
     Args:
         root: the data folder, whose lock of epochs the caller holds, so that no reset is running.
@@ -210,7 +210,7 @@ def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:
 def read_refills(root: Path, task: str) -> dict[str, int]:
     """Return the record of `note_refills`: timestamps up to which bindings must be stored, by state key.
 
-    After a crash it may be outdated until the materialization runs again.
+    After a crash, the record may be outdated until the materialization runs again.
     """
     try:
         limits: dict[str, int] = orjson.loads((task_folder(root, task) / _REFILL_NAME).read_bytes())

@@ -1,10 +1,10 @@
-"""Configuration schemas of connectors, their faults, and the catalog's JSON Schema with all of them.
+"""Configuration schemas of connectors, faults of configurations, and a JSON Schema of catalogs with all schemas.
 
-The loader does not use the JSON Schema with all of them: a check of a catalog asks the connector, which checks more
-than its schema.
+Only editors use the JSON Schema with all schemas. A check of a catalog asks the connector, which checks more than its
+schema expresses.
 
-Faults have messages of this runtime, at their positions in the catalog. A validator's message would contain the value,
-and a configuration contains secrets.
+The messages of faults come from this runtime, because the message of a validator would contain the value, and a
+configuration contains secrets.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _or_file(name: str, kind: str, schema: JSON) -> JSON:
         return schema
     inline = {keyword: part for keyword, part in _lenient(schema).items() if keyword != "$schema"}
     if "$ref" in repr(schema):
-        inline = {"$id": f"flow://connector/{name}/{kind}", **inline}  # its references refer to itself
+        # with an `$id`, the references of the schema refer to the schema itself
+        inline = {"$id": f"flow://connector/{name}/{kind}", **inline}
     return {"if": {"type": "object"}, "then": inline}
 
 

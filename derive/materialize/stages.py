@@ -1,6 +1,6 @@
 """Transactions of any task as stages, and their execution in one process.
 
-Modules of materializations are imported only if there is one: gRPC takes a tenth of a small run's time to import.
+Modules of materializations are imported on first use, because the import of gRPC takes a tenth of a small run's time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The stream of a shard's transactions with its connector, the order of messages, and requests from columns.
+"""The stream of transactions between a shard and its connector: the order of messages, and requests from columns.
 
 The bytes of a request are a `TransactionRequest` as protobuf writes it, except that the numbers of slices always have
 four bytes. Every reader of protobuf accepts this.
 
-Within a transaction, keys are loaded, documents are reduced onto the loaded ones, and the results are stored together
-with the checkpoint. The loads of a transaction are sent while the endpoint still commits the previous one; documents
-that are being committed are known, because they were just stored.
+A transaction loads keys, reduces documents onto the loaded documents, and stores the results together with the
+checkpoint. The loads of a transaction are sent while the endpoint still commits the previous transaction; the stream
+keeps the documents of that commit, so it does not load them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _request(kind: int, binding: int, columns: Sequence[tuple[int, pa.Array]], f
 
 
 def _offsets(column: pa.Array) -> np.ndarray:
-    """Return the offset of each value in its buffer, and the end of the last one."""
+    """Return the offset of each value in its buffer, and the end of the last value."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     return offsets.astype(np.int64)
 
@@ -129,7 +129,7 @@ def _varint(number: int) -> bytes:
 
 
 class Wire(Protocol):
-    """Messages to a connector, and its answers. Errors are raised as `FlowError`."""
+    """Sends messages to a connector, and receives its answers. Errors are raised as `FlowError`."""
 
     def send(self, request: bytes) -> None:
         """Send a `TransactionRequest` without waiting."""
@@ -152,19 +152,19 @@ class ShardStore(Protocol):
 
 
 class ShardStream:
-    """An open stream, made by `open_stream`. After an error it can only be closed.
+    """An open stream; `open_stream` returns one. After an error, the stream can only be closed.
 
     Args:
         wire: wire to the connector.
         bindings: bindings of the materialization.
         keeper: storage of the data that the endpoint does not store.
-        kept: data loaded from it.
-        resumed: point from which the shard continues.
+        kept: the data that the keeper has loaded.
+        resumed: the point from which the shard continues.
         restart: the last reset.
 
     Attributes:
-        token: name of the attempt that committed last; empty if there was none.
-        positions: for each binding (by state key), the adjusted timestamp below which everything is stored.
+        token: name of the attempt that committed last; empty without one.
+        positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
             delete were stored; its position is the progress of the deletion.
         cleared: state keys of bindings whose documents are all deleted, and which start from nothing.
@@ -192,7 +192,7 @@ class ShardStream:
             KeyFilter(resumed.largest.get(key, None), is_empty=key in resumed.empty)
             for key in (binding.spec.state_key for binding in bindings)
         ]
-        self._uncommitted: Callable[[], None] | None = None  # called once the last transaction is committed
+        self._uncommitted: Callable[[], None] | None = None  # called after the commit of the last transaction
         self.token = resumed.token
         self.positions = dict(resumed.positions)
         self.clearing = dict(resumed.clearing)
@@ -201,7 +201,7 @@ class ShardStream:
         self.is_broken = False
 
     def advance(self, positions: Mapping[str, int]) -> None:
-        """Record that everything before these positions (by state key) is stored or cleared."""
+        """Record that all documents before these positions (by state key) are stored or cleared."""
         for key, position in self.positions.items():
             self.positions[key] = max(position, min(positions[key], self.clearing.get(key, END_OF_TIME)))
 
@@ -210,7 +210,7 @@ class ShardStream:
 
         Args:
             rows: rows in order, at least one for each binding, by its index.
-            positions: for each advanced binding (by state key), its position afterwards.
+            positions: for each advanced binding (by state key), its position after the transaction.
             token: name of the attempt.
 
         Returns:
@@ -271,7 +271,7 @@ class ShardStream:
         return counts
 
     def finish(self) -> None:
-        """Wait until everything is committed.
+        """Wait for the commit of all transactions.
 
         Raises:
             FlowError: the commit failed, or its outcome is unknown.

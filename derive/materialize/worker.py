@@ -1,10 +1,10 @@
 """The work of a materialization on a worker, with the streams that stay open between transactions.
 
-A slow commit of an endpoint is never given up, because it would have to be repeated. So users are told what a task
-waits for. A connector whose machine is gone ends its stream by itself.
+The wait for a slow commit of an endpoint has no time limit, because the commit would have to be repeated. So a message
+says for which connector a task waits. If the machine of a connector is lost, the stream ends with an error.
 
-A stream continues as long as its position equals the shard's position in the data folder. If another process had the
-shard meanwhile, its later stream fenced this one, which is closed and opened again.
+A stream stays open as long as its position equals the position of the shard in the data folder. If another process had
+the shard in the meantime, the stream of that process has fenced this stream, which is closed and opened again.
 
 Each function takes a `StorePlan` and returns its outcome as messages. An error is a message, too.
 """
@@ -51,7 +51,7 @@ _FIRST_SECONDS, _LOOK_SECONDS = 60.0, 5.0
 
 
 class Stall:
-    """Reports how long an answer has been missing: after a minute, two, four and so on; and when it has arrived.
+    """Reports how long an answer has been missing: after a minute, two, four and so on; and the arrival of the answer.
 
     Args:
         name: name of the connector.
@@ -101,7 +101,7 @@ class StallMonitor:
         self._thread: threading.Thread | None = None
 
     def add(self, stall: Stall) -> Stall:
-        """Check a wait from now on, as long as the object exists."""
+        """Begin to check a wait; the check ends with the object."""
         with self._lock:
             self._stalls.add(stall)
             if self._thread is None or not self._thread.is_alive():  # a forked process has no thread
@@ -120,7 +120,7 @@ class StallMonitor:
 
 
 WATCH = StallMonitor()
-"""The watch of this process."""
+"""The stall monitor of this process."""
 
 
 class GrpcWire:
@@ -192,7 +192,7 @@ _lock = threading.Lock()
 
 
 def connectors() -> Connectors:
-    """Return the connectors of this process, which end with it."""
+    """Return the connectors of this process; they end with the process."""
     global _connectors  # noqa: PLW0603 (a process has them once)
     with _lock:
         if _connectors is None:
@@ -230,7 +230,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
     Args:
         plan: the transaction.
         number: number of the shard.
-        attempt: number of this attempt at it.
+        attempt: number of this attempt at the shard.
 
     Raises:
         FencedError: a newer run has started.
@@ -247,7 +247,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
         else:
             warm.stream.advance(plan.positions)
             warm.keeper.attempt = plan.attempt(attempt)
-        _streams[key] = warm  # where another thread can end it
+        _streams[key] = warm  # another thread can find and end the stream there
         try:
             yield warm.stream
         finally:
@@ -292,7 +292,7 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
 
 @contextmanager
 def _explained(plan: StorePlan) -> Iterator[None]:
-    """Translate a fence at the endpoint: a `TaskError` unless the data folder is fenced as well."""
+    """Translate the error of a fence at the endpoint: to a `TaskError`, unless the data folder is fenced as well."""
     try:
         yield
     except FencedError as error:
@@ -326,7 +326,8 @@ def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
     except Exception as error:  # any error, because it would occur again
         yield failed(plan, error)
         return
-    for number in sorted(owned) or range(plan.shards):  # without documents, ask the endpoint for its position
+    # a transaction without documents asks every shard's endpoint for its position
+    for number in sorted(owned) or range(plan.shards):
         yield _store(plan, number, iter(owned.get(number, ())), next(attempts))
 
 
@@ -371,8 +372,8 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
         with translated(plan.root), shard_stream(plan, number, attempt) as stream:
             behind = _behind(plan, stream)
             if behind:
-                # The token says that the shard has received everything since, also if it then has
-                # nothing to store. If the shard starts over, the token must be a new one.
+                # The token says that the shard has received all documents, even if none is for this shard. If the shard
+                # starts over, it needs a new token.
                 if stream.is_new:
                     stream.transact({}, {}, str(plan.attempt(attempt)))
                     stream.finish()
